@@ -1,0 +1,1 @@
+"""The message broker: its contract, engine, server and Python client."""

@@ -1,0 +1,452 @@
+"""Every refusal and failure of the message center, shared by client, broker, console and command line.
+
+A family fixes the gRPC status, the HTTP status and whether to retry. A leaf adds a `reason` that is stable on the
+wire, and typed facts. Raise leaves, catch families. `to_wire` and `from_wire` are the only translation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class MessageCenterError(Exception):
+    """Whatever the message center refuses or cannot do."""
+
+    status: ClassVar[str] = "INTERNAL"
+    http_status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+    reason: str = "INTERNAL"
+
+    def __init__(self, message: str, **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts: dict[str, str] = {name: str(value) for name, value in facts.items()}
+
+
+# --- families ---------------------------------------------------------------------------------------------------
+
+
+class InvalidRequestError(MessageCenterError):
+    """The request can never succeed as it is."""
+
+    status = "INVALID_ARGUMENT"
+    http_status = 400
+
+
+class NotFoundError(MessageCenterError):
+    """The named thing is not registered."""
+
+    status = "NOT_FOUND"
+    http_status = 404
+
+
+class AlreadyExistsError(MessageCenterError):
+    """The named thing is registered already."""
+
+    status = "ALREADY_EXISTS"
+    http_status = 409
+
+
+class FailedPreconditionError(MessageCenterError):
+    """The thing is not in a state that allows it; someone must change that first."""
+
+    status = "FAILED_PRECONDITION"
+    http_status = 409
+
+
+class PermissionDeniedError(MessageCenterError):
+    """Known, and not allowed."""
+
+    status = "PERMISSION_DENIED"
+    http_status = 403
+
+
+class UnauthenticatedError(MessageCenterError):
+    """Not known."""
+
+    status = "UNAUTHENTICATED"
+    http_status = 401
+
+
+class ResourceExhaustedError(MessageCenterError):
+    """Too much at the moment: retry after a while."""
+
+    status = "RESOURCE_EXHAUSTED"
+    http_status = 429
+    retryable = True
+
+
+class UnavailableError(MessageCenterError):
+    """Out of reach at the moment: retry."""
+
+    status = "UNAVAILABLE"
+    http_status = 503
+    retryable = True
+
+
+# --- names and content ------------------------------------------------------------------------------------------
+
+
+class InvalidNameError(InvalidRequestError):
+    """A name is too long or not of the alphabet."""
+
+    reason = "INVALID_NAME"
+
+    def __init__(self, kind: str, name: str, problem: str) -> None:
+        shown = name if len(name) <= 40 else f"{name[:40]}..."
+        super().__init__(f"{kind} {shown!r} {problem}", kind=kind, name=shown)
+
+
+class InvalidKeyError(InvalidRequestError):
+    """A key or ordering key is too long or contains NUL."""
+
+    reason = "INVALID_KEY"
+
+    def __init__(self, kind: str, problem: str) -> None:
+        super().__init__(f"{kind} {problem}", kind=kind)
+
+
+class InvalidHeadersError(InvalidRequestError):
+    """Too many headers, too long ones, or a NUL in one."""
+
+    reason = "INVALID_HEADERS"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"headers: {problem}")
+
+
+class BodyTooLargeError(InvalidRequestError):
+    """The body is over the topic's limit. Never retryable: the same bytes will be refused again."""
+
+    reason = "BODY_TOO_LARGE"
+
+    def __init__(self, topic: str, body_bytes: int, body_bytes_max: int) -> None:
+        super().__init__(
+            f"body is {body_bytes} bytes; topic {topic!r} takes {body_bytes_max} at most",
+            topic=topic,
+            body_bytes=body_bytes,
+            body_bytes_max=body_bytes_max,
+        )
+
+
+class FrameTooLargeError(InvalidRequestError):
+    """A frame or call has too many messages or bytes."""
+
+    reason = "FRAME_TOO_LARGE"
+
+    def __init__(self, unit: str, count: int, count_max: int) -> None:
+        super().__init__(f"{count} {unit} in one frame; {count_max} at most", unit=unit, count=count, max=count_max)
+
+
+class InvalidExpressionError(InvalidRequestError):
+    """A HEADER expression does not compile to a boolean; says where."""
+
+    reason = "INVALID_EXPRESSION"
+
+    def __init__(self, problem: str, line: int | None = None, column: int | None = None) -> None:
+        where = f"line {line}, column {column}: " if line is not None else ""
+        super().__init__(f"expression: {where}{problem}", line=line or "", column=column or "")
+
+
+class InvalidSettingError(InvalidRequestError):
+    """A value given for a setting is out of its bounds."""
+
+    reason = "INVALID_SETTING"
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name} {problem}", name=name)
+
+
+class InvalidRequestFieldError(InvalidRequestError):
+    """A field of a request is missing or malformed."""
+
+    reason = "INVALID_FIELD"
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field} {problem}", field=field)
+
+
+class DelayNotSupportedError(InvalidRequestError):
+    """A delay or delivery time was given for a message, which this version does not carry out."""
+
+    reason = "DELAY_NOT_SUPPORTED"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r}: delayed and scheduled messages are not supported yet", topic=topic)
+
+
+class KindNotSupportedError(InvalidRequestError):
+    """A kind of topic or group that this version does not carry out."""
+
+    reason = "KIND_NOT_SUPPORTED"
+
+    def __init__(self, thing: str, kind: str, supported: str) -> None:
+        super().__init__(f"{thing} {kind} is not supported yet; use {supported}", thing=thing, kind=kind)
+
+
+# --- not found --------------------------------------------------------------------------------------------------
+
+
+class NamespaceNotFoundError(NotFoundError):
+    """No such namespace."""
+
+    reason = "NAMESPACE_NOT_FOUND"
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(f"namespace {namespace!r} is not registered", namespace=namespace)
+
+
+class TopicNotFoundError(NotFoundError):
+    """No such topic."""
+
+    reason = "TOPIC_NOT_FOUND"
+
+    def __init__(self, namespace: str, topic: str) -> None:
+        super().__init__(
+            f"topic {topic!r} is not registered in namespace {namespace!r}", namespace=namespace, topic=topic
+        )
+
+
+class EventCodeNotFoundError(NotFoundError):
+    """The topic has no such event code, and is not open."""
+
+    reason = "EVENT_CODE_NOT_FOUND"
+
+    def __init__(self, topic: str, event_code: str) -> None:
+        super().__init__(
+            f"event code {event_code!r} is not registered for topic {topic!r}", topic=topic, event_code=event_code
+        )
+
+
+class GroupNotFoundError(NotFoundError):
+    """No such group."""
+
+    reason = "GROUP_NOT_FOUND"
+
+    def __init__(self, namespace: str, group: str, kind: str = "subscriber") -> None:
+        super().__init__(
+            f"{kind} group {group!r} is not registered in namespace {namespace!r}",
+            namespace=namespace,
+            group=group,
+            kind=kind,
+        )
+
+
+class SubscriptionNotFoundError(NotFoundError):
+    """The group has no such subscription."""
+
+    reason = "SUBSCRIPTION_NOT_FOUND"
+
+    def __init__(self, group: str, topic: str, event_code: str) -> None:
+        super().__init__(
+            f"group {group!r} has no subscription to {topic}/{event_code}",
+            group=group,
+            topic=topic,
+            event_code=event_code,
+        )
+
+
+class ThingNotFoundError(NotFoundError):
+    """Nothing of that kind and name."""
+
+    reason = "THING_NOT_FOUND"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"there is no {kind} {name!r}", kind=kind, name=name)
+
+
+class ThingAlreadyExistsError(AlreadyExistsError):
+    """Something of that kind and name is registered."""
+
+    reason = "ALREADY_REGISTERED"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {name!r} is registered already", kind=kind, name=name)
+
+
+# --- state ------------------------------------------------------------------------------------------------------
+
+
+class TopicClosedError(FailedPreconditionError):
+    """The topic takes no new messages."""
+
+    reason = "TOPIC_CLOSED"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} is closed: it takes no new messages", topic=topic)
+
+
+class ThingInUseError(FailedPreconditionError):
+    """Something else still refers to it."""
+
+    reason = "IN_USE"
+
+    def __init__(self, kind: str, name: str, used_by: str) -> None:
+        super().__init__(f"{kind} {name!r} is in use by {used_by}", kind=kind, name=name, used_by=used_by)
+
+
+class StressRefusedError(FailedPreconditionError):
+    """The topic's kill switch refuses stress messages."""
+
+    reason = "STRESS_REFUSED"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} takes no stress messages: its kill switch is on", topic=topic)
+
+
+class SubscriptionNotActiveError(FailedPreconditionError):
+    """A subscription is registered, but a broker does not route by it yet."""
+
+    reason = "SUBSCRIPTION_NOT_ACTIVE"
+    retryable = True
+
+    def __init__(self, group: str, waiting_for: str) -> None:
+        super().__init__(
+            f"subscription of {group!r} is registered, but not active yet: waiting for {waiting_for}",
+            group=group,
+            waiting_for=waiting_for,
+        )
+
+
+class SequenceGapError(FailedPreconditionError):
+    """An earlier frame of this publisher is not stored: resend from there, with the same numbers."""
+
+    reason = "SEQUENCE_GAP"
+    retryable = True
+
+    def __init__(self, sequence: int, expected: int) -> None:
+        super().__init__(
+            f"frame {sequence} cannot be stored: the next of this publisher is {expected}",
+            sequence=sequence,
+            expected=expected,
+        )
+
+
+class FrameForgottenError(FailedPreconditionError):
+    """The frame was stored once, but what became of it is no longer kept."""
+
+    reason = "FRAME_FORGOTTEN"
+
+    def __init__(self, sequence: int, expected: int) -> None:
+        super().__init__(
+            f"frame {sequence} was stored before; its receipt is no longer kept (the next is {expected})",
+            sequence=sequence,
+            expected=expected,
+        )
+
+
+class RegistrationDisabledError(PermissionDeniedError):
+    """The broker does not let clients register things."""
+
+    reason = "REGISTRATION_DISABLED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this broker does not let clients register topics and groups: ask an operator, or start it with "
+            "MSGCENTER_CLIENT_REGISTRATION=true"
+        )
+
+
+# --- at the moment ----------------------------------------------------------------------------------------------
+
+
+class BrokerBusyError(ResourceExhaustedError):
+    """Too many bytes wait to be stored: nothing was stored; retry after the hint."""
+
+    reason = "BROKER_BUSY"
+
+    def __init__(self, waiting_bytes: int, waiting_bytes_max: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"{waiting_bytes} bytes wait to be stored; {waiting_bytes_max} at most: retry in {retry_after_seconds:g} s",
+            waiting_bytes=waiting_bytes,
+            waiting_bytes_max=waiting_bytes_max,
+            retry_after_seconds=f"{retry_after_seconds:g}",
+        )
+
+
+class ClientBufferFullError(ResourceExhaustedError):
+    """The client holds as many unanswered messages as it may."""
+
+    reason = "CLIENT_BUFFER_FULL"
+
+    def __init__(self, unanswered: int, unanswered_max: int) -> None:
+        super().__init__(
+            f"{unanswered} messages wait for an answer; {unanswered_max} at most",
+            unanswered=unanswered,
+            unanswered_max=unanswered_max,
+        )
+
+
+class StoreUnavailableError(UnavailableError):
+    """PostgreSQL is out of reach. Whatever was acknowledged is stored; the rest may be sent again."""
+
+    reason = "STORE_UNAVAILABLE"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"the message store is out of reach: {detail}")
+
+
+class ConfigUnavailableError(UnavailableError):
+    """The configuration database is out of reach."""
+
+    reason = "CONFIG_UNAVAILABLE"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"the configuration database is out of reach: {detail}")
+
+
+class BrokerUnavailableError(UnavailableError):
+    """No broker can be reached (client side), or this one is stopping (server side)."""
+
+    reason = "BROKER_UNAVAILABLE"
+
+
+class QueueHeldError(UnavailableError):
+    """Another broker holds the queue (it may be frozen): retry."""
+
+    reason = "QUEUE_HELD"
+
+    def __init__(self, queue_id: int) -> None:
+        super().__init__(f"queue {queue_id} is held by another broker: retry", queue_id=queue_id)
+
+
+class CenterClosedError(FailedPreconditionError):
+    """The client was closed, or never opened."""
+
+    reason = "CENTER_CLOSED"
+
+    def __init__(self, detail: str = "this MessageCenter is closed") -> None:
+        super().__init__(detail)
+
+
+# --- translation ------------------------------------------------------------------------------------------------
+
+FAMILIES: tuple[type[MessageCenterError], ...] = (
+    InvalidRequestError,
+    NotFoundError,
+    AlreadyExistsError,
+    FailedPreconditionError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+
+
+def _leaves() -> dict[str, type[MessageCenterError]]:
+    return {leaf.reason: leaf for family in FAMILIES for leaf in family.__subclasses__()}
+
+
+_FAMILY_BY_STATUS = {family.status: family for family in FAMILIES}
+_LEAF_BY_REASON = _leaves()
+
+
+def from_wire(reason: str, status: str, message: str, facts: Mapping[str, str]) -> MessageCenterError:
+    """Return the error that the other side raised: its leaf if this version knows it, else its family."""
+    kind = _LEAF_BY_REASON.get(reason) or _FAMILY_BY_STATUS.get(status, MessageCenterError)
+    error = kind.__new__(kind)
+    MessageCenterError.__init__(error, message, **facts)
+    if error.reason != reason:
+        error.reason = reason
+    return error

@@ -1,0 +1,59 @@
+"""Every limit a user can meet, in one place. Units are in the names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NAMESPACE_CHARS_MAX: Final = 64
+TOPIC_CHARS_MAX: Final = 128
+EVENT_CODE_CHARS_MAX: Final = 64
+GROUP_CHARS_MAX: Final = 64
+INSTANCE_ID_CHARS_MAX: Final = 128
+HOST_CHARS_MAX: Final = 128
+KEY_BYTES_MAX: Final = 256
+
+BODY_BYTES_DEFAULT: Final = 8_192
+BODY_BYTES_CEILING: Final = 4 * 1024 * 1024
+"""The most a topic's own limit may be raised to."""
+
+HEADERS_MAX: Final = 64
+HEADERS_BYTES_MAX: Final = 4_096
+
+FRAME_MESSAGES_MAX: Final = 1_000
+FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
+"""A frame's messages in all; a single message of a topic with a higher limit may be alone in a larger one."""
+FRAMES_UNANSWERED_MAX: Final = 16
+GRPC_MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""gRPC's own limit of 4 MiB, raised to fit the largest body with its headers."""
+
+CREDIT_MAX: Final = 10_000
+SETTLEMENT_RANGES_MAX: Final = 10_000
+PULL_MESSAGES_MAX: Final = 1_000
+PULL_MESSAGES_DEFAULT: Final = 32
+PULL_WAIT_SECONDS_MAX: Final = 30.0
+SETTLE_DELAY_SECONDS_MAX: Final = 7 * 86_400.0
+ERROR_TEXT_CHARS_MAX: Final = 1_000
+
+QUEUES_DEFAULT: Final = 4
+QUEUES_MAX: Final = 256
+EVENT_CODES_PER_TOPIC_MAX: Final = 1_000
+EXPRESSION_CHARS_MAX: Final = 4_096
+
+RETENTION_DAYS_MAX: Final = 7
+"""Days of messages kept. May be set lower, never higher."""
+
+ATTEMPTS_MAX_CEILING: Final = 100
+ACK_TIMEOUT_SECONDS_DEFAULT: Final = 60.0
+ACK_TIMEOUT_SECONDS_MIN: Final = 1.0
+ACK_TIMEOUT_SECONDS_MAX: Final = 12 * 3_600.0
+UNSETTLED_MAX_DEFAULT: Final = 1_000
+"""How many messages one instance may hold unsettled."""
+RETRY_SCHEDULE_SECONDS_DEFAULT: Final[tuple[float, ...]] = (
+    10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200,
+)  # fmt: skip
+"""Wait before the next attempt, by the number of attempts made; after the last entry comes the dead letter."""
+RETRY_DELAY_SECONDS_MAX: Final = 7 * 86_400.0
+
+REDELIVERIES_PER_LANE_MAX: Final = 10_000
+LANE_WINDOW_MAX: Final = 10_000
+"""How far a lane's cursor may stay behind its last hand-out before stragglers are moved to redelivery."""

@@ -1,0 +1,1 @@
+"""What operators use: the `msgcenter` command line."""

@@ -1,0 +1,1 @@
+"""The `msgcenter` command line."""

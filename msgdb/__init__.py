@@ -1,0 +1,1 @@
+"""The message store: tables, append, read, cursors, redelivery, dead letters, retention, embedded PostgreSQL."""

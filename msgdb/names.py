@@ -1,0 +1,19 @@
+"""The store's table names, for readers that do without SQLAlchemy (Spark, plain SQL)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+QUEUE: Final = "queue"
+MESSAGE: Final = "message"
+PUBLISHER_FRAME: Final = "publisher_frame"
+CURSOR: Final = "cursor"
+REDELIVERY: Final = "redelivery"
+DEAD_LETTER: Final = "dead_letter"
+
+PARTITIONED_BY_DAY: Final = (MESSAGE, PUBLISHER_FRAME)
+
+
+def partition_name(table: str, day_yyyymmdd: str) -> str:
+    """Return the name of *table*'s partition for a day, e.g. `message_p20260131`."""
+    return f"{table}_p{day_yyyymmdd}"

@@ -1,0 +1,171 @@
+"""The store's tables (SQLAlchemy Core). Columns and why they are so; `migrations/msgdb` makes them.
+
+Nothing here is updated or deleted per message: `message` and `publisher_frame` are append-only and dropped by whole
+days; `cursor` is one row per (group, member, queue). No foreign keys into partitioned tables.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import INT8MULTIRANGE, JSONB
+
+from msgdb import names
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+    }
+)
+
+# Bounds on what a dead tuple costs: these two are updated in place, all the time.
+_UPDATED_IN_PLACE = {
+    "fillfactor": "50",
+    "autovacuum_vacuum_threshold": "500",
+    "autovacuum_vacuum_scale_factor": "0.02",
+    "vacuum_truncate": "off",
+}
+
+
+def _timestamp() -> DateTime:
+    return DateTime(timezone=True)
+
+
+queue = Table(
+    names.QUEUE,
+    metadata,
+    Column("queue_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("topic_id", BigInteger, nullable=False),
+    # A topic's queue count changes by a new generation of queues; the old ones are sealed and read to their end.
+    Column("generation", Integer, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    # No offset below it exists any more. Also what keeps offsets going up after all days of a queue were dropped.
+    Column("start_offset", BigInteger, nullable=False, server_default=text("0")),
+    # Set under the queue's append lock when a newer generation exists: nothing is appended afterwards.
+    Column("sealed", Boolean, nullable=False, server_default=text("false")),
+    Column("created_at", _timestamp(), nullable=False, server_default=func.now()),
+    UniqueConstraint("topic_id", "generation", "ordinal"),
+)
+
+message = Table(
+    names.MESSAGE,
+    metadata,
+    Column("queue_id", BigInteger, primary_key=True),
+    Column("queue_offset", BigInteger, primary_key=True),
+    Column("stored_at", _timestamp(), primary_key=True),
+    Column("message_id", Uuid, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("event_code", Text, nullable=False),
+    Column("key", Text),
+    Column("ordering_key", Text),
+    Column("headers", JSONB),
+    Column("body", LargeBinary, nullable=False),
+    Column("born_at", _timestamp(), nullable=False),
+    Column("born_host", Text),
+    Column("publisher_group", Text),
+    Column("stress", Boolean, nullable=False),
+    # Redriven and replayed messages: only this group sees them.
+    Column("target_group", BigInteger),
+    Column("redrives", SmallInteger, nullable=False, server_default=text("0")),
+    Index(None, "message_id"),
+    Index(None, "topic", "key", postgresql_where=text("key IS NOT NULL")),
+    postgresql_partition_by="RANGE (stored_at)",
+)
+
+publisher_frame = Table(
+    names.PUBLISHER_FRAME,
+    metadata,
+    Column("publisher_id", Uuid, primary_key=True),
+    # One row per publisher and commit: it answers for the frames first_sequence..sequence.
+    Column("sequence", BigInteger, primary_key=True),
+    Column("stored_at", _timestamp(), primary_key=True),
+    Column("first_sequence", BigInteger, nullable=False),
+    # msgdb.outcome: landings and refusals of each of these frames.
+    Column("outcome", LargeBinary, nullable=False),
+    postgresql_partition_by="RANGE (stored_at)",
+)
+
+cursor = Table(
+    names.CURSOR,
+    metadata,
+    Column("group_id", BigInteger, primary_key=True),
+    Column("member", Text, primary_key=True),
+    Column("queue_id", BigInteger, primary_key=True),
+    # Every offset below it is settled for the group ...
+    Column("acked_offset", BigInteger, nullable=False),
+    # ... and so are these above it.
+    Column("acked_ranges", INT8MULTIRANGE, nullable=False, server_default=text("'{}'")),
+    # The broker that owns the lane, while lease_until (by this database's clock) has not passed.
+    Column("owner", Uuid),
+    # Bumped by every claim and every reset: writes of a former owner match no row.
+    Column("epoch", BigInteger, nullable=False, server_default=text("0")),
+    Column("lease_until", _timestamp()),
+    postgresql_with=_UPDATED_IN_PLACE,
+)
+
+redelivery = Table(
+    names.REDELIVERY,
+    metadata,
+    Column("group_id", BigInteger, primary_key=True),
+    Column("member", Text, primary_key=True),
+    Column("queue_id", BigInteger, primary_key=True),
+    Column("queue_offset", BigInteger, primary_key=True),
+    # Of the message: names its partition.
+    Column("stored_at", _timestamp(), nullable=False),
+    # The attempt that comes next.
+    Column("attempt", Integer, nullable=False),
+    Column("due_at", _timestamp(), nullable=False),
+    Column("ordering_key", Text),
+    Column("last_error", Text),
+    postgresql_with=_UPDATED_IN_PLACE,
+)
+
+dead_letter = Table(
+    names.DEAD_LETTER,
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("group_id", BigInteger, nullable=False),
+    Column("group_name", Text, nullable=False),
+    Column("died_at", _timestamp(), nullable=False, server_default=func.now()),
+    Column("attempts", Integer, nullable=False),
+    # ATTEMPTS_EXHAUSTED, REJECTED or EXPIRED.
+    Column("reason", Text, nullable=False),
+    Column("last_error", Text),
+    # A full copy of the message: it outlives the message's day.
+    Column("queue_id", BigInteger, nullable=False),
+    Column("queue_offset", BigInteger, nullable=False),
+    Column("stored_at", _timestamp(), nullable=False),
+    Column("message_id", Uuid, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("event_code", Text, nullable=False),
+    Column("key", Text),
+    Column("ordering_key", Text),
+    Column("headers", JSONB),
+    Column("body", LargeBinary, nullable=False),
+    Column("born_at", _timestamp(), nullable=False),
+    Column("born_host", Text),
+    Column("publisher_group", Text),
+    Column("stress", Boolean, nullable=False),
+    Column("redrives", SmallInteger, nullable=False, server_default=text("0")),
+    Index(None, "group_id", "id"),
+)
