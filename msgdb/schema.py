@@ -1,0 +1,78 @@
+"""Brings a message store to a revision of its schema, by Alembic, without a configuration file.
+
+The scripts are in `migrations/msgdb` of a checkout, and inside this package in an installed wheel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, NullPool, create_engine
+from sqlalchemy.engine import make_url
+
+from msgdb.locks import MIGRATION_LOCK_CLASS
+
+VERSION_TABLE: Final = "msgdb_version"
+_CONNECT_TIMEOUT_SECONDS: Final = 10
+
+
+def upgrade(url: str, revision: str = "head") -> None:
+    """Migrate the store at *url* up to *revision*; a second caller waits, and finds nothing to do."""
+    with _guarded(url), _connected(url) as connection:
+        command.upgrade(_config(connection), revision)
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Migrate the store at *url* down to *revision* (`base` is before the first)."""
+    with _guarded(url), _connected(url) as connection:
+        command.downgrade(_config(connection), revision)
+
+
+def current(url: str) -> str | None:
+    """Return the revision of the store at *url*; None if it was never migrated."""
+    with _connected(url) as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+        return context.get_current_revision()
+
+
+def _script_directory() -> Path:
+    packaged = Path(__file__).parent / "migrations"
+    return packaged if packaged.is_dir() else Path(__file__).parent.parent / "migrations" / "msgdb"
+
+
+def _config(connection: Connection) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_script_directory()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    config.attributes["version_table"] = VERSION_TABLE
+    return config
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[Connection]:
+    engine = create_engine(
+        make_url(url).set(drivername="postgresql+psycopg"),
+        poolclass=NullPool,
+        # Nothing may be prepared: a transaction pooler hands the next transaction to another session.
+        connect_args={"prepare_threshold": None, "connect_timeout": _CONNECT_TIMEOUT_SECONDS},
+    )
+    with engine.connect() as connection:
+        yield connection
+
+
+@contextmanager
+def _guarded(url: str) -> Iterator[None]:
+    # The lock sits in a transaction of its own connection: migrations may need several transactions, and a lock of the
+    # session would not survive a pooler. READ COMMITTED, so that the waiting transaction holds no snapshot which
+    # CREATE INDEX CONCURRENTLY would wait for.
+    with psycopg.connect(url, connect_timeout=_CONNECT_TIMEOUT_SECONDS, prepare_threshold=None) as guard:
+        guard.execute("SELECT pg_advisory_xact_lock(%s, 0)", (MIGRATION_LOCK_CLASS,))
+        yield
