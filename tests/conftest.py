@@ -1,34 +1,77 @@
-"""Fixtures every kind of test may use: a PostgreSQL server for the run, and a fresh migrated database per test."""
+"""Fixtures every kind of test may use: a PostgreSQL server for the run, and a fresh migrated database per test.
+
+The server is the one of MSGCENTER_TEST_POSTGRES_URL (a superuser's), else an embedded one for this run. Durability is
+off in it; MSGCENTER_TEST_FSYNC=on leaves it on.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import socket
+import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 
-_TEMPLATE = "msgcenter_template"
+_SERVER_VARIABLE = "MSGCENTER_TEST_POSTGRES_URL"
+_TEMPLATE_VARIABLE = "MSGCENTER_TEST_TEMPLATE"
+_UNIT_TESTS = Path(__file__).parent / "unit"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the run's PostgreSQL in the process that leads it; its workers inherit the variables."""
+    if hasattr(config, "workerinput") or config.option.collectonly or _runs_unit_tests_only(config):
+        return
+    os.environ[_TEMPLATE_VARIABLE] = f"msgcenter_template_{uuid.uuid4().hex[:12]}"
+    if _SERVER_VARIABLE in os.environ:
+        config.add_cleanup(_drop_template)
+    else:
+        _start_postgres(config)
+
+
+def _start_postgres(config: pytest.Config) -> None:
+    from msgdb.embedded import EmbeddedPostgres
+
+    directory = Path(tempfile.mkdtemp(prefix="msgcenter-tests-"))
+    config.add_cleanup(lambda: shutil.rmtree(directory))
+    fsync = os.environ.get("MSGCENTER_TEST_FSYNC", "off")
+    server = EmbeddedPostgres(directory, settings={"fsync": fsync, "max_connections": "400"})
+    # Registered before the start: cleanups run last in, first out, and on Ctrl-C, too.
+    config.add_cleanup(server.stop)
+    os.environ[_SERVER_VARIABLE] = server.start()
+
+
+def _runs_unit_tests_only(config: pytest.Config) -> bool:
+    paths = [(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args]
+    return all(path.is_relative_to(_UNIT_TESTS) for path in paths)
+
+
+def _drop_template() -> None:
+    with psycopg.connect(os.environ[_SERVER_VARIABLE], autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE IF EXISTS "{os.environ[_TEMPLATE_VARIABLE]}" WITH (FORCE)')
 
 
 @pytest.fixture(scope="session")
 def postgres_url() -> str:
     """Return the URL of a superuser's database on the server that serves this test run."""
-    return os.environ["MSGCENTER_TEST_POSTGRES_URL"]
+    return os.environ[_SERVER_VARIABLE]
 
 
 @pytest.fixture(scope="session")
 def template_database(postgres_url: str) -> str:
-    """Migrate a template database once per server and return its name."""
+    """Migrate a template database once per run and return its name."""
     import confdb.schema
     import msgdb.schema
 
+    name = os.environ[_TEMPLATE_VARIABLE]
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         # Other test processes wait here until the first one has made it.
         connection.execute("SELECT pg_advisory_lock(7400)")
-        name = f"{_TEMPLATE}_{os.environ.get('PYTEST_XDIST_TESTRUNUID', uuid.uuid4().hex)[:12]}"
         exists = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone()
         if not exists:
             connection.execute(f'CREATE DATABASE "{name}"')
@@ -47,6 +90,15 @@ def empty_database_url(postgres_url: str) -> Iterator[str]:
 def database_url(postgres_url: str, template_database: str) -> Iterator[str]:
     """Return the URL of a new database that holds both schemas, migrated and empty."""
     yield from _database(postgres_url, template_database)
+
+
+@pytest.fixture
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 on which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def database_named(url: str, name: str) -> str:
