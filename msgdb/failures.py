@@ -1,0 +1,42 @@
+"""The one place where errors of the database driver become ours: store out of reach, or our own mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import psycopg
+from psycopg import errors
+
+from msgbroker.contract.errors import StoreUnavailableError
+
+_UNAVAILABLE: Final = (
+    # Connection lost or refused, shutting down, starting up, out of resources, cancelled, lock timeout, deadlock.
+    psycopg.OperationalError,
+    # This process was frozen in a transaction, and the server has ended it.
+    errors.IdleInTransactionSessionTimeout,
+    errors.TransactionTimeout,
+    # The old primary after a promotion, or a URL that still leads to a standby.
+    errors.ReadOnlySqlTransaction,
+)
+
+
+def translate(error: BaseException) -> StoreUnavailableError | None:
+    """Return what *error* means for a caller of the store; None if it is not about the store being out of reach."""
+    if not isinstance(error, _UNAVAILABLE):
+        return None
+    detail = " ".join(str(error).split()) or type(error).__name__
+    return StoreUnavailableError(f"{detail} [{error.sqlstate}]" if error.sqlstate else detail)
+
+
+@contextmanager
+def store_failures() -> Iterator[None]:
+    """Raise `StoreUnavailableError` for whatever means that the store is out of reach; let the rest through."""
+    try:
+        yield
+    except psycopg.Error as error:
+        unavailable = translate(error)
+        if unavailable is None:
+            raise
+        raise unavailable from error
