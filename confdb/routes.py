@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 HeaderPredicate = Callable[[dict[str, str]], bool]
-"""A compiled HEADER expression. Raises ExpressionFailedError (confdb.expressions) where it fails on a message."""
+"""A compiled HEADER expression. Raises ExpressionFailedError where it fails on a message."""
+
+
+class ExpressionFailedError(Exception):
+    """A HEADER expression failed on a message, e.g. a header it needs is missing: no match, and counted."""
+
+    def __init__(self, expression: str, problem: str) -> None:
+        super().__init__(f"{expression!r}: {problem}")
+        self.expression = expression
+        self.problem = problem
 
 
 class TopicKind(StrEnum):

@@ -286,6 +286,24 @@ class ThingInUseError(FailedPreconditionError):
         super().__init__(f"{kind} {name!r} is in use by {used_by}", kind=kind, name=name, used_by=used_by)
 
 
+class LimitReachedError(FailedPreconditionError):
+    """As many things of that kind are registered as may be."""
+
+    reason = "LIMIT_REACHED"
+
+    def __init__(self, kind: str, owner: str, count_max: int) -> None:
+        super().__init__(f"{owner} has {count_max} {kind}: that is the most", kind=kind, owner=owner, max=count_max)
+
+
+class NotMigratedError(FailedPreconditionError):
+    """A database does not have the tables of this version."""
+
+    reason = "NOT_MIGRATED"
+
+    def __init__(self, database: str) -> None:
+        super().__init__(f"{database} does not have the tables of this version: run `msgcenter migrate`")
+
+
 class StressRefusedError(FailedPreconditionError):
     """The topic's kill switch refuses stress messages."""
 

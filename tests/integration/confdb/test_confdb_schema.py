@@ -29,6 +29,11 @@ CATALOGUE = """
     ORDER BY 1, 2, 3, 4
 """
 
+WAITING_FOR_ADVISORY_LOCKS = """
+    SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+    WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted
+"""
+
 
 def catalogue(url: str) -> list[tuple[str, ...]]:
     with psycopg.connect(url) as connection:
@@ -82,7 +87,9 @@ def test_an_upgrade_waits_for_the_one_that_runs(empty_database_url: str) -> None
         other.execute("SELECT pg_advisory_xact_lock(1297237583)")
         upgrade = threading.Thread(target=confdb.schema.upgrade, args=(empty_database_url,))
         upgrade.start()
-        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid <> pg_backend_pid()"
+        waiting = (
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid <> pg_backend_pid()"
+        )
         waiting += " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         while other.execute(waiting).fetchone() != (1,):
             assert upgrade.is_alive()

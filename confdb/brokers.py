@@ -1,0 +1,141 @@
+"""The registry of brokers: each writes its own row, and reads who else is alive, in one statement a beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from confdb.models import Broker
+from confdb.store import ConfigStore
+
+LIVE_SECONDS: Final = 5
+"""A broker whose last heartbeat is older is not counted on."""
+FORGOTTEN_SECONDS: Final = 3_600
+"""The row of a broker that died is kept so long, for people who look for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerBeat:
+    """What a broker says of itself."""
+
+    broker_id: UUID
+    address: str
+    """host:port for clients and other brokers."""
+    host: str
+    pid: int
+    snapshot_version: int
+    """The version it routes by."""
+    draining: bool = False
+    groups: Mapping[int, int] = field(default_factory=dict)
+    """By group_id: connected instances."""
+    process_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A broker whose heartbeat is younger than LIVE_SECONDS."""
+
+    broker_id: UUID
+    address: str
+    host: str
+    pid: int
+    snapshot_version: int
+    draining: bool
+    groups: Mapping[int, int]
+    process_version: str
+    started_at: datetime
+    heartbeat_at: datetime
+
+
+_COLUMNS: Final = (
+    Broker.broker_id,
+    Broker.address,
+    Broker.host,
+    Broker.pid,
+    Broker.snapshot_version,
+    Broker.draining,
+    Broker.groups,
+    Broker.process_version,
+    Broker.started_at,
+    Broker.heartbeat_at,
+)
+
+
+def _age_over(seconds: int) -> sa.ColumnElement[bool]:
+    # The database's clock on both sides.
+    return Broker.heartbeat_at < sa.func.now() - sa.literal_column(f"interval '{seconds} seconds'")
+
+
+def _beat_statement() -> sa.CompoundSelect[*tuple[Any, ...]]:
+    own = sa.bindparam("own_broker_id", type_=sa.Uuid)
+    arriving = insert(Broker).values(
+        broker_id=own,
+        **{name: sa.bindparam(f"own_{name}") for name in ("address", "host", "pid", "process_version")},
+        **{name: sa.bindparam(f"own_{name}") for name in ("snapshot_version", "draining", "groups")},
+    )
+    changing = ("address", "snapshot_version", "draining", "groups")
+    beat = (
+        arriving.on_conflict_do_update(
+            index_elements=[Broker.broker_id],
+            set_={name: arriving.excluded[name] for name in changing} | {"heartbeat_at": sa.func.now()},
+        )
+        .returning(*_COLUMNS)
+        .cte("beat")
+    )
+    # SKIP LOCKED: two brokers that prune at once must neither wait for each other nor deadlock.
+    forgotten = sa.select(Broker.broker_id).where(_age_over(FORGOTTEN_SECONDS), Broker.broker_id != own)
+    pruned = sa.delete(Broker).where(Broker.broker_id.in_(forgotten.with_for_update(skip_locked=True))).cte("pruned")
+    # The statement's own snapshot is from before its beat: the own row comes from `beat`, the others from the table.
+    others = sa.select(*_COLUMNS).where(~_age_over(LIVE_SECONDS), Broker.broker_id != own)
+    return sa.union_all(sa.select(*beat.c), others).add_cte(pruned)
+
+
+# One statement, one round trip, a few rows: every broker does this every second.
+BEAT: Final = _beat_statement()
+LIST_LIVE: Final = sa.select(*_COLUMNS).where(~_age_over(LIVE_SECONDS)).order_by(Broker.address, Broker.broker_id)
+LEAVE: Final = sa.delete(Broker).where(Broker.broker_id == sa.bindparam("own_broker_id", type_=sa.Uuid))
+
+
+class BrokerRegistry:
+    """Who is alive."""
+
+    def __init__(self, store: ConfigStore) -> None:
+        self._store = store
+
+    async def beat(self, beat: BrokerBeat) -> list[LiveBroker]:
+        """Write this broker's row and return all live brokers, this one included, by address."""
+        parameters = {
+            "own_broker_id": beat.broker_id,
+            "own_address": beat.address,
+            "own_host": beat.host,
+            "own_pid": beat.pid,
+            "own_process_version": beat.process_version,
+            "own_snapshot_version": beat.snapshot_version,
+            "own_draining": beat.draining,
+            "own_groups": {str(group_id): instances for group_id, instances in beat.groups.items()},
+        }
+        async with self._store.single_statement() as connection:
+            rows = (await connection.execute(BEAT, parameters)).all()
+        return sorted((_live(row) for row in rows), key=lambda live: (live.address, live.broker_id))
+
+    async def list_live(self) -> list[LiveBroker]:
+        """Return all live brokers, by address."""
+        async with self._store.single_statement() as connection:
+            rows = (await connection.execute(LIST_LIVE)).all()
+        return [_live(row) for row in rows]
+
+    async def leave(self, broker_id: UUID) -> None:
+        """Forget a broker that has stopped in good order. A repeat changes nothing."""
+        async with self._store.single_statement() as connection:
+            await connection.execute(LEAVE, {"own_broker_id": broker_id})
+
+
+def _live(row: sa.Row[*tuple[Any, ...]]) -> LiveBroker:
+    groups = {int(group_id): instances for group_id, instances in row.groups.items()}
+    return LiveBroker(**{**row._asdict(), "groups": groups})

@@ -1,0 +1,82 @@
+"""HEADER expressions: CEL over `headers`, compiled once, type-checked to a boolean.
+
+Needs cel-expr-python and nothing else of confdb: the in-memory center for users' tests compiles expressions, too.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from cel_expr_python import cel
+
+from confdb.routes import ExpressionFailedError, HeaderPredicate
+from msgbroker.contract import limits
+from msgbroker.contract.errors import InvalidExpressionError
+
+__all__ = ["ExpressionFailedError", "compile_expression"]
+
+CACHED_EXPRESSIONS_MAX: Final = 16_384
+"""Programs kept by their text. More than a snapshot has, or every load of a snapshot would compile them all."""
+
+_FIRST_PROBLEM: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
+_STATUS: Final = re.compile(r"^[A-Z_]+: | \[[A-Z_]+\]$")
+
+
+@lru_cache(maxsize=CACHED_EXPRESSIONS_MAX)
+def compile_expression(text: str) -> HeaderPredicate:
+    """Compile *text* to a predicate over headers, or raise InvalidExpressionError with the position."""
+    if not text.strip():
+        raise InvalidExpressionError("is empty")
+    if len(text) > limits.EXPRESSION_CHARS_MAX:
+        raise InvalidExpressionError(f"has {len(text)} characters; {limits.EXPRESSION_CHARS_MAX} at most")
+    if not _is_storable(text):
+        raise InvalidExpressionError("contains a NUL character or half a surrogate pair")
+    try:
+        program = _environment().compile(text)
+    except RuntimeError as error:
+        raise _translated(error) from error
+    return_type = program.return_type()
+    if return_type != cel.Type.BOOL:
+        # The whole expression has the wrong type, so the position is its beginning.
+        raise InvalidExpressionError(f"is of type {return_type.name()}; it must be BOOL", line=1, column=1)
+    return _predicate(program, text)
+
+
+def _predicate(program: cel.Expression, text: str) -> HeaderPredicate:
+    evaluate = program.eval
+
+    def matches(headers: dict[str, str]) -> bool:
+        try:
+            # The library takes a dict and no other mapping.
+            value = evaluate(data={"headers": headers if type(headers) is dict else dict(headers)}).value()
+        except RuntimeError as error:
+            # Its own budget of steps is spent.
+            raise ExpressionFailedError(text, str(error)) from error
+        if value is True:
+            return True
+        if value is False:
+            return False
+        # A failed evaluation returns an error value, which is truthy.
+        raise ExpressionFailedError(text, str(value))
+
+    return matches
+
+
+@lru_cache(maxsize=1)
+def _environment() -> cel.Env:
+    return cel.NewEnv(variables={"headers": cel.Type.Map(cel.Type.STRING, cel.Type.STRING)})
+
+
+def _translated(error: RuntimeError) -> InvalidExpressionError:
+    # Before its problems and after the last one the compiler names a gRPC status.
+    found = _FIRST_PROBLEM.search(str(error))
+    if found is None:
+        return InvalidExpressionError(_STATUS.sub("", str(error).splitlines()[0]))
+    line, column, problem = found.groups()
+    return InvalidExpressionError(_STATUS.sub("", problem), line=int(line), column=int(column))
+
+
+def _is_storable(text: str) -> bool:
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

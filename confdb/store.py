@@ -1,0 +1,137 @@
+"""The way to confdb: one engine, one place where its failures become ours.
+
+A broker lives on when confdb does not answer, so nothing here waits without an end: connecting, waiting for a
+connection of the pool, and whatever is done on one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
+
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+
+from msgbroker.contract.errors import ConfigUnavailableError, NotMigratedError
+
+CONNECT_TIMEOUT_SECONDS: Final = 3
+OPERATION_TIMEOUT_SECONDS: Final = 10.0
+
+
+class ConfigStore:
+    """Sessions and connections to confdb. `open` makes one; it connects when it is used."""
+
+    def __init__(self, url: str, engine: AsyncEngine, operation_timeout_seconds: float) -> None:
+        self._url = url
+        self._engine = engine
+        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._sessions = async_sessionmaker(engine, expire_on_commit=False)
+        self._operation_timeout_seconds = operation_timeout_seconds
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, url: str, *, pool_size: int = 4, operation_timeout_seconds: float = OPERATION_TIMEOUT_SECONDS
+    ) -> AsyncIterator[ConfigStore]:
+        """Make the store at libpq URL *url*; close its connections at the end. Reaches for no server yet."""
+        engine = create_async_engine(
+            "postgresql+psycopg://",
+            # libpq reads its URL itself: SQLAlchemy's own parser does not know all of them.
+            async_creator=lambda: connect(url),
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=CONNECT_TIMEOUT_SECONDS,
+            # After a restart of the server the pool's connections are dead: ask before use.
+            pool_pre_ping=True,
+            use_native_hstore=False,
+        )
+        try:
+            yield cls(url, engine, operation_timeout_seconds)
+        finally:
+            await engine.dispose()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncSession]:
+        """Give a session in a transaction that commits at the end."""
+        async with self._bounded(), self._sessions.begin() as session:
+            yield session
+
+    @asynccontextmanager
+    async def snapshot_transaction(self) -> AsyncIterator[AsyncConnection]:
+        """Give a connection in a read-only transaction whose statements all see the same moment."""
+        reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        async with self._bounded(), reading.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def single_statement(self) -> AsyncIterator[AsyncConnection]:
+        """Give a connection on which each statement is a transaction, and one round trip."""
+        async with self._bounded(), self._autocommit.connect() as connection:
+            yield connection
+
+    async def connect_dedicated(self) -> psycopg.AsyncConnection[tuple[object, ...]]:
+        """Return a new connection outside of the pool, in autocommit; for LISTEN. The caller closes it."""
+        with translated():
+            connection = await connect(self._url)
+            await connection.set_autocommit(True)
+        return connection
+
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncIterator[None]:
+        deadline = asyncio.timeout(self._operation_timeout_seconds)
+        try:
+            with translated():
+                async with deadline:
+                    yield
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise ConfigUnavailableError(f"no answer within {self._operation_timeout_seconds:g} s") from error
+
+
+async def connect(url: str) -> psycopg.AsyncConnection[tuple[object, ...]]:
+    """Connect as every connection to confdb should be."""
+    return await psycopg.AsyncConnection.connect(
+        url,
+        connect_timeout=CONNECT_TIMEOUT_SECONDS,
+        # A transaction pooler gives each transaction another session: no prepared statements.
+        prepare_threshold=None,
+        # A peer that vanished without a word is noticed in seconds, not in the kernel's two hours.
+        keepalives_idle=5,
+        keepalives_interval=2,
+        keepalives_count=3,
+        tcp_user_timeout=8_000,
+    )
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn "no database" into ConfigUnavailableError, "no tables" into NotMigratedError; let the rest pass."""
+    try:
+        yield
+    except PoolTimeoutError as error:
+        raise ConfigUnavailableError("all connections are busy") from error
+    except DBAPIError as error:
+        _raise_translated(error.orig)
+        raise
+    except psycopg.Error as error:
+        _raise_translated(error)
+        raise
+
+
+def _raise_translated(error: BaseException | None) -> None:
+    # ReadOnlySqlTransaction: this is a standby now, the primary is elsewhere or on its way.
+    if isinstance(error, (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)):
+        raise ConfigUnavailableError(str(error).strip() or type(error).__name__) from error
+    if isinstance(error, (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)):
+        raise NotMigratedError("the configuration database") from error
+
+
+def constraint_of(error: sa.exc.IntegrityError) -> str | None:
+    """Return the name of the constraint that was violated."""
+    return error.orig.diag.constraint_name if isinstance(error.orig, psycopg.Error) else None
