@@ -1,8 +1,17 @@
 # `make help` lists what is here. Everything runs inside .venv, which the first target that needs it creates.
 
-PYTHON ?= python3
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PROTO := $(wildcard msgbroker/proto/msgbroker/v1/*.proto)
+INSTALLED_FROM := pyproject.toml $(PROTO) .ci/build_hook.py .ci/generate_proto.py
+
+# The generated code went away (git clean, say): install again, which generates it.
+ifeq ($(wildcard msgbroker/v1/message_pb2.py),)
+$(shell rm -f $(VENV)/.installed-*)
+endif
 
 .DEFAULT_GOAL := help
 
@@ -10,10 +19,67 @@ BIN := $(VENV)/bin
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-$(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; set PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+.PHONY: up
+up: $(VENV)/.installed-up ## Start everything here: PostgreSQL, and a broker on 127.0.0.1:7400
+	@exec $(BIN)/msgcenter up
 
-$(VENV)/.installed-dev: pyproject.toml $(wildcard msgbroker/proto/msgbroker/v1/*.proto) .ci/build_hook.py .ci/generate_proto.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+.PHONY: demo
+demo: $(VENV)/.installed-up ## Show what it does, against a running `make up`
+	@$(BIN)/msgcenter demo
+
+.PHONY: test
+test: $(VENV)/.installed-dev ## Run all tests, on a PostgreSQL of their own
+	@$(BIN)/pytest --quiet --numprocesses auto --maxprocesses 8 --dist worksteal
+
+.PHONY: check
+check: $(VENV)/.installed-dev ## Check format, lint, types, import rules, and that generated files are fresh
+	@$(BIN)/python .ci/generate_proto.py --check
+	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted: run $(BIN)/ruff format ."; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo | tail -n 8
+
+.PHONY: format
+format: $(VENV)/.installed-dev ## Format the code, and fix what lint can fix
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+.PHONY: bench-quick
+bench-quick: $(VENV)/.installed-dev ## Measure for some seconds
+	@$(BIN)/msgcenter bench --quick
+
+.PHONY: bench
+bench: $(VENV)/.installed-dev ## Measure thoroughly: messages/s, deliveries/s, latency
+	@$(BIN)/msgcenter bench
+
+.PHONY: chaos
+chaos: $(VENV)/.installed-dev ## Kill and freeze things under load, and check what was promised
+	@$(BIN)/pytest --quiet tests/chaos
+
+.PHONY: proto
+proto: $(VENV)/.installed-dev ## Generate msgbroker/v1 from the proto files
+	@$(BIN)/python .ci/generate_proto.py
+
+.PHONY: clean
+clean: ## Remove build output and caches (.venv and .msgcenter stay)
+	@rm -rf build dist .coverage .coverage.* htmlcov .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.made:
+	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or later is needed and was not found: install it, or set PYTHON=..."; exit 1; }
+	@echo "Making a virtual environment in $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV) || { echo "No virtual environment: install the package python3-venv and try again"; exit 1; }
+	@touch $@
+
+# pip's exit status is the recipe's; what it has to say about a failure is printed.
+$(VENV)/.installed-up: $(INSTALLED_FROM) | $(VENV)/.made
+	@if [ -z "$$(find $(VENV)/.installed-dev -newer pyproject.toml 2>/dev/null)" ]; then \
+		echo "Installing into $(VENV) (once, about 30 s) ..."; \
+		$(PIP) install --editable '.[console,embedded]'; \
+	fi
+	@touch $@
+
+$(VENV)/.installed-dev: $(INSTALLED_FROM) | $(VENV)/.made
+	@echo "Installing into $(VENV) what development needs (once, about a minute) ..."
+	@$(PIP) install --editable '.[dev]'
 	@touch $@

@@ -139,7 +139,7 @@ def _make_cluster(layout: Layout, account: Account, binaries: Path, *, sync: boo
         *([] if sync else ["--no-sync"]),
     ]
     try:
-        done = subprocess.run(  # noqa: S603 - our own command line
+        done = subprocess.run(
             command,
             text=True,
             stdin=subprocess.DEVNULL,

@@ -35,7 +35,7 @@ def postgres(directory: Path) -> Iterator[EmbeddedPostgres]:
 
 def scalar(url: str, statement: str) -> object:
     with psycopg.connect(url, autocommit=True) as connection:
-        row = connection.execute(statement).fetchone()  # type: ignore[call-overload] # a literal of this file
+        row = connection.execute(statement).fetchone()
     assert row is not None
     return row[0]
 
@@ -124,7 +124,7 @@ def test_a_path_too_long_for_a_socket_gets_a_short_one_that_goes_with_the_server
 def test_by_tcp_it_asks_for_a_password(directory: Path, free_port: int) -> None:
     with EmbeddedPostgres(directory, tcp_port=free_port, settings=FAST) as server:
         assert scalar(server.tcp_url("postgres"), "SELECT 1") == 1
-        with pytest.raises(psycopg.OperationalError, match="no password supplied|authentication failed"):
+        with pytest.raises(psycopg.OperationalError, match=r"no password supplied|authentication failed"):
             psycopg.connect(f"postgresql://postgres@127.0.0.1:{free_port}/postgres")
 
 
