@@ -38,4 +38,4 @@ def publisher_lock_key(publisher_id: bytes) -> int:
 
 
 def _signed32(value: int) -> int:
-    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
+    return value - (value >> 31 << 32)

@@ -1,0 +1,180 @@
+"""Leases and progress of lanes: claim, renew, release, checkpoint.
+
+Every write of a lane names its owner and epoch in the same statement, or follows one that did in the same transaction:
+a stale owner changes nothing. All of it is by the database's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg.types.multirange import Multirange
+
+from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
+from msgdb import lane_writes
+from msgdb.connections import Connection
+from msgdb.lane_records import ClaimedLane, LaneCheckpoint, LaneKey, LaneToClaim, OffsetRange, OwnedLane, RedeliveryRow
+from msgdb.log import binary_cursor
+
+# One statement: makes the missing rows, takes the free ones, leaves those of living owners alone; NOT EXISTS spares them
+# the row lock that a conflict takes before its condition is looked at. In the order of the key, or two brokers that want
+# the same lanes could each wait for the other. clock_timestamp, not now: the wait for such a row, or the caller's
+# transaction, must not make a lease shorter in the table than the owner counts it.
+_CLAIM: Final = """
+INSERT INTO cursor AS c (group_id, member, queue_id, acked_offset, owner, epoch, lease_until)
+SELECT wanted.group_id, wanted.member, wanted.queue_id, wanted.initial_offset, %(owner)s, 1,
+       clock_timestamp() + %(lease_seconds)s * interval '1 second'
+FROM unnest(%(group_ids)s::bigint[], %(members)s::text[], %(queue_ids)s::bigint[], %(offsets)s::bigint[])
+     AS wanted (group_id, member, queue_id, initial_offset)
+WHERE NOT EXISTS (
+    SELECT 1 FROM cursor held
+    WHERE held.group_id = wanted.group_id AND held.member = wanted.member AND held.queue_id = wanted.queue_id
+      AND held.owner <> %(owner)s AND held.lease_until > clock_timestamp()
+)
+ORDER BY wanted.group_id, wanted.member, wanted.queue_id
+ON CONFLICT (group_id, member, queue_id) DO UPDATE
+SET owner = excluded.owner, epoch = c.epoch + 1,
+    lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
+WHERE c.owner IS NULL OR c.owner = excluded.owner OR c.lease_until <= clock_timestamp()
+RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges
+"""
+
+_OWNED: Final = """
+unnest(%(group_ids)s::bigint[], %(members)s::text[], %(queue_ids)s::bigint[], %(epochs)s::bigint[])
+    AS owned (group_id, member, queue_id, epoch)
+"""
+_GUARD: Final = """
+c.group_id = owned.group_id AND c.member = owned.member AND c.queue_id = owned.queue_id
+AND c.epoch = owned.epoch AND c.owner = %(owner)s
+"""
+
+# A lease that has passed and that nobody took is still ours: nobody else was told anything in between.
+_RENEW: Final = f"""
+UPDATE cursor c SET lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
+FROM {_OWNED} WHERE {_GUARD}
+RETURNING c.group_id, c.member, c.queue_id
+"""
+
+# The epoch stays: it goes up with the next claim.
+_RELEASE: Final = f"""
+UPDATE cursor c SET owner = NULL, lease_until = NULL FROM {_OWNED} WHERE {_GUARD}
+RETURNING c.group_id, c.member, c.queue_id
+"""
+
+# Of all lanes that were claimed together; by the primary key of redelivery.
+_LOAD_REDELIVERIES: Final = """
+SELECT wanted.group_id, wanted.member, wanted.queue_id,
+       r.queue_offset, r.stored_at + interval '262968 hours', r.attempt,
+       extract(epoch FROM r.due_at - clock_timestamp())::float8, r.ordering_key
+FROM unnest(%(group_ids)s::bigint[], %(members)s::text[], %(queue_ids)s::bigint[])
+     AS wanted (group_id, member, queue_id)
+CROSS JOIN LATERAL (
+    SELECT * FROM redelivery
+    WHERE group_id = wanted.group_id AND member = wanted.member AND queue_id = wanted.queue_id
+    ORDER BY queue_offset LIMIT %(limit)s
+) r
+"""
+
+
+async def claim(conn: Connection, owner: UUID, lanes: Iterable[LaneToClaim], lease_seconds: float) -> list[ClaimedLane]:
+    """Take those of *lanes* that are free (or ours already), each with a new epoch, and return their state.
+
+    Count the lease from before the call: the database counts it from later on.
+    """
+    wanted = {lane.key: lane for lane in lanes}
+    if not wanted:
+        return []
+    parameters = {
+        **_key_columns(wanted),
+        "offsets": [lane.initial_offset for lane in wanted.values()],
+        "owner": owner,
+        "lease_seconds": lease_seconds,
+    }
+    cursor = await conn.execute(_CLAIM, parameters)
+    return [
+        ClaimedLane(LaneKey(group_id, member, queue_id), epoch, acked_offset, _ranges_above(acked_offset, acked_ranges))
+        for group_id, member, queue_id, epoch, acked_offset, acked_ranges in await cursor.fetchall()
+    ]
+
+
+async def load_redeliveries(
+    conn: Connection, lanes: Sequence[LaneKey], limit: int = 2 * REDELIVERIES_PER_LANE_MAX
+) -> dict[LaneKey, list[RedeliveryRow]]:
+    """Return the redeliveries of each lane, by offset. After its claim: no earlier owner can add to them any more."""
+    loaded: dict[LaneKey, list[RedeliveryRow]] = {lane: [] for lane in lanes}
+    cursor = binary_cursor(conn)
+    await cursor.execute(_LOAD_REDELIVERIES, {**_key_columns(loaded), "limit": limit})
+    for group_id, member, queue_id, *row in await cursor.fetchall():
+        loaded[LaneKey(group_id, member, queue_id)].append(RedeliveryRow(*row))
+    return loaded
+
+
+async def renew(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane], lease_seconds: float) -> set[LaneKey]:
+    """Extend the leases and return the lanes that are still ours. Count the lease from before the call."""
+    return await _guarded(conn, _RENEW, {**_owned_columns(owner, lanes), "lease_seconds": lease_seconds})
+
+
+async def release(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane]) -> set[LaneKey]:
+    """Give the lanes up, so that others need not wait for the leases; return those that were still ours."""
+    return await _guarded(conn, _RELEASE, _owned_columns(owner, lanes))
+
+
+async def checkpoint(
+    conn: Connection, owner: UUID, checkpoints: Sequence[LaneCheckpoint], group_names: Mapping[int, str]
+) -> set[LaneKey]:
+    """Persist the progress of lanes in one transaction, and return those that it was persisted for.
+
+    The others have another owner or epoch now: nothing of theirs was written, and the caller drops them. A dead letter
+    of a message whose day was dropped is not written: the message is gone, and its expiry was recorded then.
+    """
+    if not checkpoints:
+        return set()
+    async with conn.transaction():
+        # First the cursors: their row locks keep a new owner's claim waiting until all that follows is committed.
+        persisted = await _guarded(conn, lane_writes.MOVE_CURSORS, _progress_columns(owner, checkpoints))
+        await lane_writes.write_lanes(conn, [mark for mark in checkpoints if mark.key in persisted], group_names)
+    return persisted
+
+
+async def _guarded(conn: Connection, statement: str, parameters: dict[str, Any]) -> set[LaneKey]:
+    cursor = await conn.execute(statement.encode(), parameters, binary=True)
+    return {LaneKey(*row) for row in await cursor.fetchall()}
+
+
+def _key_columns(keys: Iterable[LaneKey]) -> dict[str, Any]:
+    rows = list(keys)
+    return {
+        "group_ids": [key.group_id for key in rows],
+        "members": [key.member for key in rows],
+        "queue_ids": [key.queue_id for key in rows],
+    }
+
+
+def _owned_columns(owner: UUID, lanes: Sequence[OwnedLane]) -> dict[str, Any]:
+    return {
+        **_key_columns(lane.key for lane in lanes),
+        "epochs": [lane.epoch for lane in lanes],
+        "owner": owner,
+    }
+
+
+def _progress_columns(owner: UUID, checkpoints: Sequence[LaneCheckpoint]) -> dict[str, Any]:
+    return {
+        **_owned_columns(owner, [OwnedLane(mark.key, mark.epoch) for mark in checkpoints]),
+        "acked_offsets": [mark.acked_offset for mark in checkpoints],
+        "acked_ranges": [
+            "{" + ",".join(f"[{first},{last})" for first, last in mark.acked_ranges) + "}" for mark in checkpoints
+        ],
+    }
+
+
+def _ranges_above(acked_offset: int, acked_ranges: Multirange[int]) -> list[OffsetRange]:
+    # Retention may have moved the offset into or past ranges that were noted before.
+    bounds = [(r.lower, r.upper) for r in acked_ranges]
+    return [
+        (max(first, acked_offset), end)
+        for first, end in bounds
+        if first is not None and end is not None and end > acked_offset
+    ]

@@ -1,0 +1,218 @@
+"""Reads of the log: ranges, single messages, where a queue begins and ends.
+
+Results come in PostgreSQL's binary format and land without detours: times as integer microseconds since 1970, ids as 16
+bytes. A backlog is read through here, 500 rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import orjson
+import psycopg
+from psycopg import AsyncCursor
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format
+from psycopg.rows import TupleRow
+
+from msgdb import ids
+from msgdb.connections import Connection
+
+
+class MessageRow(NamedTuple):
+    """A stored message."""
+
+    queue_id: int
+    queue_offset: int
+    stored_at_us: int
+    message_id: bytes
+    namespace: str
+    topic: str
+    event_code: str
+    key: str | None
+    ordering_key: str | None
+    headers: dict[str, str] | None
+    body: bytes
+    born_at_us: int
+    born_host: str | None
+    publisher_group: str | None
+    stress: bool
+    target_group: int | None
+    redrives: int
+
+
+# A timestamptz on the wire is microseconds since 2000: moved by 30 years, it is the number we want, no datetime on
+# the way. In hours, because days and years would depend on the session's time zone.
+_SHIFT: Final = "interval '262968 hours'"
+_COLUMNS: Final = f"""
+m.queue_id, m.queue_offset, m.stored_at + {_SHIFT}, m.message_id, m.namespace, m.topic, m.event_code,
+m.key, m.ordering_key, m.headers, m.body, m.born_at + {_SHIFT}, m.born_host, m.publisher_group, m.stress,
+m.target_group, m.redrives
+"""
+
+# By the primary key of each live day, merged. The running sum needs only the sizes, so a body that is over the budget
+# is never fetched from its TOAST table; the first row passes whatever its size, or a large one would block its queue.
+_READ_RANGE: Final = f"""
+SELECT {_COLUMNS} FROM (
+    SELECT w.*, sum(octet_length(w.body)) OVER (ORDER BY w.queue_offset ROWS UNBOUNDED PRECEDING) AS bytes_up_to_here
+    FROM (
+        SELECT * FROM message WHERE queue_id = %(queue_id)s AND queue_offset >= %(first_offset)s
+        ORDER BY queue_offset LIMIT %(limit)s
+    ) w
+) m
+WHERE m.bytes_up_to_here <= %(bytes_max)s OR m.bytes_up_to_here = octet_length(m.body)
+ORDER BY m.queue_offset
+"""
+
+# The whole primary key is given: one probe of one partition for each message.
+_READ_OFFSETS: Final = f"""
+SELECT {_COLUMNS}
+FROM unnest(%(queue_offsets)s::bigint[], %(stored_at)s::timestamptz[]) AS wanted (queue_offset, stored_at)
+JOIN message m ON m.queue_id = %(queue_id)s AND m.queue_offset = wanted.queue_offset AND m.stored_at = wanted.stored_at
+ORDER BY m.queue_offset
+"""
+
+# By the index on message_id of the days between the bounds.
+_FIND: Final = f"""
+SELECT {_COLUMNS} FROM message m
+WHERE m.message_id = %(message_id)s AND m.stored_at >= %(first)s AND m.stored_at < %(last)s LIMIT 1
+"""
+_FIND_ANYWHERE: Final = f"SELECT {_COLUMNS} FROM message m WHERE m.message_id = %(message_id)s LIMIT 1"
+
+# One probe of the primary key's end per queue and day. The row of `queue` remembers where it was if all days are gone.
+_NEXT_OFFSETS: Final = """
+SELECT q.queue_id, greatest(q.start_offset, tail.queue_offset + 1)
+FROM queue q
+LEFT JOIN LATERAL (
+    SELECT m.queue_offset FROM message m WHERE m.queue_id = q.queue_id ORDER BY m.queue_offset DESC LIMIT 1
+) tail ON true
+WHERE q.queue_id = ANY(%s)
+"""
+
+_FIRST_OFFSETS: Final = "SELECT queue_id, start_offset FROM queue WHERE queue_id = ANY(%s)"
+
+_STORED_AT: Final = f"""
+SELECT m.stored_at + {_SHIFT} FROM message m WHERE m.queue_id = %s AND m.queue_offset = %s
+"""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_US: Final = 86_400_000_000
+_LAST_TIME_US: Final = 2_900_000 * _DAY_US
+
+
+class _HeadersLoader(Loader):
+    """Binary jsonb: a version byte, then the text."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> dict[str, str]:
+        headers: dict[str, str] = orjson.loads(memoryview(data)[1:])
+        return headers
+
+
+_INT8_LOADER: Final = psycopg.adapters.get_loader(psycopg.adapters.types["int8"].oid, Format.BINARY)
+_BYTEA_LOADER: Final = psycopg.adapters.get_loader(psycopg.adapters.types["bytea"].oid, Format.BINARY)
+
+
+def datetime_of(time_us: int) -> datetime:
+    """Return microseconds since 1970 as a time in UTC, exactly."""
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
+async def read_range(
+    conn: Connection, queue_id: int, first_offset: int, limit: int, bytes_max: int
+) -> list[MessageRow]:
+    """Return messages from *first_offset* on, in order: *limit* at most, and bodies of *bytes_max* in all, or one.
+
+    The first may be later than asked for, if its days were dropped; from there on there are no gaps.
+    """
+    cursor = binary_cursor(conn)
+    await cursor.execute(
+        _READ_RANGE,
+        {"queue_id": queue_id, "first_offset": first_offset, "limit": limit, "bytes_max": bytes_max},
+    )
+    return list(map(MessageRow._make, await cursor.fetchall()))
+
+
+async def read_offsets(conn: Connection, queue_id: int, wanted: Sequence[tuple[int, int]]) -> list[MessageRow]:
+    """Return the messages at these (queue_offset, stored_at_us), in order; those whose day was dropped are left out."""
+    cursor = binary_cursor(conn)
+    await cursor.execute(
+        _READ_OFFSETS,
+        {
+            "queue_id": queue_id,
+            "queue_offsets": [queue_offset for queue_offset, _ in wanted],
+            "stored_at": [datetime_of(stored_at_us) for _, stored_at_us in wanted],
+        },
+    )
+    return list(map(MessageRow._make, await cursor.fetchall()))
+
+
+async def find_message(conn: Connection, message_id: bytes) -> MessageRow | None:
+    """Return the message with that id: in the day of the id's time, else in its neighbours, else in any live day."""
+    # Whatever the id is: it comes from people. Beyond these, there is no datetime.
+    minted_us = min(max(ids.time_us_of(message_id), _DAY_US), _LAST_TIME_US)
+    first_day = datetime_of(minted_us - minted_us % _DAY_US)
+    day = timedelta(days=1)
+    parameters: dict[str, Any] = {"message_id": UUID(bytes=message_id)}
+    for first, last in ((first_day, first_day + day), (first_day - day, first_day + 2 * day)):
+        if (found := await _find_one(conn, _FIND, {**parameters, "first": first, "last": last})) is not None:
+            return found
+    return await _find_one(conn, _FIND_ANYWHERE, parameters)
+
+
+async def next_offsets(conn: Connection, queue_ids: Sequence[int]) -> dict[int, int]:
+    """Return, for each of these queues, the offset that the next message will get."""
+    cursor = await conn.execute(_NEXT_OFFSETS, (list(queue_ids),), binary=True)
+    return dict(await cursor.fetchall())
+
+
+async def first_offsets(conn: Connection, queue_ids: Sequence[int]) -> dict[int, int]:
+    """Return, for each of these queues, the offset below which nothing exists any more."""
+    cursor = await conn.execute(_FIRST_OFFSETS, (list(queue_ids),), binary=True)
+    return dict(await cursor.fetchall())
+
+
+async def offset_at_time(conn: Connection, queue_id: int, time_us: int) -> int:
+    """Return the offset of the first message stored at that time or later; the next offset if there is none.
+
+    A binary search: within a queue `stored_at` never goes back.
+    """
+    low = (await first_offsets(conn, [queue_id])).get(queue_id, 0)
+    high = (await next_offsets(conn, [queue_id])).get(queue_id, 0)
+    while low < high:
+        middle = (low + high) // 2
+        stored_at_us = await _stored_at_us(conn, queue_id, middle)
+        # A message that is gone was dropped with its day after `low` was read: what is sought comes later.
+        if stored_at_us is None or stored_at_us < time_us:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+async def _stored_at_us(conn: Connection, queue_id: int, queue_offset: int) -> int | None:
+    cursor = binary_cursor(conn)
+    await cursor.execute(_STORED_AT, (queue_id, queue_offset))
+    row = await cursor.fetchone()
+    return None if row is None else int(row[0])
+
+
+async def _find_one(conn: Connection, statement: str, parameters: dict[str, Any]) -> MessageRow | None:
+    cursor = binary_cursor(conn)
+    await cursor.execute(statement.encode(), parameters)
+    row = await cursor.fetchone()
+    return None if row is None else MessageRow._make(row)
+
+
+def binary_cursor(conn: Connection) -> AsyncCursor[TupleRow]:
+    """Return a cursor that reads times as microseconds since 2000 and ids as bytes."""
+    cursor = conn.cursor(binary=True)
+    cursor.adapters.register_loader("timestamptz", _INT8_LOADER)  # type: ignore[arg-type]
+    cursor.adapters.register_loader("jsonb", _HeadersLoader)
+    cursor.adapters.register_loader("uuid", _BYTEA_LOADER)  # type: ignore[arg-type]
+    return cursor

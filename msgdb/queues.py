@@ -1,0 +1,101 @@
+"""Queues: made when a topic is first used, sealed when its layout changes, read for their tails."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from msgdb.connections import Connection
+from msgdb.locks import QUEUE_LOCK_CLASS, TOPIC_LOCK_CLASS, queue_lock_key, topic_lock_key
+from msgdb.log import next_offsets
+from msgdb.store import MessageStore
+
+
+class QueueRow(NamedTuple):
+    """A queue: one append-only log of a topic."""
+
+    queue_id: int
+    topic_id: int
+    generation: int
+    ordinal: int
+    start_offset: int
+    sealed: bool
+
+
+_COLUMNS: Final = "queue_id, topic_id, generation, ordinal, start_offset, sealed"
+
+_LIST: Final = f"SELECT {_COLUMNS} FROM queue ORDER BY queue_id"
+
+# By the unique index on (topic_id, generation, ordinal).
+_LIST_OF_TOPIC: Final = f"SELECT {_COLUMNS} FROM queue WHERE topic_id = %s ORDER BY generation, ordinal"
+
+_LOCK: Final = "SELECT pg_advisory_xact_lock(%s, %s)"
+
+# Under the topic's lock. A broker with an old picture may ask for a layout that was replaced: those queues are born
+# sealed, so that its append learns of the new one.
+_INSERT: Final = """
+INSERT INTO queue (topic_id, generation, ordinal, sealed)
+SELECT %(topic_id)s, %(generation)s, ordinal,
+       EXISTS (SELECT 1 FROM queue newer WHERE newer.topic_id = %(topic_id)s AND newer.generation > %(generation)s)
+FROM generate_series(0, %(count)s - 1) AS wanted (ordinal)
+WHERE NOT EXISTS (
+    SELECT 1 FROM queue q
+    WHERE q.topic_id = %(topic_id)s AND q.generation = %(generation)s AND q.ordinal = wanted.ordinal
+)
+"""
+
+_SEAL: Final = "UPDATE queue SET sealed = true WHERE queue_id = ANY(%s) AND NOT sealed"
+
+
+async def list_queues(conn: Connection) -> list[QueueRow]:
+    """Return every queue of the store."""
+    cursor = await conn.execute(_LIST)
+    return [QueueRow._make(row) for row in await cursor.fetchall()]
+
+
+async def ensure_queues(conn: Connection, topic_id: int, generation: int, count: int) -> list[QueueRow]:
+    """Make what is missing of a topic's layout, seal what it replaces, and return that layout's queues by ordinal.
+
+    Any number may try at once. Not to be called while holding an append lock: sealing takes those of the older queues.
+    """
+    queues = await list_topic_queues(conn, topic_id)
+    if not _stands(queues, generation, count):
+        async with conn.transaction():
+            await conn.execute(_LOCK, (TOPIC_LOCK_CLASS, topic_lock_key(topic_id)))
+            await conn.execute(_INSERT, {"topic_id": topic_id, "generation": generation, "count": count})
+            await _seal_older(conn, topic_id, generation)
+            queues = await list_topic_queues(conn, topic_id)
+    return [queue for queue in queues if queue.generation == generation and queue.ordinal < count]
+
+
+async def list_topic_queues(conn: Connection, topic_id: int) -> list[QueueRow]:
+    """Return the queues of all of a topic's layouts, the oldest first."""
+    cursor = await conn.execute(_LIST_OF_TOPIC, (topic_id,))
+    return [QueueRow._make(row) for row in await cursor.fetchall()]
+
+
+class QueueTailReader:
+    """Tells where a topic's queues end: what a new subscription starts from."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    async def tails(self, topic_id: int, generation: int, queue_count: int) -> dict[int, int]:
+        """Return the next offset of each queue of the topic, of all layouts; make missing queues."""
+        async with self._store.connection() as conn:
+            await ensure_queues(conn, topic_id, generation, queue_count)
+            queues = await list_topic_queues(conn, topic_id)
+            return await next_offsets(conn, [queue.queue_id for queue in queues])
+
+
+def _stands(queues: list[QueueRow], generation: int, count: int) -> bool:
+    present = sum(1 for queue in queues if queue.generation == generation and queue.ordinal < count)
+    return present == count and all(queue.sealed for queue in queues if queue.generation < generation)
+
+
+async def _seal_older(conn: Connection, topic_id: int, generation: int) -> None:
+    queues = await list_topic_queues(conn, topic_id)
+    open_ids = sorted(queue.queue_id for queue in queues if queue.generation < generation and not queue.sealed)
+    # Under its append lock: whoever appends next sees the seal, whoever appended before has committed.
+    for queue_id in open_ids:
+        await conn.execute(_LOCK, (QUEUE_LOCK_CLASS, queue_lock_key(queue_id)))
+    await conn.execute(_SEAL, (open_ids,))
