@@ -1,0 +1,314 @@
+"""The live delivery of one cursor: what may be handed out, and what must be persisted.
+
+Pure: no I/O, no clock, no tasks. The driver reads the log and feeds what matches, fetches bodies again when asked,
+hands out what `take` returns, reports verdicts and ended streams, calls `expire` when `next_wakeup` has come, and
+stores what `checkpoint` returns, answering with `confirm` or `abandon`. `README.md` explains the mechanism.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic
+
+from msgbroker.contract import limits
+from msgbroker.engine.flights import Flight
+from msgbroker.engine.lane_config import Handout, LaneConfig, LaneCounters
+from msgbroker.engine.lane_state import LaneState
+from msgbroker.engine.messages import MessageT
+from msgbroker.engine.offsets import OffsetRange
+from msgbroker.engine.reading import read, read_gap
+from msgbroker.engine.redeliveries import Redelivery
+from msgbroker.engine.taking import MayHandOut, take
+from msgbroker.engine.verdicts import Settled, Verdict
+from msgdb.lane_records import LaneCheckpoint, LaneKey, RedeliveryRow
+
+STREAM_ENDED = "the instance's stream ended before it answered"
+
+
+class Lane(Generic[MessageT]):
+    """Delivery state of one (group, member, queue)."""
+
+    def __init__(
+        self,
+        key: LaneKey,
+        epoch: int,
+        acked_offset: int,
+        acked_ranges: Iterable[OffsetRange],
+        redeliveries: Iterable[RedeliveryRow],
+        config: LaneConfig,
+        now: float,
+    ) -> None:
+        self.key = key
+        self.epoch = epoch
+        self._is_stopped = False
+        self._state: LaneState[MessageT] = LaneState(key, epoch, acked_offset, acked_ranges, config)
+        self._state.load(redeliveries, now)
+        self._next_offset = acked_offset
+        self._skip_settled()
+
+    def reconfigure(self, config: LaneConfig) -> None:
+        """Replace the configuration; what is in flight keeps its deadline."""
+        self._state.config = config
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int:
+        """The next offset it wants from the log."""
+        return self._next_offset
+
+    def wants(self) -> int:
+        """Return how many further offsets of the log it can take; 0 where it is full or stopped."""
+        if self._is_stopped:
+            return 0
+        state = self._state
+        # Whatever is unsettled may yet become a redelivery: room for that is kept, so that the limit holds.
+        redelivery_room = state.config.redeliveries_max - state.again.moved_count - state.unmoved_count
+        return max(0, min(self._window_room(), redelivery_room))
+
+    def feed(
+        self, first_offset: int, next_offset: int, matched: Sequence[MessageT], *, days_dropped: bool = False
+    ) -> None:
+        """Take in the log from *first_offset* to below *next_offset*; all but *matched* is settled by not matching.
+
+        What it knows already is skipped. A gap between its own `next_offset` and *first_offset* is allowed only with
+        *days_dropped*: the log does not hold it any more, and it is settled as expired.
+        """
+        if self._is_stopped or next_offset <= self._next_offset:
+            return
+        if first_offset > self._next_offset:
+            assert days_dropped, f"lane {self.key} wants {self._next_offset} and was fed {first_offset}"
+            read_gap(self._state, self._next_offset, first_offset)
+        read(self._state, max(first_offset, self._next_offset), next_offset, matched)
+        self._next_offset = next_offset
+        self._skip_settled()
+        self._park_stragglers()
+
+    def _skip_settled(self) -> None:
+        settled = self._state.settled
+        if settled.end > self._next_offset:
+            self._next_offset = settled.first_missing(self._next_offset)
+
+    # --- bodies that are needed again ---------------------------------------------------------------------------
+
+    def due(self, now: float, limit: int) -> list[tuple[int, int]]:
+        """Return up to *limit* (queue_offset, stored_at_us) whose messages the driver must fetch and feed again.
+
+        Each is asked for once, and stays asked for until `feed_again` or `fetch_failed` names it.
+        """
+        if self._is_stopped:
+            return []
+        again = self._state.again
+        again.promote(now)
+        return [(record.queue_offset, record.stored_at_us) for record in again.start_fetch(limit)]
+
+    def feed_again(self, messages: Iterable[MessageT], missing_offsets: Iterable[int]) -> None:
+        """Take in what `due` asked for; *missing_offsets* are not in the store any more: their day was dropped."""
+        state = self._state
+        for message in messages:
+            for record in state.again.fetching((message.queue_offset,)):
+                state.again.make_ready(record, message)
+        for record in state.again.fetching(missing_offsets):
+            state.counters.expired += 1
+            state.settle_record(record)
+        if self._is_stopped:
+            state.again.drop_ready()
+
+    def fetch_failed(self, offsets: Iterable[int]) -> None:
+        """Put back what `due` asked for and could not be fetched: it is due again."""
+        for record in self._state.again.fetching(offsets):
+            self._state.again.make_due(record)
+
+    # --- handing out --------------------------------------------------------------------------------------------
+
+    def take(
+        self,
+        instance_id: str,
+        count_max: int,
+        bytes_max: int,
+        now: float,
+        may_hand_out: MayHandOut[MessageT] | None = None,
+    ) -> Handout[MessageT]:
+        """Return what *instance_id* gets now: at least one message if there is any, even if over *bytes_max*.
+
+        *may_hand_out* is asked for each stress message; one that it denies is settled without delivery.
+        """
+        if self._is_stopped or count_max < 1:
+            return Handout()
+        return take(self._state, instance_id, count_max, bytes_max, now, may_hand_out)
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def settle(
+        self,
+        instance_id: str,
+        verdict: Verdict,
+        first: int,
+        last: int,
+        attempt: int,
+        now: float,
+        delay_seconds: float | None = None,
+        error: str = "",
+        epoch: int | None = None,
+    ) -> Settled:
+        """Apply *verdict* to what that instance has in flight of that attempt, from *first* to *last* inclusive.
+
+        The rest of the range is stale. *delay_seconds* is for RETRY (None: the schedule) and RELEASE (None: at once).
+        """
+        state = self._state
+        end = min(last + 1, self._next_offset)
+        count = 0
+        if epoch is None or epoch == self.epoch:
+            flights = state.flights.cut(instance_id, first, end) if attempt == 1 else []
+            records = state.again.cut(instance_id, attempt, first, end) if state.again.in_flight else []
+            count = len(records)
+            for flight in flights:
+                count += len(flight.offsets)
+                if verdict is Verdict.ACK:
+                    state.settle(flight.first, flight.end)
+                else:
+                    records += state.records_of(flight)
+            for record in records:
+                state.decide(record, verdict, now, delay_seconds, error[: limits.ERROR_TEXT_CHARS_MAX])
+        if count:
+            state.let_go(instance_id, count)
+            self._park_stragglers()
+        stale = max(end - first, 1) - count
+        state.counters.settled += count
+        state.counters.stale += stale
+        return Settled(count, stale)
+
+    def expire(self, now: float) -> dict[str, int]:
+        """Take back what was not answered in time, as failed; return how many messages each instance lost by it."""
+        state = self._state
+        error = f"no answer within {state.config.ack_timeout_seconds:g} s"
+        lost = self._take_back(
+            state.flights.cut_expired(now),
+            state.again.cut_expired(now),
+            lambda record: state.fail(record, now, None, error),
+        )
+        state.counters.timed_out += sum(lost.values())
+        state.again.promote(now)
+        return lost
+
+    def return_instance(self, instance_id: str, now: float) -> int:
+        """Take back all that *instance_id* has: its stream ended. The attempt counts, the next may be made at once."""
+        state = self._state
+        lost = self._take_back(
+            state.flights.cut_instance(instance_id),
+            state.again.cut_instance(instance_id),
+            lambda record: state.come_back(record, now, STREAM_ENDED),
+        )
+        return lost[instance_id]
+
+    def _take_back(
+        self, flights: list[Flight], records: list[Redelivery], decide: Callable[[Redelivery], None]
+    ) -> Counter[str]:
+        lost: Counter[str] = Counter()
+        for record in records:
+            lost[record.instance_id] += 1
+        for flight in flights:
+            lost[flight.instance_id] += len(flight.offsets)
+            records += self._state.records_of(flight)
+        for record in sorted(records, key=lambda record: record.queue_offset):
+            decide(record)
+        for instance_id, count in lost.items():
+            self._state.let_go(instance_id, count)
+        self._park_stragglers()
+        return lost
+
+    def next_wakeup(self) -> float | None:
+        """Return when `expire` should be called next, never later than needed; None: nothing is timed."""
+        state = self._state
+        at = min(state.flights.next_deadline, state.again.next_deadline, state.again.next_due)
+        return None if at == math.inf else at
+
+    # --- the window ---------------------------------------------------------------------------------------------
+
+    def _window_room(self) -> int:
+        return self._state.config.window_max - (self._next_offset - self._state.settled.floor)
+
+    def _park_stragglers(self) -> None:
+        """Where a mostly settled window is full, write the lower half's unsettled rest down, and move on.
+
+        A window that is full of unsettled messages is not stuck, only busy: then rows would be written for nothing.
+        """
+        if self._window_room() > 0:
+            return
+        state = self._state
+        if state.unmoved_count <= state.config.window_max // 2:
+            state.park_below(state.settled.floor + (state.config.window_max + 1) // 2)
+
+    # --- persisting ---------------------------------------------------------------------------------------------
+
+    def checkpoint(self, now: float) -> LaneCheckpoint | None:
+        """Return all that is to be persisted in one transaction; None where nothing is, or one is outstanding."""
+        return self._state.writes.checkpoint(self._state.settled, self._state.again.by_offset, now)
+
+    def confirm(self, checkpoint: LaneCheckpoint) -> None:
+        """Note that *checkpoint* is committed."""
+        self._state.writes.confirm(checkpoint)
+
+    def abandon(self, checkpoint: LaneCheckpoint) -> None:
+        """Note that *checkpoint* is not committed: all of it comes in the next one."""
+        self._state.writes.abandon(checkpoint, self._state.again.by_offset)
+
+    # --- stopping, and what others want to know -----------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Hand nothing out any more, let go of the bodies; verdicts still count. There is no way back."""
+        self._is_stopped = True
+        self._state.ready.clear()
+        self._state.again.drop_ready()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._is_stopped
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it is stopped and nothing is in flight: after one more checkpoint it can be given away."""
+        return self._is_stopped and self.in_flight_count == 0
+
+    @property
+    def alarm(self) -> bool:
+        """Whether so many messages wait for another attempt that reading has stopped."""
+        return self._state.again.moved_count >= self._state.config.redeliveries_max
+
+    @property
+    def ready_count(self) -> int:
+        """Messages whose bodies are here and which wait for an instance."""
+        return len(self._state.ready) + len(self._state.again.ready)
+
+    @property
+    def due_count(self) -> int:
+        """Messages whose bodies `due` would ask for."""
+        return self._state.again.due_count
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages with instances."""
+        return self._state.flights.count + len(self._state.again.in_flight)
+
+    @property
+    def redelivery_count(self) -> int:
+        """Messages that have a redelivery row, or will with the next checkpoint."""
+        return self._state.again.moved_count
+
+    @property
+    def acked_offset(self) -> int:
+        """Where its cursor will be with the next checkpoint."""
+        return self._state.settled.floor
+
+    @property
+    def unsettled_by_instance(self) -> Mapping[str, int]:
+        """How many messages each instance has in flight."""
+        return self._state.unsettled_by_instance
+
+    @property
+    def counters(self) -> LaneCounters:
+        """What happened so far."""
+        return self._state.counters

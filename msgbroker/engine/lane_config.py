@@ -1,0 +1,74 @@
+"""How a lane is set up, and what it hands out and counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple
+
+from confdb.routes import GroupOrder
+from msgbroker.contract import limits
+from msgbroker.contract.errors import KindNotSupportedError
+from msgbroker.engine.messages import MessageT
+from msgbroker.engine.retry import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class LaneConfig:
+    """What a lane takes from its group; may be replaced at run time."""
+
+    ack_timeout_seconds: float = limits.ACK_TIMEOUT_SECONDS_DEFAULT
+    """How long an instance may take to answer; changes apply to what is handed out afterwards."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    window_max: int = limits.LANE_WINDOW_MAX
+    """How far reading may be ahead of the cursor."""
+    redeliveries_max: int = limits.REDELIVERIES_PER_LANE_MAX
+    """How many messages may wait for another attempt, before reading stops."""
+    order: GroupOrder = GroupOrder.NONE
+    """KEY and GLOBAL will let a message wait behind an unsettled one of its key; the lane itself goes on."""
+
+    def __post_init__(self) -> None:
+        if self.order is not GroupOrder.NONE:
+            raise KindNotSupportedError("group order", self.order.value, GroupOrder.NONE.value)
+
+
+class Again(NamedTuple, Generic[MessageT]):
+    """A message that was handed out before, or was given back."""
+
+    message: MessageT
+    attempt: int
+    """1 where the attempt before did not count."""
+
+
+@dataclass(slots=True)
+class Handout(Generic[MessageT]):
+    """What one instance gets at once."""
+
+    again: list[Again[MessageT]] = field(default_factory=list)
+    """Older than all of `fresh`."""
+    fresh: list[MessageT] = field(default_factory=list)
+    """First hand-outs, attempt 1, in the order of the queue."""
+
+    @property
+    def count(self) -> int:
+        """How many messages it is."""
+        return len(self.again) + len(self.fresh)
+
+
+@dataclass(slots=True)
+class LaneCounters:
+    """What happened in a lane since its owner built it."""
+
+    handed_out: int = 0
+    redelivered: int = 0
+    """Of these, messages that came again."""
+    settled: int = 0
+    """Messages that a verdict of their instance decided, whichever verdict."""
+    stale: int = 0
+    """Verdicts that came too late, or from the wrong instance."""
+    timed_out: int = 0
+    """Hand-outs that nobody answered in time."""
+    expired: int = 0
+    """Messages settled because their day was dropped."""
+    denied: int = 0
+    """Messages settled because the group may not see them (any more)."""
+    dead_lettered: int = 0

@@ -1,0 +1,170 @@
+"""Messages that were handed out before and come again, one record each.
+
+All of this is the path of failures: a record per message, where first hand-outs have one per batch.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Generic
+
+from msgbroker.engine.messages import MessageT
+
+
+class Stage(Enum):
+    """Where a message that comes again is on its way."""
+
+    WAITING = auto()
+    """For its time."""
+    DUE = auto()
+    """For the driver to fetch its body."""
+    FETCHING = auto()
+    """The driver was asked for it."""
+    READY = auto()
+    """Its body is here, it waits for an instance."""
+    IN_FLIGHT = auto()
+    """With an instance."""
+
+
+@dataclass(slots=True)
+class Redelivery:
+    """One message that comes again, or is in flight on its way to that."""
+
+    queue_offset: int
+    stored_at_us: int
+    ordering_key: str
+    attempt: int
+    """The one that comes next, or is under way."""
+    due_at: float
+    last_error: str = ""
+    stage: Stage = Stage.WAITING
+    is_moved: bool = False
+    """The cursor may pass it: its redelivery row is stored or is part of the next checkpoint. Never unset."""
+    instance_id: str = ""
+    """Where it is in flight, and until when that instance may answer."""
+    deadline: float = math.inf
+
+
+class Redeliveries(Generic[MessageT]):
+    """All of a lane's messages that come again, by offset."""
+
+    def __init__(self) -> None:
+        self.by_offset: dict[int, Redelivery] = {}
+        self.ready: deque[tuple[Redelivery, MessageT]] = deque()
+        self.in_flight: dict[int, Redelivery] = {}
+        self.moved_count = 0
+        self._waiting: list[tuple[float, int]] = []
+        self._due: deque[Redelivery] = deque()
+        self._next_deadline = math.inf
+
+    def add(self, record: Redelivery) -> None:
+        """Take in a new record; say with another call what becomes of it."""
+        self.by_offset[record.queue_offset] = record
+        self.moved_count += record.is_moved
+
+    def remove(self, record: Redelivery) -> None:
+        """Forget a record that is in no queue: it is settled."""
+        del self.by_offset[record.queue_offset]
+        self.moved_count -= record.is_moved
+
+    def mark_moved(self, record: Redelivery) -> None:
+        """Note that the cursor may pass it from now on."""
+        self.moved_count += 1
+        record.is_moved = True
+
+    @property
+    def unmoved_count(self) -> int:
+        """Records that hold the cursor back."""
+        return len(self.by_offset) - self.moved_count
+
+    @property
+    def due_count(self) -> int:
+        """Records whose bodies the driver may fetch now."""
+        return len(self._due)
+
+    def wait(self, record: Redelivery) -> None:
+        """Let it come again at its `due_at`."""
+        record.stage = Stage.WAITING
+        heapq.heappush(self._waiting, (record.due_at, record.queue_offset))
+
+    def make_due(self, record: Redelivery) -> None:
+        """Let it come again at once."""
+        record.stage = Stage.DUE
+        self._due.append(record)
+
+    def promote(self, now: float) -> None:
+        """Make due whatever's time has come."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now:
+            self.make_due(self.by_offset[heapq.heappop(waiting)[1]])
+
+    def start_fetch(self, limit: int) -> list[Redelivery]:
+        """Return up to *limit* due records, which count as being fetched from now on."""
+        fetched = [self._due.popleft() for _ in range(min(limit, len(self._due)))]
+        for record in fetched:
+            record.stage = Stage.FETCHING
+        return fetched
+
+    def fetching(self, offsets: Iterable[int]) -> list[Redelivery]:
+        """Return those of *offsets* that are being fetched; an answer to anything else is late and ignored."""
+        found = (self.by_offset.get(offset) for offset in offsets)
+        return [record for record in found if record is not None and record.stage is Stage.FETCHING]
+
+    def make_ready(self, record: Redelivery, message: MessageT) -> None:
+        """Keep the body that came for it until an instance takes it."""
+        record.stage = Stage.READY
+        self.ready.append((record, message))
+
+    def drop_ready(self) -> None:
+        """Let go of the bodies."""
+        for record, _ in self.ready:
+            self.make_due(record)
+        self.ready.clear()
+
+    def hand_out(self, record: Redelivery, instance_id: str, deadline: float) -> None:
+        """Note that it is in flight."""
+        record.stage = Stage.IN_FLIGHT
+        record.instance_id = instance_id
+        record.deadline = deadline
+        self.in_flight[record.queue_offset] = record
+        self._next_deadline = min(self._next_deadline, deadline)
+
+    def cut(self, instance_id: str, attempt: int, first: int, end: int) -> list[Redelivery]:
+        """Take out of flight what *instance_id* has of that attempt, from *first* to below *end*."""
+        flying = self.in_flight
+        # The range comes from outside and may be of any length: never walk further than there are records.
+        offsets = range(first, end) if end - first < len(flying) else [o for o in flying if first <= o < end]
+        found = [flying[offset] for offset in offsets if offset in flying]
+        return self._land([r for r in found if r.instance_id == instance_id and r.attempt == attempt])
+
+    def cut_instance(self, instance_id: str) -> list[Redelivery]:
+        """Take out of flight all that *instance_id* has."""
+        return self._land([record for record in self.in_flight.values() if record.instance_id == instance_id])
+
+    def cut_expired(self, now: float) -> list[Redelivery]:
+        """Take out of flight whatever's deadline has passed."""
+        if now < self._next_deadline:
+            return []
+        expired = self._land([record for record in self.in_flight.values() if record.deadline <= now])
+        self._next_deadline = min((record.deadline for record in self.in_flight.values()), default=math.inf)
+        return expired
+
+    def _land(self, records: list[Redelivery]) -> list[Redelivery]:
+        for record in records:
+            del self.in_flight[record.queue_offset]
+        return records
+
+    @property
+    def next_deadline(self) -> float:
+        """A time before which no deadline passes; infinite where nothing is in flight."""
+        return self._next_deadline if self.in_flight else math.inf
+
+    @property
+    def next_due(self) -> float:
+        """When the next waiting record becomes due; infinite where none waits."""
+        return self._waiting[0][0] if self._waiting else math.inf

@@ -1,0 +1,117 @@
+"""Handing out: which of a lane's ready messages an instance gets at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgbroker.engine.flights import Flight
+from msgbroker.engine.lane_config import Again, Handout
+from msgbroker.engine.lane_state import LaneState
+from msgbroker.engine.messages import MessageT
+from msgbroker.engine.reading import settle_between
+
+MayHandOut = Callable[[MessageT], bool]
+"""Asked for stress messages only, at every hand-out: False settles the message without delivery."""
+
+
+def take(
+    state: LaneState[MessageT],
+    instance_id: str,
+    count_max: int,
+    bytes_max: int,
+    now: float,
+    may_hand_out: MayHandOut[MessageT] | None,
+) -> Handout[MessageT]:
+    """Hand out to *instance_id* what comes again, then what is new; at least one message if there is any."""
+    handout: Handout[MessageT] = Handout()
+    deadline = now + state.config.ack_timeout_seconds
+    if state.again.ready:
+        bytes_max -= _take_again(state, handout, count_max, bytes_max, may_hand_out)
+        for again in handout.again:
+            state.again.hand_out(state.again.by_offset[again.message.queue_offset], instance_id, deadline)
+    count_max -= len(handout.again)
+    while count_max > 0 and state.ready and not handout.fresh:
+        if handout.again and state.ready[0].size_bytes > bytes_max:
+            break
+        # Empty where all of a batch was denied: then there may be more.
+        handout.fresh = _take_fresh(state, count_max, bytes_max, may_hand_out)
+    if handout.fresh:
+        state.flights.add(_flight_of(handout.fresh, instance_id, deadline))
+    count = handout.count
+    if count:
+        state.unsettled_by_instance[instance_id] += count
+        state.counters.handed_out += count
+        state.counters.redelivered += len(handout.again)
+    return handout
+
+
+def _take_again(
+    state: LaneState[MessageT],
+    handout: Handout[MessageT],
+    count_max: int,
+    bytes_max: int,
+    may_hand_out: MayHandOut[MessageT] | None,
+) -> int:
+    """Move what comes again into *handout*; return its bytes."""
+    ready, taken_bytes = state.again.ready, 0
+    while ready and len(handout.again) < count_max:
+        record, message = ready[0]
+        if handout.again and taken_bytes + message.size_bytes > bytes_max:
+            break
+        ready.popleft()
+        if message.stress and may_hand_out is not None and not may_hand_out(message):
+            state.counters.denied += 1
+            state.settle_record(record)
+        else:
+            taken_bytes += message.size_bytes
+            handout.again.append(Again(message, record.attempt))
+    return taken_bytes
+
+
+def _take_fresh(
+    state: LaneState[MessageT], count_max: int, bytes_max: int, may_hand_out: MayHandOut[MessageT] | None
+) -> list[MessageT]:
+    ready = state.ready
+    if count_max >= len(ready):
+        batch = list(ready)
+        ready.clear()
+    else:
+        batch = [ready.popleft() for _ in range(count_max)]
+    fitting = _count_within(batch, bytes_max)
+    if fitting < len(batch):
+        ready.extendleft(reversed(batch[fitting:]))
+        del batch[fitting:]
+    if may_hand_out is None:
+        return batch
+    allowed = [message for message in batch if not message.stress or may_hand_out(message)]
+    if len(allowed) < len(batch):
+        state.counters.denied += len(batch) - len(allowed)
+        settle_between(state, batch[0].queue_offset, batch[-1].queue_offset + 1, allowed)
+    return allowed
+
+
+def _count_within(batch: Sequence[MessageT], bytes_max: int) -> int:
+    """Return how many messages fit into *bytes_max*: at least one."""
+    sizes = [message.size_bytes for message in batch]
+    if sum(sizes) <= bytes_max:
+        return len(sizes)
+    total_bytes = 0
+    for count, size_bytes in enumerate(sizes):
+        total_bytes += size_bytes
+        if total_bytes > bytes_max:
+            return max(count, 1)
+    raise AssertionError("unreachable: the sum is over the limit")
+
+
+def _flight_of(batch: Sequence[MessageT], instance_id: str, deadline: float) -> Flight:
+    first, last = batch[0].queue_offset, batch[-1].queue_offset
+    # Most batches have no holes: then a range says it all.
+    is_dense = last - first + 1 == len(batch)
+    offsets = range(first, last + 1) if is_dense else [message.queue_offset for message in batch]
+    return Flight(
+        instance_id,
+        deadline,
+        offsets,
+        [message.stored_at_us for message in batch],
+        [message.ordering_key for message in batch],
+    )

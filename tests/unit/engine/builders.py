@@ -1,0 +1,89 @@
+"""Messages and lanes for the engine's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from msgbroker.engine.lane import Lane
+from msgbroker.engine.lane_config import Handout, LaneConfig
+from msgbroker.engine.retry import RetryPolicy
+from msgdb.lane_records import LaneCheckpoint, LaneKey, RedeliveryRow
+
+KEY = LaneKey(group_id=7, member="", queue_id=3)
+CONFIG = LaneConfig(ack_timeout_seconds=30.0, retry=RetryPolicy((10.0, 20.0), attempts_max=3))
+ALL_BYTES = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class FakeMessage:
+    """A stored message as the engine sees it."""
+
+    queue_offset: int
+    event_code: str = "EC_PAID"
+    stress: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+    ordering_key: str = ""
+    target_group: int | None = None
+    size_bytes: int = 100
+
+    @property
+    def stored_at_us(self) -> int:
+        """Of an offset always the same, and different for each."""
+        return stored_at_us(self.queue_offset)
+
+
+def stored_at_us(queue_offset: int) -> int:
+    """Return when the message at *queue_offset* was stored."""
+    return 1_000_000 + queue_offset
+
+
+def messages(first: int, end: int) -> list[FakeMessage]:
+    """Return the messages from *first* to below *end*."""
+    return [FakeMessage(offset) for offset in range(first, end)]
+
+
+def make_lane(
+    fed: int = 0,
+    *,
+    acked_offset: int = 0,
+    acked_ranges: Iterable[tuple[int, int]] = (),
+    redeliveries: Iterable[RedeliveryRow] = (),
+    config: LaneConfig = CONFIG,
+) -> Lane[FakeMessage]:
+    """Return a lane at time 0 that was fed *fed* matching messages."""
+    lane: Lane[FakeMessage] = Lane(KEY, 1, acked_offset, acked_ranges, redeliveries, config, now=0.0)
+    if fed:
+        lane.feed(acked_offset, acked_offset + fed, messages(acked_offset, acked_offset + fed))
+    return lane
+
+
+def take_all(lane: Lane[FakeMessage], instance_id: str = "a", now: float = 0.0) -> Handout[FakeMessage]:
+    """Let *instance_id* take all there is, fetching what is due."""
+    fetch_due(lane, now)
+    return lane.take(instance_id, 10_000, ALL_BYTES, now)
+
+
+def fetch_due(lane: Lane[FakeMessage], now: float) -> list[int]:
+    """Fetch what is due, and return its offsets."""
+    due = lane.due(now, 10_000)
+    lane.feed_again([FakeMessage(offset) for offset, _ in due], [])
+    return [offset for offset, _ in due]
+
+
+def fresh_offsets(handout: Handout[FakeMessage]) -> list[int]:
+    """Return the offsets of first hand-outs."""
+    return [message.queue_offset for message in handout.fresh]
+
+
+def again_offsets(handout: Handout[FakeMessage]) -> list[tuple[int, int]]:
+    """Return (offset, attempt) of what came again."""
+    return [(again.message.queue_offset, again.attempt) for again in handout.again]
+
+
+def persist(lane: Lane[FakeMessage], now: float = 0.0) -> LaneCheckpoint:
+    """Take a checkpoint that must be there, confirm it and return it."""
+    checkpoint = lane.checkpoint(now)
+    assert checkpoint is not None
+    lane.confirm(checkpoint)
+    return checkpoint
