@@ -14,14 +14,14 @@ from psycopg.types.multirange import Multirange
 
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgdb import lane_writes
+from msgdb.binary_rows import TO_1970, binary_cursor
 from msgdb.connections import Connection
 from msgdb.lane_records import ClaimedLane, LaneCheckpoint, LaneKey, LaneToClaim, OffsetRange, OwnedLane, RedeliveryRow
-from msgdb.log import binary_cursor
 
-# One statement: makes the missing rows, takes the free ones, leaves those of living owners alone; NOT EXISTS spares them
-# the row lock that a conflict takes before its condition is looked at. In the order of the key, or two brokers that want
-# the same lanes could each wait for the other. clock_timestamp, not now: the wait for such a row, or the caller's
-# transaction, must not make a lease shorter in the table than the owner counts it.
+# One statement: makes the missing rows, takes the free ones, leaves those of living owners alone; NOT EXISTS spares
+# them the row lock that a conflict takes before its condition is looked at. In the order of the key, or two brokers
+# that want the same lanes could each wait for the other. clock_timestamp, not now: the wait for such a row, or the
+# caller's transaction, must not make a lease shorter in the table than the owner counts it.
 _CLAIM: Final = """
 INSERT INTO cursor AS c (group_id, member, queue_id, acked_offset, owner, epoch, lease_until)
 SELECT wanted.group_id, wanted.member, wanted.queue_id, wanted.initial_offset, %(owner)s, 1,
@@ -64,9 +64,9 @@ RETURNING c.group_id, c.member, c.queue_id
 """
 
 # Of all lanes that were claimed together; by the primary key of redelivery.
-_LOAD_REDELIVERIES: Final = """
+_LOAD_REDELIVERIES: Final = f"""
 SELECT wanted.group_id, wanted.member, wanted.queue_id,
-       r.queue_offset, r.stored_at + interval '262968 hours', r.attempt,
+       r.queue_offset, r.stored_at + {TO_1970}, r.attempt,
        extract(epoch FROM r.due_at - clock_timestamp())::float8, r.ordering_key
 FROM unnest(%(group_ids)s::bigint[], %(members)s::text[], %(queue_ids)s::bigint[])
      AS wanted (group_id, member, queue_id)

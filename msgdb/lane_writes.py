@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from msgdb.binary_rows import datetime_of
 from msgdb.connections import Connection
 from msgdb.lane_records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
-from msgdb.log import datetime_of
 
 # One statement for every lane of this broker, by the primary key. A lane whose epoch moved on matches no row: its new
 # owner decides, and the other lanes are not disturbed. An offset never goes down within an epoch (retention may have

@@ -1,25 +1,14 @@
-"""Reads of the log: ranges, single messages, where a queue begins and ends.
-
-Results come in PostgreSQL's binary format and land without detours: times as integer microseconds since 1970, ids as 16
-bytes. A backlog is read through here, 500 rows at a time.
-"""
+"""Reads of the log: ranges, single messages, where a queue begins and ends. Times are microseconds since 1970."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import orjson
-import psycopg
-from psycopg import AsyncCursor
-from psycopg.abc import Buffer
-from psycopg.adapt import Loader
-from psycopg.pq import Format
-from psycopg.rows import TupleRow
-
 from msgdb import ids
+from msgdb.binary_rows import TO_1970, binary_cursor, datetime_of
 from msgdb.connections import Connection
 
 
@@ -45,12 +34,9 @@ class MessageRow(NamedTuple):
     redrives: int
 
 
-# A timestamptz on the wire is microseconds since 2000: moved by 30 years, it is the number we want, no datetime on
-# the way. In hours, because days and years would depend on the session's time zone.
-_SHIFT: Final = "interval '262968 hours'"
 _COLUMNS: Final = f"""
-m.queue_id, m.queue_offset, m.stored_at + {_SHIFT}, m.message_id, m.namespace, m.topic, m.event_code,
-m.key, m.ordering_key, m.headers, m.body, m.born_at + {_SHIFT}, m.born_host, m.publisher_group, m.stress,
+m.queue_id, m.queue_offset, m.stored_at + {TO_1970}, m.message_id, m.namespace, m.topic, m.event_code,
+m.key, m.ordering_key, m.headers, m.body, m.born_at + {TO_1970}, m.born_host, m.publisher_group, m.stress,
 m.target_group, m.redrives
 """
 
@@ -96,31 +82,11 @@ WHERE q.queue_id = ANY(%s)
 _FIRST_OFFSETS: Final = "SELECT queue_id, start_offset FROM queue WHERE queue_id = ANY(%s)"
 
 _STORED_AT: Final = f"""
-SELECT m.stored_at + {_SHIFT} FROM message m WHERE m.queue_id = %s AND m.queue_offset = %s
+SELECT m.stored_at + {TO_1970} FROM message m WHERE m.queue_id = %s AND m.queue_offset = %s
 """
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_US: Final = 86_400_000_000
 _LAST_TIME_US: Final = 2_900_000 * _DAY_US
-
-
-class _HeadersLoader(Loader):
-    """Binary jsonb: a version byte, then the text."""
-
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> dict[str, str]:
-        headers: dict[str, str] = orjson.loads(memoryview(data)[1:])
-        return headers
-
-
-_INT8_LOADER: Final = psycopg.adapters.get_loader(psycopg.adapters.types["int8"].oid, Format.BINARY)
-_BYTEA_LOADER: Final = psycopg.adapters.get_loader(psycopg.adapters.types["bytea"].oid, Format.BINARY)
-
-
-def datetime_of(time_us: int) -> datetime:
-    """Return microseconds since 1970 as a time in UTC, exactly."""
-    return _EPOCH + timedelta(microseconds=time_us)
 
 
 async def read_range(
@@ -207,12 +173,3 @@ async def _find_one(conn: Connection, statement: str, parameters: dict[str, Any]
     await cursor.execute(statement.encode(), parameters)
     row = await cursor.fetchone()
     return None if row is None else MessageRow._make(row)
-
-
-def binary_cursor(conn: Connection) -> AsyncCursor[TupleRow]:
-    """Return a cursor that reads times as microseconds since 2000 and ids as bytes."""
-    cursor = conn.cursor(binary=True)
-    cursor.adapters.register_loader("timestamptz", _INT8_LOADER)  # type: ignore[arg-type]
-    cursor.adapters.register_loader("jsonb", _HeadersLoader)
-    cursor.adapters.register_loader("uuid", _BYTEA_LOADER)  # type: ignore[arg-type]
-    return cursor

@@ -46,7 +46,7 @@ ORDER BY p.relname
 # CONCURRENTLY: waits for those who read the table now, and blocks nobody meanwhile.
 _DETACH: Final = "ALTER TABLE {parent} DETACH PARTITION {partition} CONCURRENTLY"
 _FINALIZE: Final = "ALTER TABLE {parent} DETACH PARTITION {partition} FINALIZE"
-_DROP: Final = "DROP TABLE {partition}"
+_DROP: Final = "DROP TABLE IF EXISTS {partition}"
 
 
 class DayPartition(NamedTuple):

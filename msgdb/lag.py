@@ -1,0 +1,91 @@
+"""How far lanes are behind: for operators, by the tables alone. A broker knows more about the lanes it owns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from msgdb.binary_rows import TO_1970, binary_cursor
+from msgdb.connections import Connection
+from msgdb.lane_records import LaneKey
+
+
+class LaneLag(NamedTuple):
+    """Where one lane stands, as of its last checkpoint."""
+
+    group_id: int
+    member: str
+    queue_id: int
+    topic_id: int
+    generation: int
+    ordinal: int
+    acked_offset: int
+    next_offset: int
+    behind: int
+    """Messages of the log that are not settled and not moved to redelivery; those that will not match included."""
+    redeliveries: int
+    """Messages that wait for another attempt."""
+    oldest_stored_at_us: int | None
+    """When the oldest of both was stored."""
+    epoch: int
+    owner: UUID | None
+    lease_in_seconds: float | None
+    """How long the owner's lease still runs; negative if it has passed."""
+
+    @property
+    def key(self) -> LaneKey:
+        """Return the lane's name."""
+        return LaneKey(self.group_id, self.member, self.queue_id)
+
+    @property
+    def unsettled(self) -> int:
+        """Return how many messages are still to be settled."""
+        return self.behind + self.redeliveries
+
+
+# One statement for all lanes: per queue, one probe of the log's end; per lane, one probe at its cursor and a range of
+# redelivery's primary key. Ranges are clipped to what is above the cursor: retention may have moved it into them.
+_LAG: Final = f"""
+WITH tail AS MATERIALIZED (
+    SELECT q.queue_id, q.topic_id, q.generation, q.ordinal, q.start_offset,
+           greatest(q.start_offset, last.queue_offset + 1) AS next_offset
+    FROM queue q
+    LEFT JOIN LATERAL (
+        SELECT m.queue_offset FROM message m WHERE m.queue_id = q.queue_id ORDER BY m.queue_offset DESC LIMIT 1
+    ) last ON true
+    WHERE EXISTS (SELECT 1 FROM cursor c
+                  WHERE c.queue_id = q.queue_id AND (%(all)s OR c.group_id = ANY(%(group_ids)s::bigint[])))
+)
+SELECT c.group_id, c.member, c.queue_id, tail.topic_id, tail.generation, tail.ordinal, c.acked_offset, tail.next_offset,
+       greatest(0, tail.next_offset - floor.queue_offset - settled.above), waiting.redeliveries,
+       least(waiting.oldest, unread.stored_at) + {TO_1970},
+       c.epoch, c.owner, extract(epoch FROM c.lease_until - clock_timestamp())::float8
+FROM cursor c
+JOIN tail ON tail.queue_id = c.queue_id
+CROSS JOIN LATERAL (SELECT greatest(c.acked_offset, tail.start_offset) AS queue_offset) floor
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(upper(r) - lower(r)), 0)::bigint AS above
+    FROM unnest(c.acked_ranges * int8multirange(int8range(floor.queue_offset, NULL))) r
+) settled
+CROSS JOIN LATERAL (
+    SELECT count(*) AS redeliveries, min(r.stored_at) AS oldest FROM redelivery r
+    WHERE r.group_id = c.group_id AND r.member = c.member AND r.queue_id = c.queue_id
+) waiting
+LEFT JOIN LATERAL (
+    SELECT m.stored_at FROM message m
+    WHERE m.queue_id = c.queue_id AND m.queue_offset >= floor.queue_offset AND floor.queue_offset < tail.next_offset
+    ORDER BY m.queue_offset LIMIT 1
+) unread ON true
+WHERE %(all)s OR c.group_id = ANY(%(group_ids)s::bigint[])
+ORDER BY c.group_id, c.member, c.queue_id
+"""
+
+
+async def list_lag(conn: Connection, group_ids: Sequence[int] | None = None) -> list[LaneLag]:
+    """Return every lane of these groups (of all, if None) and how far it is behind."""
+    cursor = binary_cursor(conn)
+    await cursor.execute(_LAG, {"all": group_ids is None, "group_ids": list(group_ids or ())})
+    rows = await cursor.fetchall()
+    # The cursor loads ids as bytes; an owner is shown to people.
+    return [LaneLag._make((*row[:-2], None if row[-2] is None else UUID(bytes=row[-2]), row[-1])) for row in rows]

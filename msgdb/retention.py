@@ -1,0 +1,150 @@
+"""The maintenance loop: days made ahead, old days dropped, statistics of the partitioned tables kept.
+
+Every broker runs it; one at a time does the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Final
+
+import structlog
+
+from msgbroker.contract.errors import InvalidSettingError, StoreUnavailableError
+from msgbroker.contract.limits import RETENTION_DAYS_MAX
+from msgdb import names
+from msgdb.expiry import expire_day
+from msgdb.locks import MAINTENANCE_LOCK_CLASS
+from msgdb.partitions import DAYS_AHEAD, DayPartition, drop_partition, ensure_ahead, list_partitions, today
+from msgdb.pausing import pause
+from msgdb.store import Connection, MessageStore
+
+log = structlog.get_logger(__name__)
+
+# Of a transaction, because a lock of the session would not survive a pooler. That transaction does nothing else: it has
+# no snapshot and no lock on a table that the work, on another connection, could wait for.
+_TRY_LOCK: Final = """
+SELECT pg_try_advisory_xact_lock(%s, 0) FROM (SELECT set_config('idle_in_transaction_session_timeout', '0', true)) patient
+"""
+
+# Autovacuum analyzes partitions, never their parent, by which joins are planned. Bodies are sampled, too: once an hour.
+_ANALYZE: Final = "ANALYZE message, publisher_frame"
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceConfig:
+    """How the store is kept in shape."""
+
+    retention_days: int = RETENTION_DAYS_MAX
+    """A message is kept for at least so many days."""
+    days_ahead: int = DAYS_AHEAD
+    interval_seconds: float = 60.0
+    detach_timeout_seconds: float = 60.0
+    """How long a day's drop waits for those who read the table; it continues in the next round."""
+    analyze_interval_seconds: float = 3_600.0
+
+    def __post_init__(self) -> None:
+        """Refuse a retention out of its bounds."""
+        if not 1 <= self.retention_days <= RETENTION_DAYS_MAX:
+            raise InvalidSettingError("retention_days", f"must be 1 to {RETENTION_DAYS_MAX}")
+
+
+@dataclass(slots=True)
+class MaintenanceReport:
+    """What one round did."""
+
+    created: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    postponed: list[str] = field(default_factory=list)
+    """Due to be dropped, but still in use: tried again in the next round."""
+    expired_redelivery_count: int = 0
+    """Redeliveries that became dead letters, because their day went."""
+    skipped_message_count: int = 0
+    """Messages that a group had not settled when their day went, for each group."""
+    is_analyzed: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether there was nothing to do."""
+        return self == MaintenanceReport()
+
+
+class Maintenance:
+    """Keeps the store in shape, unless another broker does."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: MaintenanceConfig,
+        *,
+        group_names: Callable[[], Mapping[int, str]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._group_names = group_names
+        self._clock = clock
+        self._analyze_at = clock() + config.analyze_interval_seconds
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Do what is due, every so often, until *stop* is set."""
+        while not stop.is_set():
+            try:
+                report = await self.maintain_once()
+            except StoreUnavailableError:
+                # Partitions are made days ahead, and what is to be dropped stays to be dropped.
+                log.warning("maintenance.store_unavailable", exc_info=True)
+            else:
+                if report is not None and not report.is_empty:
+                    log.info("maintenance.done", **asdict(report))
+            await pause(stop, self._config.interval_seconds)
+
+    async def maintain_once(self) -> MaintenanceReport | None:
+        """Do what is due; return None if another broker is at it."""
+        async with self._store.transaction() as guard:
+            locked = await (await guard.execute(_TRY_LOCK, (MAINTENANCE_LOCK_CLASS,))).fetchone()
+            if locked != (True,):
+                return None
+            report = MaintenanceReport()
+            async with self._store.dedicated_connection() as conn:
+                report.created = await ensure_ahead(conn, self._config.days_ahead)
+                await self._drop_old_days(conn, report)
+                await self._analyze_if_due(conn, report)
+            return report
+
+    async def _drop_old_days(self, conn: Connection, report: MaintenanceReport) -> None:
+        first_kept_day = await today(conn) - timedelta(days=self._config.retention_days)
+        for table in names.PARTITIONED_BY_DAY:
+            # The oldest first, one after the other: only one day of a table can be on its way out.
+            for partition in await list_partitions(conn, table):
+                if partition.day >= first_kept_day or not await self._drop_day(conn, partition, report):
+                    break
+
+    async def _drop_day(self, conn: Connection, partition: DayPartition, report: MaintenanceReport) -> bool:
+        if partition.table == names.MESSAGE:
+            expired = await expire_day(conn, partition, self._group_names())
+            report.expired_redelivery_count += expired.redelivery_count
+            report.skipped_message_count += expired.skipped_count
+            if not expired.is_complete:
+                report.postponed.append(partition.name)
+                return False
+        try:
+            # The wait is cancelled on the server, too; the detach stays pending, and nobody is blocked by that.
+            async with asyncio.timeout(self._config.detach_timeout_seconds):
+                await drop_partition(conn, partition)
+        except TimeoutError:
+            report.postponed.append(partition.name)
+            return False
+        report.dropped.append(partition.name)
+        return True
+
+    async def _analyze_if_due(self, conn: Connection, report: MaintenanceReport) -> None:
+        if self._clock() < self._analyze_at:
+            return
+        await conn.execute(_ANALYZE)
+        self._analyze_at = self._clock() + self._config.analyze_interval_seconds
+        report.is_analyzed = True
