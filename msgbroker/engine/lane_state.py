@@ -13,9 +13,9 @@ from typing import Generic
 
 from msgbroker.engine.flights import Flight, Flights
 from msgbroker.engine.lane_config import LaneConfig, LaneCounters
-from msgbroker.engine.lane_writes import LaneWrites
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.offsets import OffsetRange, SettledOffsets
+from msgbroker.engine.pending_writes import PendingWrites
 from msgbroker.engine.redeliveries import Redeliveries, Redelivery, Stage
 from msgbroker.engine.verdicts import DeadLetterReason, Verdict
 from msgdb.lane_records import LaneKey, RedeliveryRow
@@ -35,7 +35,7 @@ class LaneState(Generic[MessageT]):
         self.ready: deque[MessageT] = deque()
         self.flights = Flights()
         self.again: Redeliveries[MessageT] = Redeliveries()
-        self.writes = LaneWrites(key, epoch)
+        self.writes = PendingWrites(key, epoch)
         self.unsettled_by_instance: Counter[str] = Counter()
 
     def load(self, rows: Iterable[RedeliveryRow], now: float) -> None:

@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from confdb.routes import (
+    GroupMode,
+    GroupOrder,
+    GroupRoute,
+    HeaderPredicate,
+    SubscriptionMode,
+    SubscriptionRoute,
+    TopicKind,
+    TopicRoute,
+)
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.lane_config import Handout, LaneConfig
 from msgbroker.engine.retry import RetryPolicy
@@ -87,3 +97,55 @@ def persist(lane: Lane[FakeMessage], now: float = 0.0) -> LaneCheckpoint:
     assert checkpoint is not None
     lane.confirm(checkpoint)
     return checkpoint
+
+
+def make_topic(topic_id: int = 1, *, stress_refused: bool = False) -> TopicRoute:
+    """Return a topic."""
+    return TopicRoute(
+        topic_id=topic_id,
+        namespace="default",
+        name=f"TP_{topic_id}",
+        kind=TopicKind.NORMAL,
+        queue_count=4,
+        generation=1,
+        body_bytes_max=8_192,
+        is_open=False,
+        is_closed=False,
+        stress_refused=stress_refused,
+        event_codes=frozenset({"EC_PAID", "EC_SENT"}),
+    )
+
+
+def make_subscription(
+    event_code: str = "EC_PAID",
+    predicate: HeaderPredicate | None = None,
+    start_offsets: Mapping[int, int] | None = None,
+    topic_id: int = 1,
+) -> SubscriptionRoute:
+    """Return a subscription, HEADER where it has a predicate."""
+    return SubscriptionRoute(
+        subscription_id=1,
+        topic_id=topic_id,
+        event_code=event_code,
+        mode=SubscriptionMode.HEADER if predicate else SubscriptionMode.DIRECT,
+        expression="an expression" if predicate else None,
+        predicate=predicate,
+        start_offsets=start_offsets or {},
+    )
+
+
+def make_group(*subscriptions: SubscriptionRoute, group_id: int = 7) -> GroupRoute:
+    """Return a group with these subscriptions."""
+    return GroupRoute(
+        group_id=group_id,
+        namespace="default",
+        name="SG",
+        ack_timeout_seconds=30.0,
+        retry_schedule_seconds=(10.0,),
+        attempts_max=3,
+        unsettled_max=1_000,
+        order=GroupOrder.NONE,
+        mode=GroupMode.SHARED,
+        paused=False,
+        subscriptions=subscriptions,
+    )

@@ -89,7 +89,7 @@ def test_a_range_over_holes_settles_the_messages_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("instance_id", "first", "attempt", "epoch"),
+    "instance_id, first, attempt, epoch",
     [("b", 0, 1, 1), ("a", 1, 1, 1), ("a", 0, 2, 1), ("a", 0, 1, 2)],
     ids=["another instance", "another message", "another attempt", "another epoch"],
 )
@@ -369,11 +369,11 @@ def test_a_stopped_lane_hands_nothing_out_and_still_takes_verdicts() -> None:
     assert lane.wants() == 0
     lane.feed(3, 4, messages(3, 4))
     assert take_all(lane).count == 0
-    assert not lane.is_drained
+    was_drained = lane.is_drained
     lane.settle("a", Verdict.ACK, 0, 0, 1, 0.0)
 
     assert lane.is_stopped
-    assert lane.is_drained
+    assert (was_drained, lane.is_drained) == (False, True)
     assert persist(lane).acked_offset == 1
 
 

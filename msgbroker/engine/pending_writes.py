@@ -9,7 +9,7 @@ from msgbroker.engine.redeliveries import Redelivery
 from msgdb.lane_records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
 
 
-class LaneWrites:
+class PendingWrites:
     """Collects changes into checkpoints, one outstanding at a time.
 
     A row counts as *perhaps stored* from the checkpoint that carries it, not from its confirmation: deleting a row
