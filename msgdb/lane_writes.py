@@ -130,4 +130,6 @@ async def _copy_dead_letters(
             "reasons": [row.reason for _, row in rows],
             "last_errors": [row.last_error for _, row in rows],
         },
+        # A plan made while a day was empty would read it from end to end when it is full.
+        prepare=False,
     )

@@ -36,7 +36,7 @@ _INSERT: Final = """
 INSERT INTO queue (topic_id, generation, ordinal, sealed)
 SELECT %(topic_id)s, %(generation)s, ordinal,
        EXISTS (SELECT 1 FROM queue newer WHERE newer.topic_id = %(topic_id)s AND newer.generation > %(generation)s)
-FROM generate_series(0, %(count)s - 1) AS wanted (ordinal)
+FROM generate_series(0, %(count)s::integer - 1) AS wanted (ordinal)
 WHERE NOT EXISTS (
     SELECT 1 FROM queue q
     WHERE q.topic_id = %(topic_id)s AND q.generation = %(generation)s AND q.ordinal = wanted.ordinal

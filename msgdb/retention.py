@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 # Of a transaction, because a lock of the session would not survive a pooler. That transaction does nothing else: it has
 # no snapshot and no lock on a table that the work, on another connection, could wait for.
 _TRY_LOCK: Final = """
-SELECT pg_try_advisory_xact_lock(%s, 0) FROM (SELECT set_config('idle_in_transaction_session_timeout', '0', true)) patient
+SELECT pg_try_advisory_xact_lock(%s, 0), set_config('idle_in_transaction_session_timeout', '0', true)
 """
 
 # Autovacuum analyzes partitions, never their parent, by which joins are planned. Bodies are sampled, too: once an hour.
@@ -107,7 +107,7 @@ class Maintenance:
         """Do what is due; return None if another broker is at it."""
         async with self._store.transaction() as guard:
             locked = await (await guard.execute(_TRY_LOCK, (MAINTENANCE_LOCK_CLASS,))).fetchone()
-            if locked != (True,):
+            if locked is None or not locked[0]:
                 return None
             report = MaintenanceReport()
             async with self._store.dedicated_connection() as conn:

@@ -1,0 +1,124 @@
+"""The store's connections: outages are translated, and end when they end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from msgbroker.contract.errors import StoreUnavailableError
+from msgdb.connections import Connection, ConnectionConfig, ConnectionPool
+from msgdb.store import MessageStore
+
+
+async def backend_id(conn: Connection) -> int:
+    row = await (await conn.execute("SELECT pg_backend_pid()")).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def terminate(url: str, backend: int) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(%s, 5000)", (backend,))
+
+
+async def test_a_connection_is_used_again(store: MessageStore) -> None:
+    async with store.connection() as conn:
+        first = await backend_id(conn)
+    async with store.connection() as conn:
+        assert await backend_id(conn) == first
+
+
+async def test_a_transaction_commits_when_its_block_ends_well(store: MessageStore) -> None:
+    async with store.transaction() as conn:
+        await conn.execute("INSERT INTO queue (topic_id, generation, ordinal) VALUES (1, 1, 0)")
+    async with store.connection() as conn:
+        assert await (await conn.execute("SELECT count(*) FROM queue")).fetchone() == (1,)
+
+
+async def test_a_transaction_leaves_nothing_when_its_block_fails(store: MessageStore) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with store.transaction() as conn:
+            await conn.execute("INSERT INTO queue (topic_id, generation, ordinal) VALUES (1, 1, 0)")
+            raise ZeroDivisionError
+    async with store.connection() as conn:
+        assert await (await conn.execute("SELECT count(*) FROM queue")).fetchone() == (0,)
+
+
+async def test_a_connection_lost_in_use_is_reported_as_the_store_being_out_of_reach(
+    store: MessageStore, database_url: str
+) -> None:
+    with pytest.raises(StoreUnavailableError):
+        async with store.connection() as conn:
+            terminate(database_url, await backend_id(conn))
+            await conn.execute("SELECT 1")
+
+    await store.ping()
+
+
+async def test_connections_lost_while_idle_are_not_noticed_by_anyone(store: MessageStore, database_url: str) -> None:
+    async with store.connection() as conn, store.connection() as other:
+        lost = [await backend_id(conn), await backend_id(other)]
+    for backend in lost:
+        terminate(database_url, backend)
+
+    async with store.connection() as conn:
+        assert await backend_id(conn) not in lost
+
+
+async def test_a_store_that_refuses_connections_is_out_of_reach() -> None:
+    async with MessageStore.open("postgresql://postgres@127.0.0.1:1/none") as store:
+        with pytest.raises(StoreUnavailableError):
+            await store.ping()
+
+
+async def test_a_mistake_in_a_statement_is_not_taken_for_an_outage(store: MessageStore) -> None:
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        async with store.connection() as conn:
+            await conn.execute("SELECT * FROM nowhere")
+
+
+async def test_a_lock_timeout_is_an_outage_that_may_be_retried(store: MessageStore) -> None:
+    async with store.transaction() as holder:
+        await holder.execute("LOCK TABLE queue")
+        with pytest.raises(StoreUnavailableError, match="55P03"):
+            async with store.transaction() as conn:
+                await conn.execute("SET LOCAL lock_timeout = '10ms'")
+                await conn.execute("SELECT * FROM queue")
+
+
+async def test_waiting_for_a_free_connection_has_an_end(database_url: str) -> None:
+    pool = ConnectionPool(ConnectionConfig(database_url, pool_size=1, acquire_timeout_seconds=0.01))
+    async with pool.connection():
+        with pytest.raises(StoreUnavailableError, match="in use"):
+            async with pool.connection():
+                pytest.fail("there is only one connection")
+    await pool.close()
+
+
+async def test_a_cancelled_statement_costs_no_connection_of_the_pool(database_url: str) -> None:
+    pool = ConnectionPool(ConnectionConfig(database_url, pool_size=1, acquire_timeout_seconds=1))
+    entered = asyncio.Event()
+
+    async def wait_long() -> None:
+        async with pool.connection() as conn:
+            entered.set()
+            await conn.execute("SELECT pg_sleep(60)")
+
+    task = asyncio.create_task(wait_long())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    async with pool.connection() as conn:
+        await conn.execute("SELECT 1")
+    await pool.close()
+
+
+async def test_nothing_is_prepared_behind_a_pooler(database_url: str) -> None:
+    async with MessageStore.open(database_url, prepare_threshold=None) as store, store.connection() as conn:
+        for _ in range(10):
+            await conn.execute("SELECT 1")
+        assert await (await conn.execute("SELECT count(*) FROM pg_prepared_statements")).fetchone() == (0,)
