@@ -208,11 +208,13 @@ class StressWhitelist(Base):
     """A subscriber group may be handed stress messages of a message type."""
 
     __tablename__ = "stress_whitelist"
-    __table_args__ = (Index(None, "topic_id"),)
+    __table_args__ = (UniqueConstraint("group_id", "topic_id", "event_code"), Index(None, "topic_id"))
 
-    group_id: Mapped[int] = mapped_column(ForeignKey("subscriber_group.group_id"), primary_key=True)
-    topic_id: Mapped[int] = mapped_column(ForeignKey("topic.topic_id"), primary_key=True)
-    event_code: Mapped[str] = mapped_column(primary_key=True)
+    stress_whitelist_id: Mapped[int] = _identity()
+    group_id: Mapped[int] = mapped_column(ForeignKey("subscriber_group.group_id"))
+    topic_id: Mapped[int] = mapped_column(ForeignKey("topic.topic_id"))
+    # No foreign key: see Subscription.event_code.
+    event_code: Mapped[str]
     created_at: Mapped[datetime] = _now()
 
 

@@ -137,11 +137,13 @@ _TABLES = (
     """,
     """
     CREATE TABLE stress_whitelist (
+        stress_whitelist_id bigint GENERATED ALWAYS AS IDENTITY,
         group_id bigint NOT NULL,
         topic_id bigint NOT NULL,
         event_code text NOT NULL,
         created_at timestamptz DEFAULT now() NOT NULL,
-        CONSTRAINT stress_whitelist_pkey PRIMARY KEY (group_id, topic_id, event_code),
+        CONSTRAINT stress_whitelist_pkey PRIMARY KEY (stress_whitelist_id),
+        CONSTRAINT stress_whitelist_group_id_topic_id_event_code_key UNIQUE (group_id, topic_id, event_code),
         CONSTRAINT stress_whitelist_group_id_fkey FOREIGN KEY (group_id) REFERENCES subscriber_group (group_id),
         CONSTRAINT stress_whitelist_topic_id_fkey FOREIGN KEY (topic_id) REFERENCES topic (topic_id)
     )

@@ -1,0 +1,45 @@
+"""The audit trail: read only. Changes write it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sa
+
+from confdb.models import AuditEntry
+from confdb.services.checks import check_after, check_page_limit, check_text
+from confdb.services.views import AuditView, Page, audit_view
+from confdb.store import ConfigStore
+from msgbroker.contract import limits
+
+_FILTER_CHARS_MAX: Final = 2 * limits.HEADERS_BYTES_MAX + 100
+"""The longest name in the trail is that of a stress rule."""
+
+
+class Audit:
+    """Who changed what, when, from what to what."""
+
+    def __init__(self, store: ConfigStore) -> None:
+        self._store = store
+
+    async def list(
+        self,
+        *,
+        namespace: str | None = None,
+        kind: str | None = None,
+        name: str | None = None,
+        after: int | None = None,
+        limit: int = limits.PAGE_ITEMS_DEFAULT,
+    ) -> Page[AuditView]:
+        """Return the changes before the one with the id *after*, the newest first; of one thing, if given."""
+        wanted = sa.select(AuditEntry).order_by(AuditEntry.audit_id.desc()).limit(check_page_limit(limit))
+        if after is not None:
+            check_after(after)
+            wanted = wanted.where(AuditEntry.audit_id < after)
+        for field, value in (("namespace", namespace), ("kind", kind), ("name", name)):
+            check_text(field, value or "", _FILTER_CHARS_MAX)
+        filters = ((AuditEntry.namespace, namespace), (AuditEntry.kind, kind), (AuditEntry.name, name))
+        wanted = wanted.where(*(column == value for column, value in filters if value is not None))
+        async with self._store.transaction() as session:
+            rows = (await session.scalars(wanted)).all()
+        return Page(tuple(map(audit_view, rows)), rows[-1].audit_id if len(rows) == limit else None)

@@ -1,0 +1,119 @@
+"""One change of the configuration: the change, its audit rows and the new version are one transaction.
+
+The row lock on the version puts all changes in one order, so that a check made inside a change still holds when it
+commits, and so that who has read version n has everything up to n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from confdb.models import CONFIG_CHANNEL, AuditEntry, Base, ConfigVersion
+from confdb.services.checks import check_text
+from confdb.services.views import View, as_json
+from confdb.store import ConfigStore, constraint_of
+from msgbroker.contract import limits
+from msgbroker.contract.errors import InvalidSettingError, MessageCenterError, NotMigratedError
+
+# Whoever changes something may freeze in the middle of it, and must not hold up the others for long. One statement,
+# SET LOCAL in effect: it ends with the transaction, also behind a transaction pooler.
+_BOUND_WAITS: Final = sa.text(
+    "SELECT set_config('lock_timeout', '5s', true), set_config('idle_in_transaction_session_timeout', '10s', true)"
+)
+# In a statement of its own, before any other: those after it see what the holder before us committed.
+_LOCK_VERSION: Final = sa.select(ConfigVersion.version).with_for_update()
+_SET_VERSION: Final = sa.update(ConfigVersion).values(version=sa.bindparam("next_version"), changed_at=sa.func.now())
+_NOTIFY: Final = sa.text("SELECT pg_notify(:channel, :version)")
+
+_NO_REFUSALS: Final[Mapping[str, MessageCenterError]] = MappingProxyType({})
+
+
+class Change:
+    """A change under way. `record` says what it did; without a record it leaves the version as it is."""
+
+    def __init__(self, session: AsyncSession, actor: str, version_before: int) -> None:
+        self.session = session
+        self._actor = actor
+        self._version_before = version_before
+        self._entries: list[AuditEntry] = []
+
+    @property
+    def version(self) -> int:
+        """The version of the configuration once this has committed."""
+        return self._version_before + 1 if self._entries else self._version_before
+
+    async def add(self, row: Base) -> None:
+        """Insert *row*, and read what the database filled in."""
+        self.session.add(row)
+        await self.session.flush()
+
+    async def remove(self, *rows: Base) -> None:
+        """Delete *rows* now, so that what they refer to can be deleted next."""
+        for row in rows:
+            await self.session.delete(row)
+        await self.session.flush()
+
+    def record(self, kind: str, namespace: str, name: str, *, before: View | None, after: View | None) -> None:
+        """Note for the audit trail what became of a thing: created (no before), deleted (no after) or updated."""
+        if before == after:
+            return
+        verb = "create" if before is None else "delete" if after is None else "update"
+        entry = AuditEntry(
+            actor=self._actor,
+            action=f"{kind}.{verb}",
+            kind=kind,
+            namespace=namespace,
+            name=name,
+            before=_json(before),
+            after=_json(after),
+            config_version=self._version_before + 1,
+        )
+        self._entries.append(entry)
+
+    async def finish(self) -> None:
+        """Write the audit rows and the version, and tell the brokers at commit."""
+        if not self._entries:
+            return
+        self.session.add_all(self._entries)
+        await self.session.flush()
+        await self.session.execute(_SET_VERSION, {"next_version": self.version})
+        await self.session.execute(_NOTIFY, {"channel": CONFIG_CHANNEL, "version": str(self.version)})
+
+
+class Changes:
+    """Begins changes on behalf of one actor."""
+
+    def __init__(self, store: ConfigStore, actor: str) -> None:
+        if not actor:
+            raise InvalidSettingError("actor", "is empty: the audit trail must name who changes something")
+        self._store = store
+        self._actor = check_text("actor", actor, limits.ACTOR_CHARS_MAX)
+
+    @asynccontextmanager
+    async def begin(self, refusals: Mapping[str, MessageCenterError] = _NO_REFUSALS) -> AsyncIterator[Change]:
+        """Give a change that commits at the end. *refusals*: what to raise when a constraint of that name is hit."""
+        try:
+            async with self._store.transaction() as session:
+                await session.execute(_BOUND_WAITS)
+                version = (await session.execute(_LOCK_VERSION)).scalar_one_or_none()
+                if version is None:
+                    raise NotMigratedError("the configuration database")
+                change = Change(session, self._actor, version)
+                yield change
+                await change.finish()
+        except IntegrityError as error:
+            refusal = refusals.get(constraint_of(error) or "")
+            if refusal is None:
+                raise
+            raise refusal from error
+
+
+def _json(view: View | None) -> dict[str, Any] | None:
+    return None if view is None else as_json(view)

@@ -1,0 +1,100 @@
+"""Event codes of topics: add, remove, list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from confdb.models import EventCode, StressWhitelist, SubscriberGroup, Subscription, Topic
+from confdb.services.changes import Change, Changes
+from confdb.services.checks import check_after, check_page_limit
+from confdb.services.lookups import get_topic
+from confdb.services.stress import remove_whitelisted
+from confdb.services.views import Changed, EventCodeView, Page, event_code_view
+from confdb.store import ConfigStore
+from msgbroker.contract import limits
+from msgbroker.contract.errors import (
+    EventCodeNotFoundError,
+    LimitReachedError,
+    ThingAlreadyExistsError,
+    ThingInUseError,
+)
+from msgbroker.contract.names import check_event_code
+
+
+class EventCodes:
+    """The kinds of events inside the topics."""
+
+    def __init__(self, store: ConfigStore, changes: Changes) -> None:
+        self._store = store
+        self._changes = changes
+
+    async def add(self, namespace: str, topic: str, name: str) -> Changed[EventCodeView]:
+        """Register an event code of a topic."""
+        added = await self._add(namespace, topic, [check_event_code(name)])
+        if not added.thing:
+            raise ThingAlreadyExistsError("event code", f"{topic}/{name}")
+        return Changed(added.thing[0], added.version)
+
+    async def ensure(self, namespace: str, topic: str, names: Sequence[str]) -> Changed[tuple[EventCodeView, ...]]:
+        """Register those of *names* that are not registered yet, and return them. A repeat changes nothing."""
+        return await self._add(namespace, topic, [check_event_code(name) for name in names])
+
+    async def remove(self, namespace: str, topic: str, name: str) -> Changed[EventCodeView]:
+        """Remove an event code and its whitelist entries; refused while a group subscribes to it by name."""
+        async with self._changes.begin() as change:
+            topic_row = await get_topic(change.session, namespace, topic)
+            row = await change.session.get(EventCode, (topic_row.topic_id, check_event_code(name)))
+            if row is None:
+                raise EventCodeNotFoundError(topic, name)
+            await _require_unsubscribed(change, topic_row, name)
+            is_of_code = sa.and_(StressWhitelist.topic_id == topic_row.topic_id, StressWhitelist.event_code == name)
+            await remove_whitelisted(change, namespace, is_of_code)
+            view = record_removal(change, namespace, topic, row)
+            await change.remove(row)
+            return Changed(view, change.version)
+
+    async def list(
+        self, namespace: str, topic: str, *, after: str = "", limit: int = limits.PAGE_ITEMS_DEFAULT
+    ) -> Page[EventCodeView]:
+        """Return the event codes of a topic after the name *after*, by name."""
+        check_after(after)
+        async with self._store.transaction() as session:
+            topic_id = (await get_topic(session, namespace, topic)).topic_id
+            wanted = sa.select(EventCode).where(EventCode.topic_id == topic_id, EventCode.name > after)
+            rows = (await session.scalars(wanted.order_by(EventCode.name).limit(check_page_limit(limit)))).all()
+        items = tuple(event_code_view(namespace, topic, row) for row in rows)
+        return Page(items, rows[-1].name if len(rows) == limit else None)
+
+    async def _add(self, namespace: str, topic: str, names: Sequence[str]) -> Changed[tuple[EventCodeView, ...]]:
+        async with self._changes.begin() as change:
+            topic_id = (await get_topic(change.session, namespace, topic)).topic_id
+            existing = set(
+                await change.session.scalars(sa.select(EventCode.name).where(EventCode.topic_id == topic_id))
+            )
+            missing = [name for name in dict.fromkeys(names) if name not in existing]
+            if len(existing) + len(missing) > limits.EVENT_CODES_PER_TOPIC_MAX:
+                raise LimitReachedError("event codes", f"topic {topic!r}", limits.EVENT_CODES_PER_TOPIC_MAX)
+            rows = [EventCode(topic_id=topic_id, name=name) for name in missing]
+            change.session.add_all(rows)
+            await change.session.flush()
+            views = tuple(event_code_view(namespace, topic, row) for row in rows)
+            for view in views:
+                change.record("event_code", namespace, f"{topic}/{view.name}", before=None, after=view)
+            return Changed(views, change.version)
+
+
+def record_removal(change: Change, namespace: str, topic: str, row: EventCode) -> EventCodeView:
+    """Note in *change* that an event code goes, and return what it was."""
+    view = event_code_view(namespace, topic, row)
+    change.record("event_code", namespace, f"{topic}/{row.name}", before=view, after=None)
+    return view
+
+
+async def _require_unsubscribed(change: Change, topic: Topic, event_code: str) -> None:
+    subscribed = sa.select(SubscriberGroup.name).join(Subscription, Subscription.group_id == SubscriberGroup.group_id)
+    is_of_code = (Subscription.topic_id == topic.topic_id, Subscription.event_code == event_code)
+    group = await change.session.scalar(subscribed.where(*is_of_code).order_by(SubscriberGroup.name).limit(1))
+    if group is not None:
+        raise ThingInUseError("event code", f"{topic.name}/{event_code}", f"a subscription of group {group!r}")

@@ -1,0 +1,61 @@
+"""The one way to change the configuration, shared by command line, API, brokers and tests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from confdb.brokers import BrokerRegistry, LiveBroker
+from confdb.services.audit import Audit
+from confdb.services.changes import Changes
+from confdb.services.event_codes import EventCodes
+from confdb.services.namespaces import Namespaces
+from confdb.services.publisher_groups import PublisherGroups
+from confdb.services.stress import Stress
+from confdb.services.subscriber_groups import SubscriberGroups
+from confdb.services.subscriptions import QueueTails, Subscriptions
+from confdb.services.topics import Topics
+from confdb.store import ConfigStore
+from msgbroker.contract.errors import SubscriptionNotActiveError
+
+ACTIVE_TIMEOUT_SECONDS: Final = 10.0
+_ACTIVE_POLL_SECONDS: Final = 0.1
+
+
+class ConfigService:
+    """Everything that can be done with the configuration, in the name of one actor."""
+
+    def __init__(self, store: ConfigStore, actor: str, tails: QueueTails | None = None) -> None:
+        """Make the services. *tails* is needed for subscriptions that start now; *actor* goes to the audit trail."""
+        changes = Changes(store, actor)
+        self._registry = BrokerRegistry(store)
+        self.namespaces = Namespaces(store, changes)
+        self.topics = Topics(store, changes)
+        self.event_codes = EventCodes(store, changes)
+        self.publisher_groups = PublisherGroups(store, changes)
+        self.subscriber_groups = SubscriberGroups(store, changes)
+        self.subscriptions = Subscriptions(store, changes, tails)
+        self.stress = Stress(store, changes)
+        self.audit = Audit(store)
+
+    async def list_brokers(self) -> list[LiveBroker]:
+        """Return the live brokers, by address."""
+        return await self._registry.list_live()
+
+    async def wait_until_active(
+        self, version: int, timeout_seconds: float = ACTIVE_TIMEOUT_SECONDS, *, group: str = ""
+    ) -> None:
+        """Return once every live broker routes by *version* or a later one.
+
+        Raises SubscriptionNotActiveError, naming the brokers that do not, after *timeout_seconds*. Without a live
+        broker there is nothing to wait for: each routes by the newest version from its start.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        while behind := [live for live in await self.list_brokers() if live.snapshot_version < version]:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise SubscriptionNotActiveError(group, ", ".join(_described(live, version) for live in behind))
+            await asyncio.sleep(_ACTIVE_POLL_SECONDS)
+
+
+def _described(live: LiveBroker, version: int) -> str:
+    return f"broker {live.address} (version {live.snapshot_version} of {version})"

@@ -1,0 +1,170 @@
+"""Subscriber groups: create, update, delete, look up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from confdb.models import StressWhitelist, SubscriberGroup, Subscription
+from confdb.routes import GroupMode, GroupOrder
+from confdb.services.changes import Changes
+from confdb.services.checks import check_after, check_between, check_choice, check_description, check_page_limit
+from confdb.services.lookups import get_namespace, get_subscriber_group
+from confdb.services.stress import remove_whitelisted
+from confdb.services.subscriptions import remove_subscriptions
+from confdb.services.views import Changed, Page, SubscriberGroupView, subscriber_group_view
+from confdb.store import ConfigStore
+from msgbroker.contract import limits
+from msgbroker.contract.errors import InvalidSettingError, KindNotSupportedError, ThingAlreadyExistsError
+from msgbroker.contract.names import check_group
+
+
+class SubscriberGroups:
+    """Applications that share consuming logic."""
+
+    def __init__(self, store: ConfigStore, changes: Changes) -> None:
+        self._store = store
+        self._changes = changes
+
+    async def create(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        ack_timeout_seconds: float = limits.ACK_TIMEOUT_SECONDS_DEFAULT,
+        retry_schedule_seconds: Sequence[float] = limits.RETRY_SCHEDULE_SECONDS_DEFAULT,
+        attempts_max: int | None = None,
+        unsettled_max: int = limits.UNSETTLED_MAX_DEFAULT,
+        order: GroupOrder = GroupOrder.NONE,
+        mode: GroupMode = GroupMode.SHARED,
+        paused: bool = False,
+        description: str = "",
+    ) -> Changed[SubscriberGroupView]:
+        """Register a subscriber group. `attempts_max` by default: one more than the retry schedule has waits."""
+        schedule = _retry_schedule(retry_schedule_seconds)
+        row = SubscriberGroup(
+            name=check_group(name),
+            ack_timeout_seconds=_ack_timeout(ack_timeout_seconds),
+            retry_schedule_seconds=schedule,
+            attempts_max=_attempts_max(len(schedule) + 1 if attempts_max is None else attempts_max),
+            unsettled_max=_unsettled_max(unsettled_max),
+            group_order=_order(order),
+            mode=_mode(mode),
+            paused=paused,
+            description=check_description(description),
+        )
+        refusals = {"subscriber_group_namespace_id_name_key": ThingAlreadyExistsError("subscriber group", name)}
+        async with self._changes.begin(refusals) as change:
+            row.namespace_id = (await get_namespace(change.session, namespace)).namespace_id
+            await change.add(row)
+            view = subscriber_group_view(namespace, row)
+            change.record("subscriber_group", namespace, name, before=None, after=view)
+            return Changed(view, change.version)
+
+    async def update(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        ack_timeout_seconds: float | None = None,
+        retry_schedule_seconds: Sequence[float] | None = None,
+        attempts_max: int | None = None,
+        unsettled_max: int | None = None,
+        order: GroupOrder | None = None,
+        mode: GroupMode | None = None,
+        paused: bool | None = None,
+        description: str | None = None,
+    ) -> Changed[SubscriberGroupView]:
+        """Change what is given. A new retry schedule takes `attempts_max` along if that followed the old one."""
+        async with self._changes.begin() as change:
+            row = await get_subscriber_group(change.session, namespace, name)
+            before = subscriber_group_view(namespace, row)
+            if retry_schedule_seconds is not None:
+                _set_retry_schedule(row, _retry_schedule(retry_schedule_seconds))
+            if attempts_max is not None:
+                row.attempts_max = _attempts_max(attempts_max)
+            if ack_timeout_seconds is not None:
+                row.ack_timeout_seconds = _ack_timeout(ack_timeout_seconds)
+            if unsettled_max is not None:
+                row.unsettled_max = _unsettled_max(unsettled_max)
+            if order is not None:
+                row.group_order = _order(order)
+            if mode is not None:
+                row.mode = _mode(mode)
+            if paused is not None:
+                row.paused = paused
+            if description is not None:
+                row.description = check_description(description)
+            after = subscriber_group_view(namespace, row)
+            change.record("subscriber_group", namespace, name, before=before, after=after)
+            return Changed(after, change.version)
+
+    async def delete(self, namespace: str, name: str) -> Changed[SubscriberGroupView]:
+        """Delete a group with its subscriptions and whitelist entries. Its id is never used again."""
+        async with self._changes.begin() as change:
+            row = await get_subscriber_group(change.session, namespace, name)
+            await remove_whitelisted(change, namespace, StressWhitelist.group_id == row.group_id)
+            await remove_subscriptions(change, namespace, Subscription.group_id == row.group_id)
+            view = subscriber_group_view(namespace, row)
+            change.record("subscriber_group", namespace, name, before=view, after=None)
+            await change.remove(row)
+            return Changed(view, change.version)
+
+    async def get(self, namespace: str, name: str) -> SubscriberGroupView:
+        """Return a subscriber group, or raise GroupNotFoundError."""
+        async with self._store.transaction() as session:
+            return subscriber_group_view(namespace, await get_subscriber_group(session, namespace, name))
+
+    async def list(
+        self, namespace: str, *, after: str = "", limit: int = limits.PAGE_ITEMS_DEFAULT
+    ) -> Page[SubscriberGroupView]:
+        """Return the subscriber groups after the name *after*, by name."""
+        check_after(after)
+        async with self._store.transaction() as session:
+            namespace_id = (await get_namespace(session, namespace)).namespace_id
+            is_wanted = (SubscriberGroup.namespace_id == namespace_id, SubscriberGroup.name > after)
+            wanted = sa.select(SubscriberGroup).where(*is_wanted).order_by(SubscriberGroup.name)
+            rows = (await session.scalars(wanted.limit(check_page_limit(limit)))).all()
+        items = tuple(subscriber_group_view(namespace, row) for row in rows)
+        return Page(items, rows[-1].name if len(rows) == limit else None)
+
+
+def _ack_timeout(seconds: float) -> float:
+    least, most = limits.ACK_TIMEOUT_SECONDS_MIN, limits.ACK_TIMEOUT_SECONDS_MAX
+    return float(check_between("ack_timeout_seconds", seconds, least, most))
+
+
+def _attempts_max(attempts_max: int) -> int:
+    return check_between("attempts_max", attempts_max, 1, limits.ATTEMPTS_MAX_CEILING)
+
+
+def _unsettled_max(unsettled_max: int) -> int:
+    return check_between("unsettled_max", unsettled_max, 1, limits.CREDIT_MAX)
+
+
+def _retry_schedule(waits_seconds: Sequence[float]) -> list[float]:
+    waits_max = limits.ATTEMPTS_MAX_CEILING - 1
+    if len(waits_seconds) > waits_max:
+        raise InvalidSettingError("retry_schedule_seconds", f"has {len(waits_seconds)} waits; {waits_max} at most")
+    for wait_seconds in waits_seconds:
+        check_between("retry_schedule_seconds", wait_seconds, 0.0, limits.RETRY_DELAY_SECONDS_MAX)
+    return [float(wait_seconds) for wait_seconds in waits_seconds]
+
+
+def _set_retry_schedule(row: SubscriberGroup, schedule: list[float]) -> None:
+    if row.attempts_max == len(row.retry_schedule_seconds) + 1:
+        row.attempts_max = len(schedule) + 1
+    row.retry_schedule_seconds = schedule
+
+
+def _order(order: str) -> GroupOrder:
+    if check_choice("order", GroupOrder, order) is not GroupOrder.NONE:
+        raise KindNotSupportedError("group order", order, GroupOrder.NONE)
+    return GroupOrder.NONE
+
+
+def _mode(mode: str) -> GroupMode:
+    if check_choice("mode", GroupMode, mode) is not GroupMode.SHARED:
+        raise KindNotSupportedError("group mode", mode, GroupMode.SHARED)
+    return GroupMode.SHARED

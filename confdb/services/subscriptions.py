@@ -1,0 +1,185 @@
+"""Subscriptions: create, delete, list.
+
+A new one starts at the tails of the topic's queues. They are read before the subscription commits: what is published
+once a broker routes by it lies behind them and is delivered; what was stored before lies in front of them and is not.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from confdb.expressions import compile_expression
+from confdb.models import SubscriberGroup, Subscription, Topic
+from confdb.routes import SubscriptionMode
+from confdb.services.changes import Change, Changes
+from confdb.services.checks import check_after, check_page_limit
+from confdb.services.lookups import (
+    check_event_code_or_any,
+    get_namespace,
+    get_subscriber_group,
+    get_topic,
+    require_message_type,
+)
+from confdb.services.views import Changed, Page, SubscriptionView, subscription_view
+from confdb.store import ConfigStore
+from msgbroker.contract import limits
+from msgbroker.contract.errors import (
+    LimitReachedError,
+    SubscriptionNotFoundError,
+    ThingAlreadyExistsError,
+    TopicNotFoundError,
+)
+
+_NAMED: Final = (
+    sa.select(Subscription, SubscriberGroup.name.label("group"), Topic.name.label("topic"))
+    .join(SubscriberGroup, SubscriberGroup.group_id == Subscription.group_id)
+    .join(Topic, Topic.topic_id == Subscription.topic_id)
+)
+
+
+class QueueTails(Protocol):
+    """Where the queues of a topic end. msgdb knows."""
+
+    async def tails(self, topic_id: int, generation: int, queue_count: int) -> dict[int, int]:
+        """Return the next offset by queue_id, for all generations; makes the queues that are missing."""
+
+
+class Subscriptions:
+    """Which group wants which message types."""
+
+    def __init__(self, store: ConfigStore, changes: Changes, tails: QueueTails | None) -> None:
+        self._store = store
+        self._changes = changes
+        self._tails = tails
+
+    async def create(
+        self,
+        namespace: str,
+        group: str,
+        topic: str,
+        event_code: str,
+        *,
+        expression: str | None = None,
+        from_beginning: bool = False,
+    ) -> Changed[SubscriptionView]:
+        """Subscribe a group to a message type (`*`: to every event code of the topic).
+
+        With an *expression* it is a HEADER subscription, else a DIRECT one. It delivers what is published from now on,
+        or with *from_beginning* what is stored, too. `ConfigService.wait_until_active` tells when brokers know it.
+        """
+        if expression is not None:
+            compile_expression(expression)
+        topic_id, start_offsets = await self._start(namespace, group, topic, event_code, from_beginning=from_beginning)
+        name = describe_subscription(group, topic, event_code)
+        refusals = {
+            "subscription_group_id_topic_id_event_code_key": ThingAlreadyExistsError("subscription", name),
+        }
+        async with self._changes.begin(refusals) as change:
+            topic_row, group_id = await _require_subscribable(change.session, namespace, group, topic, event_code)
+            await _require_room(change.session, group_id, group)
+            if topic_row.topic_id != topic_id:
+                # Deleted and created again meanwhile: the offsets are of the queues of the one that is gone.
+                raise TopicNotFoundError(namespace, topic)
+            row = Subscription(
+                group_id=group_id,
+                topic_id=topic_id,
+                event_code=event_code,
+                mode=SubscriptionMode.DIRECT if expression is None else SubscriptionMode.HEADER,
+                expression=expression,
+                start_offsets={str(queue_id): offset for queue_id, offset in start_offsets.items()},
+            )
+            await change.add(row)
+            view = subscription_view(namespace, group, topic, row)
+            change.record("subscription", namespace, name, before=None, after=view)
+            return Changed(view, change.version)
+
+    async def delete(self, namespace: str, group: str, topic: str, event_code: str) -> Changed[SubscriptionView]:
+        """Unsubscribe a group from a message type."""
+        async with self._changes.begin() as change:
+            group_id = (await get_subscriber_group(change.session, namespace, group)).group_id
+            topic_id = (await get_topic(change.session, namespace, topic)).topic_id
+            is_wanted = sa.and_(
+                Subscription.group_id == group_id,
+                Subscription.topic_id == topic_id,
+                Subscription.event_code == check_event_code_or_any(event_code),
+            )
+            removed = await remove_subscriptions(change, namespace, is_wanted)
+            if not removed:
+                raise SubscriptionNotFoundError(group, topic, event_code)
+            return Changed(removed[0], change.version)
+
+    async def list(
+        self,
+        namespace: str,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        after: int = 0,
+        limit: int = limits.PAGE_ITEMS_DEFAULT,
+    ) -> Page[SubscriptionView]:
+        """Return the subscriptions after the id *after*, by id; of one group or to one topic, if given."""
+        check_after(after)
+        async with self._store.transaction() as session:
+            namespace_id = (await get_namespace(session, namespace)).namespace_id
+            wanted = _NAMED.where(SubscriberGroup.namespace_id == namespace_id, Subscription.subscription_id > after)
+            if group is not None:
+                wanted = wanted.where(
+                    Subscription.group_id == (await get_subscriber_group(session, namespace, group)).group_id
+                )
+            if topic is not None:
+                wanted = wanted.where(Subscription.topic_id == (await get_topic(session, namespace, topic)).topic_id)
+            wanted = wanted.order_by(Subscription.subscription_id).limit(check_page_limit(limit))
+            rows = (await session.execute(wanted)).all()
+        items = tuple(subscription_view(namespace, names.group, names.topic, names.Subscription) for names in rows)
+        return Page(items, items[-1].subscription_id if len(items) == limit else None)
+
+    async def _start(
+        self, namespace: str, group: str, topic: str, event_code: str, *, from_beginning: bool
+    ) -> tuple[int, dict[int, int]]:
+        # Outside of the change: no lock is held while another database is asked. Queues that a new generation adds in
+        # between are not named, and so start at 0.
+        async with self._store.transaction() as session:
+            row, _ = await _require_subscribable(session, namespace, group, topic, event_code)
+        if from_beginning:
+            return row.topic_id, {}
+        if self._tails is None:
+            raise ValueError(
+                "a subscription from now on needs to know the queues' tails: give ConfigService a QueueTails"
+            )
+        return row.topic_id, await self._tails.tails(row.topic_id, row.generation, row.queue_count)
+
+
+def describe_subscription(group: str, topic: str, event_code: str) -> str:
+    """Return how the audit trail calls a subscription."""
+    return f"{group} {topic}/{event_code}"
+
+
+async def remove_subscriptions(change: Change, namespace: str, which: sa.ColumnElement[bool]) -> list[SubscriptionView]:
+    """Delete *which* subscriptions in *change*, each with its own audit row, and return what they were."""
+    removed = []
+    found = (await change.session.execute(_NAMED.where(which).order_by(Subscription.subscription_id))).all()
+    for names in found:
+        view = subscription_view(namespace, names.group, names.topic, names.Subscription)
+        name = describe_subscription(view.group, view.topic, view.event_code)
+        change.record("subscription", namespace, name, before=view, after=None)
+        removed.append(view)
+    await change.remove(*(names.Subscription for names in found))
+    return removed
+
+
+async def _require_subscribable(
+    session: AsyncSession, namespace: str, group: str, topic: str, event_code: str
+) -> tuple[Topic, int]:
+    group_id = (await get_subscriber_group(session, namespace, group)).group_id
+    row = await get_topic(session, namespace, topic)
+    await require_message_type(session, row, event_code)
+    return row, group_id
+
+
+async def _require_room(session: AsyncSession, group_id: int, group: str) -> None:
+    of_group = sa.select(sa.func.count()).select_from(Subscription).where(Subscription.group_id == group_id)
+    if (await session.scalar(of_group) or 0) >= limits.SUBSCRIPTIONS_PER_GROUP_MAX:
+        raise LimitReachedError("subscriptions", f"group {group!r}", limits.SUBSCRIPTIONS_PER_GROUP_MAX)

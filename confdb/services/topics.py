@@ -1,0 +1,149 @@
+"""Topics: create, update, delete, look up."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from confdb.models import EventCode, StressWhitelist, SubscriberGroup, Subscription, Topic
+from confdb.routes import TopicKind
+from confdb.services.changes import Change, Changes
+from confdb.services.checks import check_after, check_between, check_choice, check_description, check_page_limit
+from confdb.services.event_codes import record_removal
+from confdb.services.lookups import get_namespace, get_topic
+from confdb.services.stress import remove_whitelisted
+from confdb.services.views import Changed, Page, TopicView, topic_view
+from confdb.store import ConfigStore
+from msgbroker.contract import limits
+from msgbroker.contract.errors import (
+    InvalidSettingError,
+    KindNotSupportedError,
+    ThingAlreadyExistsError,
+    ThingInUseError,
+)
+from msgbroker.contract.names import check_topic
+
+
+class Topics:
+    """The topics of all namespaces."""
+
+    def __init__(self, store: ConfigStore, changes: Changes) -> None:
+        self._store = store
+        self._changes = changes
+
+    async def create(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        kind: TopicKind = TopicKind.NORMAL,
+        queue_count: int = limits.QUEUES_DEFAULT,
+        body_bytes_max: int = limits.BODY_BYTES_DEFAULT,
+        is_open: bool = False,
+        description: str = "",
+    ) -> Changed[TopicView]:
+        """Register a topic. `is_open`: event codes that are not registered yet register themselves."""
+        check_topic(name)
+        if check_choice("kind", TopicKind, kind) is not TopicKind.NORMAL:
+            raise KindNotSupportedError("topic kind", kind, TopicKind.NORMAL)
+        row = Topic(
+            name=name,
+            kind=TopicKind.NORMAL,
+            queue_count=_queue_count(queue_count),
+            body_bytes_max=_body_bytes_max(body_bytes_max),
+            is_open=is_open,
+            description=check_description(description),
+        )
+        refusals = {"topic_namespace_id_name_key": ThingAlreadyExistsError("topic", name)}
+        async with self._changes.begin(refusals) as change:
+            row.namespace_id = (await get_namespace(change.session, namespace)).namespace_id
+            await change.add(row)
+            view = topic_view(namespace, row)
+            change.record("topic", namespace, name, before=None, after=view)
+            return Changed(view, change.version)
+
+    async def update(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        queue_count: int | None = None,
+        body_bytes_max: int | None = None,
+        is_open: bool | None = None,
+        is_closed: bool | None = None,
+        stress_refused: bool | None = None,
+        description: str | None = None,
+    ) -> Changed[TopicView]:
+        """Change what is given. The queue count only goes up, and then makes a new generation of queues."""
+        async with self._changes.begin() as change:
+            row = await get_topic(change.session, namespace, name)
+            before = topic_view(namespace, row)
+            if queue_count is not None:
+                _set_queue_count(row, _queue_count(queue_count))
+            if body_bytes_max is not None:
+                row.body_bytes_max = _body_bytes_max(body_bytes_max)
+            if is_open is not None:
+                row.is_open = is_open
+            if is_closed is not None:
+                row.is_closed = is_closed
+            if stress_refused is not None:
+                row.stress_refused = stress_refused
+            if description is not None:
+                row.description = check_description(description)
+            after = topic_view(namespace, row)
+            change.record("topic", namespace, name, before=before, after=after)
+            return Changed(after, change.version)
+
+    async def delete(self, namespace: str, name: str) -> Changed[TopicView]:
+        """Delete a topic, its event codes and whitelist entries; refused while a group subscribes to it."""
+        async with self._changes.begin() as change:
+            row = await get_topic(change.session, namespace, name)
+            await _require_unsubscribed(change, row)
+            await remove_whitelisted(change, namespace, StressWhitelist.topic_id == row.topic_id)
+            of_topic = sa.select(EventCode).where(EventCode.topic_id == row.topic_id)
+            codes = (await change.session.scalars(of_topic)).all()
+            for code in codes:
+                record_removal(change, namespace, name, code)
+            await change.remove(*codes)
+            view = topic_view(namespace, row)
+            change.record("topic", namespace, name, before=view, after=None)
+            await change.remove(row)
+            return Changed(view, change.version)
+
+    async def get(self, namespace: str, name: str) -> TopicView:
+        """Return a topic, or raise TopicNotFoundError."""
+        async with self._store.transaction() as session:
+            return topic_view(namespace, await get_topic(session, namespace, name))
+
+    async def list(self, namespace: str, *, after: str = "", limit: int = limits.PAGE_ITEMS_DEFAULT) -> Page[TopicView]:
+        """Return the topics after the name *after*, by name."""
+        check_after(after)
+        async with self._store.transaction() as session:
+            namespace_id = (await get_namespace(session, namespace)).namespace_id
+            wanted = sa.select(Topic).where(Topic.namespace_id == namespace_id, Topic.name > after)
+            rows = (await session.scalars(wanted.order_by(Topic.name).limit(check_page_limit(limit)))).all()
+        return Page(tuple(topic_view(namespace, row) for row in rows), rows[-1].name if len(rows) == limit else None)
+
+
+def _queue_count(queue_count: int) -> int:
+    return check_between("queue_count", queue_count, 1, limits.QUEUES_MAX)
+
+
+def _body_bytes_max(body_bytes_max: int) -> int:
+    return check_between("body_bytes_max", body_bytes_max, 1, limits.BODY_BYTES_CEILING)
+
+
+def _set_queue_count(row: Topic, queue_count: int) -> None:
+    if queue_count < row.queue_count:
+        # Messages wait in the queues that would go.
+        raise InvalidSettingError("queue_count", f"is {row.queue_count} and can only go up")
+    if queue_count > row.queue_count:
+        row.queue_count = queue_count
+        row.generation += 1
+
+
+async def _require_unsubscribed(change: Change, row: Topic) -> None:
+    subscribed = sa.select(SubscriberGroup.name).join(Subscription, Subscription.group_id == SubscriberGroup.group_id)
+    wanted = subscribed.where(Subscription.topic_id == row.topic_id).order_by(SubscriberGroup.name).limit(1)
+    group = await change.session.scalar(wanted)
+    if group is not None:
+        raise ThingInUseError("topic", row.name, f"a subscription of group {group!r}")
