@@ -1,1 +1,76 @@
-"""The Python client."""
+"""The client of the message center. `MessageCenter` for asyncio, `SyncMessageCenter` for blocking code.
+
+Needs grpcio and protobuf, and nothing else.
+"""
+
+from msgbroker.client.center import MessageCenter
+from msgbroker.client.message import Message, OutgoingMessage, Receipt
+from msgbroker.client.verdicts import Reject, Release, RetryAfter
+from msgbroker.contract.errors import (
+    AlreadyExistsError,
+    BodyTooLargeError,
+    BrokerBusyError,
+    BrokerUnavailableError,
+    CenterClosedError,
+    ClientBufferFullError,
+    EventCodeNotFoundError,
+    FailedPreconditionError,
+    GroupNotFoundError,
+    InvalidExpressionError,
+    InvalidHeadersError,
+    InvalidKeyError,
+    InvalidNameError,
+    InvalidRequestError,
+    InvalidSettingError,
+    MessageCenterError,
+    NamespaceNotFoundError,
+    NotFoundError,
+    PermissionDeniedError,
+    PublishTimeoutError,
+    RegistrationDisabledError,
+    ResourceExhaustedError,
+    StoreUnavailableError,
+    StressRefusedError,
+    TopicClosedError,
+    TopicNotFoundError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+
+__all__ = [
+    "AlreadyExistsError",
+    "BodyTooLargeError",
+    "BrokerBusyError",
+    "BrokerUnavailableError",
+    "CenterClosedError",
+    "ClientBufferFullError",
+    "EventCodeNotFoundError",
+    "FailedPreconditionError",
+    "GroupNotFoundError",
+    "InvalidExpressionError",
+    "InvalidHeadersError",
+    "InvalidKeyError",
+    "InvalidNameError",
+    "InvalidRequestError",
+    "InvalidSettingError",
+    "Message",
+    "MessageCenter",
+    "MessageCenterError",
+    "NamespaceNotFoundError",
+    "NotFoundError",
+    "OutgoingMessage",
+    "PermissionDeniedError",
+    "PublishTimeoutError",
+    "Receipt",
+    "RegistrationDisabledError",
+    "Reject",
+    "Release",
+    "ResourceExhaustedError",
+    "RetryAfter",
+    "StoreUnavailableError",
+    "StressRefusedError",
+    "TopicClosedError",
+    "TopicNotFoundError",
+    "UnauthenticatedError",
+    "UnavailableError",
+]

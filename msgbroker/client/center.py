@@ -1,0 +1,478 @@
+"""MessageCenter: publish and subscribe from asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from msgbroker.client.background import cancel_and_wait
+from msgbroker.client.bodies import Body
+from msgbroker.client.config import OnUnavailable, make_config
+from msgbroker.client.directory import register_through_any
+from msgbroker.client.dispatch import Dispatcher
+from msgbroker.client.handlers import Handler, HandlerOptions, HandlerTable, make_handler
+from msgbroker.client.message import OutgoingMessage, Receipt
+from msgbroker.client.publisher_stream import PublisherStream
+from msgbroker.client.subscriber_stream import SubscriberStream
+from msgbroker.client.wire import MessageEncoder
+from msgbroker.contract.errors import CenterClosedError, MessageCenterError, PublishTimeoutError
+from msgbroker.contract.names import ANY_EVENT_CODE, DEFAULT_NAMESPACE
+
+log = logging.getLogger("msgbroker.client")
+
+HANDLER_THREADS_MAX: Final = 64
+DEFAULT_ADDRESS: Final = "127.0.0.1:7400"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class MessageCenter:
+    """A connection to the message center: publishes, and runs the handlers of subscriber groups.
+
+    Nothing is opened before it is needed: the first publish connects, and `start` or `run` connects the subscribers. It
+    reconnects by itself, to the addresses given and to the brokers these tell of.
+
+    Args:
+        addresses: `host:port`, several with commas or as a list; tried in turn.
+        namespace: where topics and groups live.
+        publisher_group: the name of the publishing application; must be registered when given.
+        instance_id: names this process in its subscriber groups, stable across reconnects. Default: made up.
+        unanswered_messages_max: how many published messages may wait for their answer.
+        unanswered_bytes_max: how many bytes of them.
+        on_unavailable: `"wait"` keeps and resends what is unanswered while no broker or no database is there (until
+            the publish timeout); `"raise"` fails it with an UnavailableError.
+        publish_timeout_seconds: how long one publish may wait for its answer; None: for ever.
+        drain_timeout_seconds: how long `close` waits for running handlers and unanswered messages.
+        credentials: `grpc.ChannelCredentials` for TLS.
+
+    Raises:
+        InvalidSettingError: a setting is out of bounds.
+        InvalidNameError: a name is not of the alphabet.
+
+    Example:
+        async with MessageCenter("localhost:7400") as center:
+            receipt = await center.publish("TP_TRADE", "EC_PAID", {"order": 1}, key="order-1")
+    """
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        publisher_group: str = "",
+        instance_id: str | None = None,
+        unanswered_messages_max: int = 10_000,
+        unanswered_bytes_max: int = 64 * 1024 * 1024,
+        on_unavailable: OnUnavailable = "wait",
+        publish_timeout_seconds: float | None = 30.0,
+        answer_timeout_seconds: float = 10.0,
+        connect_timeout_seconds: float = 3.0,
+        backoff_initial_seconds: float = 0.05,
+        backoff_max_seconds: float = 2.0,
+        drain_timeout_seconds: float = 10.0,
+        credentials: Any = None,
+    ) -> None:
+        self._config = make_config(
+            addresses,
+            instance_id,
+            namespace=namespace,
+            publisher_group=publisher_group,
+            unanswered_messages_max=unanswered_messages_max,
+            unanswered_bytes_max=unanswered_bytes_max,
+            on_unavailable=on_unavailable,
+            publish_timeout_seconds=publish_timeout_seconds,
+            answer_timeout_seconds=answer_timeout_seconds,
+            connect_timeout_seconds=connect_timeout_seconds,
+            backoff_initial_seconds=backoff_initial_seconds,
+            backoff_max_seconds=backoff_max_seconds,
+            drain_timeout_seconds=drain_timeout_seconds,
+            credentials=credentials,
+        )
+        self._encode = MessageEncoder().encode
+        self._publisher: PublisherStream | None = None
+        self._tables: dict[str, HandlerTable] = {}
+        self._streams: dict[str, SubscriberStream] = {}
+        self._executor: ThreadPoolExecutor | None = None
+        self._is_started = False
+        self._is_closed = False
+        self._closed: asyncio.Event | None = None
+
+    @property
+    def instance_id(self) -> str:
+        """The name of this instance in its subscriber groups."""
+        return self._config.instance_id
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- publishing ---------------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        topic: str,
+        event_code: str,
+        body: Body = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        key: str = "",
+        ordering_key: str = "",
+        timeout_seconds: float | None = None,
+    ) -> Receipt:
+        """Publish a message and wait until it is stored.
+
+        Args:
+            topic: the topic's name.
+            event_code: the event code's name.
+            body: bytes, text, a dict or list (sent as JSON) or a pydantic model.
+            headers: HEADER subscriptions select by them; at most 64, and 4 KiB in all.
+            key: what the message is about (an order id); it can be looked up by it.
+            ordering_key: messages with the same one stay in order; default: *key*.
+            timeout_seconds: instead of the center's `publish_timeout_seconds`.
+
+        Returns:
+            The receipt: the message's id and place. It is committed to the database.
+
+        Raises:
+            InvalidRequestError: the message can never be stored as it is (BodyTooLargeError, InvalidNameError, ...).
+            NotFoundError: the topic or the event code is not registered.
+            FailedPreconditionError: the topic is closed, or the center is.
+            UnavailableError: no answer in time; the text says whether it may be stored.
+
+        Example:
+            receipt = await center.publish("TP_TRADE", "EC_PAID", b"...", headers={"region": "hz"}, key="order-1")
+        """
+        encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
+        if timeout_seconds is None:
+            return await self._publish(encoded)
+        was_sent = False
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self.ready()
+                was_sent = True
+                return await self._publish(encoded)
+        except TimeoutError as error:
+            raise PublishTimeoutError(timeout_seconds, may_be_stored=was_sent) from error
+
+    def publish_soon(
+        self,
+        topic: str,
+        event_code: str,
+        body: Body = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        key: str = "",
+        ordering_key: str = "",
+    ) -> asyncio.Future[Receipt]:
+        """Publish a message without waiting; the future that is returned gets the receipt or the error.
+
+        Messages are stored in the order of the calls. Arguments and errors of the future as for `publish`.
+
+        Raises:
+            ClientBufferFullError: too many messages are unanswered; `await center.ready()` waits for room.
+            InvalidRequestError: the message can never be stored as it is.
+
+        Example:
+            await center.ready()
+            future = center.publish_soon("TP_TRADE", "EC_PAID", b"...")
+            future.add_done_callback(on_stored)
+        """
+        encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
+        return self._running_publisher().buffer.offer(encoded)
+
+    def publish_one_way(
+        self,
+        topic: str,
+        event_code: str,
+        body: Body = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        key: str = "",
+        ordering_key: str = "",
+    ) -> bool:
+        """Publish a message whose fate nobody asks about: it is sent, and may be lost or refused in silence.
+
+        Returns:
+            False if it was dropped at once because too many messages are unanswered.
+
+        Raises:
+            InvalidRequestError: the message can never be stored as it is.
+
+        Example:
+            center.publish_one_way("TP_METRICS", "EC_SAMPLE", {"cpu": 0.7})
+        """
+        encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
+        return self._running_publisher().buffer.offer_one_way(encoded)
+
+    async def publish_many(self, messages: Iterable[OutgoingMessage]) -> list[Receipt | MessageCenterError]:
+        """Publish messages in order and wait for all answers: for each, its receipt or its error.
+
+        One bad message does not hold up its neighbours.
+
+        Args:
+            messages: any number; they are taken as there is room.
+
+        Example:
+            answers = await center.publish_many(OutgoingMessage("TP_TRADE", "EC_PAID", row) for row in rows)
+        """
+        answers: list[asyncio.Future[Receipt] | MessageCenterError] = []
+        buffer = self._running_publisher().buffer
+        for message in messages:
+            try:
+                encoded = self._encode(
+                    message.topic,
+                    message.event_code,
+                    message.body,
+                    message.headers,
+                    message.key,
+                    message.ordering_key,
+                )
+                while buffer.is_full:
+                    await buffer.room()
+                answers.append(buffer.offer(encoded))
+            except MessageCenterError as error:
+                answers.append(error)
+        return [await _outcome(answer) for answer in answers]
+
+    async def ready(self) -> None:
+        """Wait until there is room for another message; at once if there is.
+
+        Example:
+            await center.ready()
+            center.publish_soon("TP_TRADE", "EC_PAID", b"...")
+        """
+        buffer = self._running_publisher().buffer
+        while buffer.is_full:
+            await buffer.room()
+
+    async def flush(self) -> None:
+        """Wait until everything published so far has been answered (or has failed)."""
+        if self._publisher is not None:
+            await self._publisher.buffer.flush()
+
+    async def _publish(self, encoded: bytes) -> Receipt:
+        buffer = self._running_publisher().buffer
+        while buffer.is_full:
+            await buffer.room()
+        return await buffer.offer(encoded)
+
+    def _running_publisher(self) -> PublisherStream:
+        if self._publisher is None:
+            if self._is_closed:
+                raise CenterClosedError
+            self._publisher = PublisherStream(self._config)
+        return self._publisher
+
+    # --- subscribing --------------------------------------------------------------------------------------------
+
+    def subscriber(
+        self,
+        *,
+        group: str,
+        topic: str,
+        event_code: str = ANY_EVENT_CODE,
+        concurrency: int = 64,
+        credit: int | None = None,
+        timeout_seconds: float | None = None,
+        body: Any = None,
+        register: bool = False,
+        expression: str | None = None,
+        from_beginning: bool = False,
+    ) -> Callable[[Function], Function]:
+        """Make the decorated function the handler of a message type in a subscriber group.
+
+        The function, async or not, gets what its first parameter is annotated with: Message (or nothing), or the body
+        as bytes, str, dict or list (read from JSON) or a pydantic model; a second parameter annotated Message gets
+        the message beside the body. Returning acknowledges; raising makes another attempt later; `Reject`,
+        `RetryAfter` and `Release` say otherwise. A body that cannot be read is rejected. Functions that are not async
+        run in threads.
+
+        Args:
+            group: the subscriber group; its instances share the messages.
+            topic: the topic's name.
+            event_code: the event code's name; `*`: all that no other handler of the group here names.
+            concurrency: how many calls may run at once.
+            credit: how many messages this instance holds at most; default: follows the speed of the handlers.
+            timeout_seconds: a call that takes longer counts as failed.
+            body: the type of the body, where the annotation cannot be read (a class local to a function).
+            register: register topic, group and subscription first (for development; the broker must allow it).
+            expression: with *register*: a HEADER subscription with this CEL expression.
+            from_beginning: with *register*: deliver what is stored already, too.
+
+        Raises:
+            InvalidSettingError: an option is out of bounds, or the function cannot be a handler.
+            InvalidNameError: a name is not of the alphabet.
+
+        Example:
+            @center.subscriber(group="SG_POINTS", topic="TP_TRADE", event_code="EC_PAID")
+            async def add_points(order: dict, message: Message) -> None:
+                ...
+        """
+        options = HandlerOptions(
+            group, topic, event_code, concurrency, credit, timeout_seconds, register, expression, from_beginning, body
+        )
+
+        def attach(function: Function) -> Function:
+            self._attach(make_handler(function, options))
+            return function
+
+        return attach
+
+    async def start(self) -> None:
+        """Connect the subscribers, and return once each group has been attached by a broker.
+
+        Raises:
+            GroupNotFoundError: a group is not registered.
+            RegistrationDisabledError: a subscriber has `register=True` and the broker does not allow it.
+
+        Example:
+            await center.start()   # handlers run in the background from here
+        """
+        self._check_open()
+        self._is_started = True
+        self._closed = self._closed or asyncio.Event()
+        for group in self._tables:
+            await self._start_group(group)
+        await asyncio.gather(*(_attached(stream) for stream in self._streams.values()))
+
+    async def run(self) -> None:
+        """Run the subscribers until the center is closed or this call is cancelled.
+
+        Raises:
+            MessageCenterError: a group cannot be subscribed (any more), as for `start`.
+
+        Example:
+            await center.run()
+        """
+        await self.start()
+        assert self._closed is not None  # start made it
+        closed = asyncio.ensure_future(self._closed.wait())
+        try:
+            await asyncio.wait(
+                [closed, *(stream.task for stream in self._streams.values())], return_when=asyncio.FIRST_EXCEPTION
+            )
+            for stream in self._streams.values():
+                if stream.task.done() and not self._is_closed:
+                    stream.task.result()
+        finally:
+            await cancel_and_wait(closed)
+
+    async def register(
+        self,
+        topic: str,
+        event_code: str,
+        *,
+        group: str = "",
+        expression: str = "",
+        from_beginning: bool = False,
+        timeout_seconds: float = 15.0,
+    ) -> list[str]:
+        """Register a topic, an event code and, with *group*, a subscription, as far as they do not exist.
+
+        For development and demonstrations; the broker must allow it. Returns once the subscription is active.
+
+        Returns:
+            What was made; empty if all existed.
+
+        Raises:
+            RegistrationDisabledError: the broker does not let clients register.
+            InvalidExpressionError: *expression* does not compile.
+
+        Example:
+            await center.register("TP_TRADE", "EC_PAID", group="SG_POINTS")
+        """
+        self._check_open()
+        return await register_through_any(
+            self._config,
+            topic=topic,
+            event_code=event_code,
+            group=group,
+            expression=expression,
+            from_beginning=from_beginning,
+            timeout_seconds=timeout_seconds,
+        )
+
+    def _attach(self, handler: Handler) -> None:
+        self._check_open()
+        if self._is_started:
+            raise CenterClosedError("handlers are declared before start() or run()")
+        self._tables.setdefault(handler.group, HandlerTable()).add(handler)
+
+    async def _start_group(self, group: str) -> None:
+        if group in self._streams:
+            return
+        table = self._tables[group]
+        for handler in table:
+            if handler.registration is not None:
+                wanted = handler.registration
+                await self.register(
+                    wanted.topic,
+                    wanted.event_code,
+                    group=wanted.group,
+                    expression=wanted.expression,
+                    from_beginning=wanted.from_beginning,
+                )
+        self._streams[group] = SubscriberStream(self._config, group, Dispatcher(table, self._handler_threads()))
+
+    def _handler_threads(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            wanted = sum(h.concurrency for table in self._tables.values() for h in table if not h.is_async)
+            self._executor = ThreadPoolExecutor(min(max(wanted, 1), HANDLER_THREADS_MAX), "msgcenter-handler")
+        return self._executor
+
+    # --- closing ------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Stop: finish the running handlers, send their verdicts, wait for unanswered messages; bounded in time.
+
+        What is not finished in `drain_timeout_seconds` is given back (handlers) or fails (publishes).
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        # Handlers publish: the publisher stays until they are done.
+        await asyncio.gather(*(stream.close() for stream in self._streams.values()))
+        if self._publisher is not None:
+            try:
+                async with asyncio.timeout(self._config.drain_timeout_seconds):
+                    await self._publisher.buffer.flush()
+            except TimeoutError:
+                log.warning("center.messages_unanswered_at_close")
+            await self._publisher.close(CenterClosedError())
+            self._publisher = None
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        if self._closed is not None:
+            self._closed.set()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise CenterClosedError
+
+
+async def _attached(stream: SubscriberStream) -> None:
+    """Wait until a stream is attached; raise what ended it if it cannot be."""
+    attached = asyncio.ensure_future(stream.attached.wait())
+    try:
+        await asyncio.wait([attached, stream.task], return_when=asyncio.FIRST_COMPLETED)
+        if stream.task.done():
+            stream.task.result()
+    finally:
+        await cancel_and_wait(attached)
+
+
+async def _outcome(answer: asyncio.Future[Receipt] | MessageCenterError) -> Receipt | MessageCenterError:
+    if isinstance(answer, MessageCenterError):
+        return answer
+    try:
+        return await answer
+    except MessageCenterError as error:
+        return error

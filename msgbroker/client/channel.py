@@ -1,0 +1,69 @@
+"""One connection to one broker, and the calls that need no stream."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import grpc
+
+from msgbroker.client.config import ClientConfig
+from msgbroker.client.failures import from_rpc_error
+from msgbroker.contract import limits
+from msgbroker.contract.errors import BrokerUnavailableError
+from msgbroker.v1 import directory_pb2, directory_pb2_grpc
+
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", 4 * limits.GRPC_MESSAGE_BYTES_MAX),
+    # Each stream has its own connection: brokers behind one port spread by connection, and a slow stream holds up none.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A peer that vanished without a word is noticed in 15 s. The broker allows a ping each 5 s.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A window of HTTP/2 that fits several frames, so that flow control is about load and not about distance.
+    ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
+)
+
+
+async def connect(address: str, config: ClientConfig) -> grpc.aio.Channel:
+    """Return an open channel to *address*, or raise BrokerUnavailableError."""
+    if config.credentials is None:
+        channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+    else:
+        channel = grpc.aio.secure_channel(address, config.credentials, options=_OPTIONS)
+    try:
+        await asyncio.wait_for(channel.channel_ready(), config.connect_timeout_seconds)
+    except TimeoutError as error:
+        await channel.close()
+        raise BrokerUnavailableError(
+            f"broker {address} did not answer within {config.connect_timeout_seconds:g} s", address=address
+        ) from error
+    except BaseException:
+        await channel.close()
+        raise
+    return channel
+
+
+async def list_brokers(channel: grpc.aio.Channel, address: str, config: ClientConfig) -> list[str]:
+    """Return the addresses of the live brokers that *address* knows of."""
+    stub: Any = directory_pb2_grpc.DirectoryStub(channel)
+    try:
+        response = await stub.ListBrokers(directory_pb2.ListBrokersRequest(), timeout=config.connect_timeout_seconds)
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error, address) from error
+    return [broker.address for broker in response.brokers if broker.address and not broker.draining]
+
+
+async def register(
+    channel: grpc.aio.Channel, address: str, request: directory_pb2.RegisterRequest, timeout_seconds: float
+) -> list[str]:
+    """Register things through the broker, and return what was made."""
+    stub: Any = directory_pb2_grpc.DirectoryStub(channel)
+    try:
+        response = await stub.Register(request, timeout=timeout_seconds)
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error, address) from error
+    return list(response.created)

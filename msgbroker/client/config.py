@@ -1,0 +1,92 @@
+"""What a MessageCenter can be told: one frozen object, made once in its constructor and checked there."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from msgbroker.contract import limits, names
+from msgbroker.contract.errors import InvalidSettingError
+
+OnUnavailable = Literal["wait", "raise"]
+
+FRAME_BYTES_TARGET: Final = 1024 * 1024
+"""A frame is sealed before it passes this; one larger message is alone in its frame."""
+BODY_ROOM_BYTES: Final = limits.BODY_BYTES_CEILING + limits.HEADERS_BYTES_MAX + 4_096
+"""The most one encoded message may have: the largest body any topic can allow, and its names, keys and headers."""
+
+_NOT_IN_INSTANCE_ID: Final = re.compile(r"[^A-Za-z0-9_.:-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """How one MessageCenter behaves. Every wait and every buffer has its bound here."""
+
+    addresses: tuple[str, ...]
+    namespace: str = names.DEFAULT_NAMESPACE
+    publisher_group: str = ""
+    instance_id: str = ""
+    host: str = ""
+    unanswered_messages_max: int = 10_000
+    """Messages published and not answered yet; at the bound, publishing waits."""
+    unanswered_bytes_max: int = 64 * 1024 * 1024
+    on_unavailable: OnUnavailable = "wait"
+    """`wait`: keep and resend what is unanswered. `raise`: fail it as soon as no broker, or no database, is there."""
+    publish_timeout_seconds: float | None = 30.0
+    """How long one publish may wait for its answer; None: for ever."""
+    answer_timeout_seconds: float = 10.0
+    """A broker that answers no frame for so long is left for the next one."""
+    connect_timeout_seconds: float = 3.0
+    backoff_initial_seconds: float = 0.05
+    backoff_max_seconds: float = 2.0
+    drain_timeout_seconds: float = 10.0
+    """How long closing waits for running handlers and for unanswered messages."""
+    credentials: Any = None
+    """`grpc.ChannelCredentials` for TLS; None: plain text."""
+
+
+def make_config(addresses: str | Sequence[str], instance_id: str | None, **settings: Any) -> ClientConfig:
+    """Return the checked configuration, or raise InvalidSettingError or InvalidNameError."""
+    listed = tuple(addresses.split(",") if isinstance(addresses, str) else addresses)
+    listed = tuple(address.strip() for address in listed if address.strip())
+    host = socket.gethostname()[: limits.HOST_CHARS_MAX]
+    config = ClientConfig(listed, instance_id=instance_id or default_instance_id(host), host=host, **settings)
+    _check(config)
+    return config
+
+
+def default_instance_id(host: str) -> str:
+    """Return a name for this process that no other one has: host, process id, some randomness."""
+    readable = _NOT_IN_INSTANCE_ID.sub("-", host).lstrip("-.:")[:80] or "instance"
+    return f"{readable}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def _check(config: ClientConfig) -> None:
+    if not config.addresses:
+        raise InvalidSettingError("addresses", "is empty: give at least one host:port")
+    names.check_namespace(config.namespace)
+    names.check_instance_id(config.instance_id)
+    if config.publisher_group:
+        names.check_group(config.publisher_group)
+    if config.on_unavailable not in {"wait", "raise"}:
+        raise InvalidSettingError("on_unavailable", f"is {config.on_unavailable!r}; 'wait' or 'raise'")
+    for name in ("unanswered_messages_max", "unanswered_bytes_max"):
+        if getattr(config, name) < 1:
+            raise InvalidSettingError(name, "must be at least 1")
+    for name in (
+        "answer_timeout_seconds",
+        "connect_timeout_seconds",
+        "backoff_initial_seconds",
+        "backoff_max_seconds",
+    ):
+        if getattr(config, name) <= 0:
+            raise InvalidSettingError(name, "must be more than 0")
+    if config.publish_timeout_seconds is not None and config.publish_timeout_seconds <= 0:
+        raise InvalidSettingError("publish_timeout_seconds", "must be more than 0, or None")
+    if config.drain_timeout_seconds < 0:
+        raise InvalidSettingError("drain_timeout_seconds", "must not be negative")

@@ -1,0 +1,40 @@
+"""Calls to the Directory service that any broker may answer."""
+
+from __future__ import annotations
+
+from msgbroker.client.channel import connect, register
+from msgbroker.client.config import ClientConfig
+from msgbroker.contract.errors import BrokerUnavailableError, UnavailableError
+from msgbroker.v1 import directory_pb2
+
+
+async def register_through_any(
+    config: ClientConfig,
+    *,
+    topic: str,
+    event_code: str,
+    group: str,
+    expression: str,
+    from_beginning: bool,
+    timeout_seconds: float,
+) -> list[str]:
+    """Register through the first broker that can be reached, and return what was made."""
+    request = directory_pb2.RegisterRequest(
+        namespace=config.namespace,
+        topic=topic,
+        event_code=event_code,
+        group=group,
+        expression=expression,
+        from_beginning=from_beginning,
+    )
+    failure: UnavailableError = BrokerUnavailableError("no broker address was given")
+    for address in config.addresses:
+        try:
+            channel = await connect(address, config)
+            try:
+                return await register(channel, address, request, timeout_seconds)
+            finally:
+                await channel.close()
+        except UnavailableError as error:
+            failure = error
+    raise failure

@@ -1,0 +1,85 @@
+"""From deliveries to handlers: which runner of a group each message goes to. Shared with the in-memory center."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from typing import Final
+
+from msgbroker.client.handlers import HandlerTable
+from msgbroker.client.message import LaneHandle, Message
+from msgbroker.client.runner import HandlerRunner
+from msgbroker.client.verdicts import RELEASED_AT_ONCE, Verdict, VerdictKind
+from msgbroker.v1 import subscriber_pb2
+
+UNHANDLED_RELEASE_SECONDS: Final = 5.0
+_UNHANDLED: Final = Verdict(VerdictKind.RELEASE, UNHANDLED_RELEASE_SECONDS, "no handler for this message type here")
+
+
+class Dispatcher:
+    """The handlers of one group, each with its runner."""
+
+    def __init__(self, table: HandlerTable, executor: Executor) -> None:
+        self._table = table
+        self._runners = {handler: HandlerRunner(handler, executor) for handler in table}
+
+    @property
+    def concurrency(self) -> int:
+        """How many messages the handlers can work on at once."""
+        return sum(handler.concurrency for handler in self._runners)
+
+    @property
+    def credit(self) -> int | None:
+        """The credit the user asked for; None: as it turns out best."""
+        asked = [handler.credit for handler in self._runners if handler.credit is not None]
+        return sum(asked) if asked else None
+
+    def dispatch(self, deliveries: Sequence[subscriber_pb2.Delivery], lane: LaneHandle, deadline: float) -> None:
+        """Hand deliveries of one lane, hence of one topic, to their handlers; give back what nobody here handles."""
+        if not deliveries:
+            return
+        handler = self._table.find_only(deliveries[0].message.topic)
+        if handler is not None:
+            self._runners[handler].feed([Message(delivery, lane, deadline) for delivery in deliveries])
+            return
+        shares: dict[HandlerRunner, list[Message]] = {}
+        for delivery in deliveries:
+            said = delivery.message
+            message = Message(delivery, lane, deadline)
+            handler = self._table.find(said.topic, said.event_code)
+            if handler is None:
+                message.settle(_UNHANDLED)
+            else:
+                shares.setdefault(self._runners[handler], []).append(message)
+        for runner, share in shares.items():
+            runner.feed(share)
+
+    def give_back(self, deliveries: Iterable[subscriber_pb2.Delivery], lane: LaneHandle) -> None:
+        """Release deliveries that came too late to be started."""
+        for delivery in deliveries:
+            lane.settle(delivery.queue_offset, delivery.attempt or 1, RELEASED_AT_ONCE)
+
+    def release_waiting(self) -> None:
+        """Give back what was not started."""
+        for runner in self._runners.values():
+            runner.release_waiting()
+
+    def drop_waiting(self) -> None:
+        """Forget what was not started: its stream has ended."""
+        for runner in self._runners.values():
+            runner.drop_waiting()
+
+    async def join(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until all handlers are at rest; return False if they were not in time."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                for runner in self._runners.values():
+                    await runner.join()
+        except TimeoutError:
+            return False
+        return True
+
+    async def cancel(self) -> None:
+        """Stop the handlers that are running; their messages are given back."""
+        await asyncio.gather(*(runner.cancel() for runner in self._runners.values()))

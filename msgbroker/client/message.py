@@ -1,0 +1,215 @@
+"""What a handler receives and what a publisher gets back.
+
+Both are thin views of the protobuf message that brought them: a field is turned into Python when it is asked for,
+because at tens of thousands of messages a second most fields never are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from msgbroker.client.bodies import Body
+from msgbroker.client.verdicts import Verdict
+from msgbroker.v1 import publisher_pb2, subscriber_pb2
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class LaneHandle(Protocol):
+    """Where verdicts on the messages of one lane go."""
+
+    queue_id: int
+    live: bool
+    """False: the lane was revoked or its stream ended. Messages not started are dropped, verdicts go nowhere."""
+
+    def ack(self, queue_offset: int, attempt: int) -> None:
+        """Settle a message as done."""
+
+    def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
+        """Settle a message in another way."""
+
+
+class Message:
+    """A message as a handler receives it."""
+
+    __slots__ = ("_deadline", "_delivery", "_headers", "_lane", "_said")
+
+    def __init__(self, delivery: subscriber_pb2.Delivery, lane: LaneHandle, deadline: float) -> None:
+        self._delivery = delivery
+        self._said = delivery.message
+        self._lane = lane
+        self._deadline = deadline
+        self._headers: dict[str, str] | None = None
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._said.topic
+
+    @property
+    def event_code(self) -> str:
+        """The event code's name."""
+        return self._said.event_code
+
+    @property
+    def body(self) -> bytes:
+        """The body as it was published."""
+        return self._said.body
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers as they were published."""
+        if self._headers is None:
+            self._headers = dict(self._said.headers)
+        return self._headers
+
+    @property
+    def key(self) -> str:
+        """What the message is about; empty if the publisher did not say."""
+        return self._said.key
+
+    @property
+    def ordering_key(self) -> str:
+        """What picked the message's queue; the key if the publisher gave no other."""
+        return self._said.ordering_key or self._said.key
+
+    @property
+    def message_id(self) -> UUID:
+        """The UUIDv7 the broker gave it."""
+        return UUID(bytes=self._delivery.message_id)
+
+    @property
+    def queue_id(self) -> int:
+        """The queue that holds it."""
+        return self._lane.queue_id
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in the queue."""
+        return self._delivery.queue_offset
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt to deliver it to this group."""
+        return self._delivery.attempt or 1
+
+    @property
+    def stored_at(self) -> datetime:
+        """When it was stored, by the database's clock."""
+        return _datetime(self._delivery.stored_at_us)
+
+    @property
+    def born_at(self) -> datetime:
+        """When the application published it, by its own clock."""
+        return _datetime(self._said.born_at_us)
+
+    @property
+    def born_host(self) -> str:
+        """The host it was published from."""
+        return self._delivery.born_host
+
+    @property
+    def publisher_group(self) -> str:
+        """The publisher group it came from; may be empty."""
+        return self._delivery.publisher_group
+
+    @property
+    def stress(self) -> bool:
+        """Whether this is stress-test traffic: it must have no effect on the real world."""
+        return self._delivery.stress
+
+    def ack(self) -> None:
+        """Settle the message as done. (The client does so when the handler returns.)"""
+        delivery = self._delivery
+        self._lane.ack(delivery.queue_offset, delivery.attempt)
+
+    def settle(self, verdict: Verdict) -> None:
+        """Settle the message in another way. (The client does so when the handler raises.)"""
+        self._lane.settle(self._delivery.queue_offset, self._delivery.attempt or 1, verdict)
+
+    def is_live(self, now: float) -> bool:
+        """Whether it is still this instance's: its lane was not revoked, and its ack timeout has not passed."""
+        return self._lane.live and now < self._deadline
+
+    def text(self) -> str:
+        """Return the body as UTF-8 text."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """Return the body read as JSON."""
+        return json.loads(self.body)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Message {self.topic}/{self.event_code} {self.message_id} queue {self.queue_id}"
+            f" offset {self.queue_offset} attempt {self.attempt}>"
+        )
+
+
+class Receipt:
+    """Proof that a message is stored: its id and its place."""
+
+    __slots__ = ("_index", "_result")
+
+    def __init__(self, result: publisher_pb2.PublishResult, index: int) -> None:
+        self._result = result
+        self._index = index
+
+    @property
+    def message_id(self) -> UUID:
+        """The UUIDv7 the broker gave the message."""
+        return UUID(int=int.from_bytes(self._result.first_message_id, "big") + self._index)
+
+    @property
+    def queue_id(self) -> int:
+        """The queue that holds it."""
+        return self._result.queue_ids[self._index]
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in the queue."""
+        return self._result.queue_offsets[self._index]
+
+    @property
+    def stored_at(self) -> datetime:
+        """When it was stored, by the database's clock."""
+        return _datetime(self._result.stored_at_us)
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether it had been stored before and this is the answer of then (its first answer was lost)."""
+        return self._result.duplicate
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Receipt) and self.message_id == other.message_id
+
+    def __hash__(self) -> int:
+        return hash(self.message_id)
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.message_id} queue {self.queue_id} offset {self.queue_offset}>"
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """One message for `publish_many`.
+
+    Example:
+        await center.publish_many([OutgoingMessage("TP_TRADE", "EC_PAID", {"order": n}) for n in range(100)])
+    """
+
+    topic: str
+    event_code: str
+    body: Body = b""
+    headers: Mapping[str, str] | None = None
+    key: str = ""
+    ordering_key: str = ""
+
+
+def _datetime(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)

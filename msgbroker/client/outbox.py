@@ -1,0 +1,288 @@
+"""The publisher's window: what waits to be sent, what is sent and unanswered, and what to send next.
+
+Pure: no I/O, no clock, no tasks. The driver (`publisher_stream`) offers encoded messages, asks `next_frame` what to
+write, reports every answer, and calls `rewind` when it has a new stream. What is decided here:
+
+- frames are numbered from 1 under one publisher id; a frame keeps its number and its bytes until it is answered, so
+  that whoever stores it can tell a repeat;
+- the broker stores only the next number, so one failed frame fails those behind it: nothing more is sent until all
+  that is under way has been answered, then sending starts again from the oldest unanswered frame;
+- a frame given up without being stored leaves a hole that no broker would pass: the rest goes on under a new
+  publisher id, from 1. Copies of it that are still under way under the old id meet the hole and cannot be stored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, Generic, Protocol, TypeVar
+
+from msgbroker.contract import limits
+from msgbroker.contract.errors import FrameForgottenError, SequenceGapError
+
+SMALL_FRAMES_UNANSWERED_MAX: Final = 4
+"""With so many frames unanswered, only a frame worth its cost is sent; the next answer comes soon enough."""
+WORTHWHILE_MESSAGES: Final = 100
+WORTHWHILE_BYTES: Final = 64 * 1024
+
+
+class Waiter(Protocol):
+    """Who waits for an answer: a future."""
+
+    def done(self) -> bool:
+        """Whether it waits no longer."""
+        ...
+
+
+W = TypeVar("W", bound=Waiter)
+
+
+@dataclass(slots=True)
+class Frame(Generic[W]):
+    """Messages that are sent, stored and answered together."""
+
+    sequence: int
+    messages: bytes
+    """Encoded; see `wire`."""
+    waiters: list[W | None]
+    """One for each message; None where nobody waits (one-way)."""
+    size_bytes: int
+    offered_at: float
+    """When its oldest message was offered."""
+    is_expired: bool = False
+
+
+class Reaction(Enum):
+    """What the driver has to do after a frame has failed."""
+
+    IGNORE = auto()
+    """Not one of ours (any more)."""
+    WAIT = auto()
+    """Go on reading; when `is_quiet`, wait a moment and `rewind`."""
+    RESTART = auto()
+    """End the stream, `restart` under a new id, connect again."""
+
+
+@dataclass(slots=True)
+class OutboxConfig:
+    """The bounds of the window."""
+
+    messages_max: int
+    bytes_max: int
+    frame_bytes: int
+    frame_messages: int = limits.FRAME_MESSAGES_MAX
+    frames_unanswered_max: int = limits.FRAMES_UNANSWERED_MAX
+
+
+@dataclass(slots=True)
+class Expired(Generic[W]):
+    """Who has waited too long."""
+
+    never_sent: list[W] = field(default_factory=list)
+    maybe_stored: list[W] = field(default_factory=list)
+
+
+class Outbox(Generic[W]):
+    """All unanswered messages of one publisher."""
+
+    def __init__(self, config: OutboxConfig, publisher_id: bytes, join: Callable[[Iterable[bytes]], bytes]) -> None:
+        self.publisher_id = publisher_id
+        self.count = 0
+        """Messages unanswered, sent or not."""
+        self.size_bytes = 0
+        self._config = config
+        self._join = join
+        self._pending: deque[tuple[bytes, W | None, float]] = deque()
+        self._pending_bytes = 0
+        self._frames: list[Frame[W]] = []
+        self._sent = 0  # the first so many frames were sent in this stream
+        self._in_flight = 0  # sent in this stream and not answered in any way
+        self._is_stalled = False
+        self._is_held = False
+        self._next_sequence = 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another message."""
+        return self.count >= self._config.messages_max or self.size_bytes >= self._config.bytes_max
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether a frame failed and all others of the stream have been answered: time to rewind."""
+        return self._is_stalled and self._in_flight == 0
+
+    @property
+    def in_flight(self) -> int:
+        """How many frames of this stream wait for an answer."""
+        return self._in_flight
+
+    @property
+    def frame_count(self) -> int:
+        """How many frames are unanswered, sent in this stream or not."""
+        return len(self._frames)
+
+    def offer(self, encoded: bytes, waiter: W | None, now: float) -> bool:
+        """Take one encoded message; return whether the sender should look for work."""
+        self._pending.append((encoded, waiter, now))
+        size = len(encoded)
+        self._pending_bytes += size
+        self.size_bytes += size
+        self.count += 1
+        return len(self._pending) in {1, WORTHWHILE_MESSAGES}
+
+    def next_frame(self) -> Frame[W] | None:
+        """Return the frame to write now, if any: first what has to be sent again, then what waits."""
+        if self._is_stalled or self._is_held:
+            return None
+        if self._sent == len(self._frames) and not self._seal():
+            return None
+        frame = self._frames[self._sent]
+        self._sent += 1
+        self._in_flight += 1
+        return frame
+
+    def stored(self, sequence: int) -> Frame[W] | None:
+        """Take note that a frame is stored and return it; None if it is not ours or was answered before."""
+        return self._answered(sequence)
+
+    def failed(
+        self, sequence: int, reason: str, *, retryable: bool, expected: int | None = None
+    ) -> tuple[Reaction, Frame[W] | None]:
+        """Take note that a frame was not stored; return what to do, and the frame if it is given up."""
+        index = self._find(sequence)
+        if index is None:
+            return Reaction.IGNORE, None
+        self._in_flight = max(0, self._in_flight - 1)
+        if reason == FrameForgottenError.reason:
+            return Reaction.IGNORE, self._remove(index)
+        if reason == SequenceGapError.reason:
+            # The broker wants a number that was answered already: it has lost what it told us (a failover that lost the
+            # log's end, or the publisher's rows have passed their days). Go on under a new id.
+            lost = expected is not None and expected < self._frames[0].sequence
+            self._is_stalled = True
+            return (Reaction.RESTART if lost else Reaction.WAIT), None
+        self._is_stalled = True
+        if retryable:
+            return Reaction.WAIT, None
+        return Reaction.RESTART, self._remove(index)
+
+    def rewind(self) -> None:
+        """Send all unanswered frames again, from the oldest, with the same numbers."""
+        self._sent = 0
+        self._in_flight = 0
+        self._is_stalled = False
+        self._is_held = False
+
+    def hold(self) -> None:
+        """Send nothing more until the next `rewind`: the broker wants to stop."""
+        self._is_held = True
+
+    def restart(self, publisher_id: bytes) -> None:
+        """Number what is unanswered from 1 under a new id. The old id must never be used again."""
+        self.publisher_id = publisher_id
+        for sequence, frame in enumerate(self._frames, start=1):
+            frame.sequence = sequence
+        self._next_sequence = len(self._frames) + 1
+        self.rewind()
+        # The stream that is still open speaks for the old id: nothing goes out before the next one calls `rewind`.
+        self._is_held = True
+
+    def expire(self, offered_before: float) -> Expired[W]:
+        """Give up waiting for what was offered before that time; what was sent may yet be stored."""
+        expired: Expired[W] = Expired()
+        while self._pending and self._pending[0][2] < offered_before:
+            encoded, waiter, _ = self._pending.popleft()
+            self._pending_bytes -= len(encoded)
+            self._forget(1, len(encoded))
+            if waiter is not None and not waiter.done():
+                expired.never_sent.append(waiter)
+        for frame in self._frames:
+            if frame.offered_at >= offered_before:
+                break
+            frame.is_expired = True
+            expired.maybe_stored.extend(w for w in frame.waiters if w is not None and not w.done())
+        return expired
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nobody waits for any frame any more: the driver drops them all and restarts."""
+        return bool(self._frames) and all(frame.is_expired for frame in self._frames)
+
+    def drop_frames(self) -> list[W]:
+        """Drop all frames, answered or not, and return who waited for them; the driver must then restart."""
+        waiters = [w for frame in self._frames for w in frame.waiters if w is not None and not w.done()]
+        for frame in self._frames:
+            self._forget(len(frame.waiters), frame.size_bytes)
+        self._frames.clear()
+        self.rewind()
+        return waiters
+
+    def drop_all(self) -> list[W]:
+        """Drop everything and return who waited for it."""
+        waiters = self.drop_frames()
+        waiters.extend(w for _, w, _ in self._pending if w is not None and not w.done())
+        for encoded, _, _ in self._pending:
+            self._forget(1, len(encoded))
+        self._pending.clear()
+        self._pending_bytes = 0
+        return waiters
+
+    def _seal(self) -> bool:
+        if not self._pending or not self._worth_sending():
+            return False
+        config = self._config
+        encoded_messages: list[bytes] = []
+        waiters: list[W | None] = []
+        offered_at = self._pending[0][2]
+        size_bytes = 0
+        while self._pending and len(waiters) < config.frame_messages:
+            encoded, waiter, _ = self._pending[0]
+            if size_bytes + len(encoded) > config.frame_bytes and waiters:
+                break
+            self._pending.popleft()
+            self._pending_bytes -= len(encoded)
+            if waiter is not None and waiter.done():  # cancelled while it waited
+                self._forget(1, len(encoded))
+                continue
+            encoded_messages.append(encoded)
+            waiters.append(waiter)
+            size_bytes += len(encoded)
+        if not waiters:
+            return False
+        frame = Frame(self._next_sequence, self._join(encoded_messages), waiters, size_bytes, offered_at)
+        self._next_sequence += 1
+        self._frames.append(frame)
+        return True
+
+    def _worth_sending(self) -> bool:
+        unanswered = len(self._frames)
+        if unanswered < SMALL_FRAMES_UNANSWERED_MAX:
+            return True
+        if unanswered >= self._config.frames_unanswered_max:
+            return False
+        return len(self._pending) >= WORTHWHILE_MESSAGES or self._pending_bytes >= WORTHWHILE_BYTES
+
+    def _answered(self, sequence: int) -> Frame[W] | None:
+        index = self._find(sequence)
+        if index is None:
+            return None
+        self._in_flight = max(0, self._in_flight - 1)
+        return self._remove(index)
+
+    def _find(self, sequence: int) -> int | None:
+        for index in range(self._sent):
+            if self._frames[index].sequence == sequence:
+                return index
+        return None
+
+    def _remove(self, index: int) -> Frame[W]:
+        frame = self._frames.pop(index)
+        self._sent -= 1
+        self._forget(len(frame.waiters), frame.size_bytes)
+        return frame
+
+    def _forget(self, count: int, size_bytes: int) -> None:
+        self.count -= count
+        self.size_bytes -= size_bytes

@@ -1,0 +1,231 @@
+"""Carries the outbox to a broker: connects, writes frames, reads answers, and starts again elsewhere when that fails.
+
+All decisions about frames are the outbox's; this module does what it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+import grpc
+
+from msgbroker.client.addresses import Addresses, Backoff
+from msgbroker.client.background import cancel_and_wait, first_of
+from msgbroker.client.channel import connect, list_brokers
+from msgbroker.client.config import ClientConfig
+from msgbroker.client.failures import from_refusal, from_rpc_error
+from msgbroker.client.outbox import Reaction
+from msgbroker.client.publish_buffer import PublishBuffer, new_publisher_id
+from msgbroker.client.wire import frame_bytes
+from msgbroker.contract.errors import (
+    BrokerUnavailableError,
+    FrameForgottenError,
+    MessageCenterError,
+    SequenceGapError,
+)
+from msgbroker.v1 import publisher_pb2
+
+log = logging.getLogger("msgbroker.client")
+
+_METHOD: Final = "/msgbroker.v1.Publisher/PublishStream"
+_LOOK_SECONDS: Final = 0.25
+
+
+class _LeaveStreamError(Exception):
+    """The stream works no longer, or is not wanted any more; a cause means: wait before the next one."""
+
+    def __init__(self, cause: MessageCenterError | None = None) -> None:
+        super().__init__(str(cause or "on purpose"))
+        self.cause = cause
+
+
+class PublisherStream:
+    """The task that carries one publisher's buffer to whichever broker takes it."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.buffer = PublishBuffer(config)
+        self._outbox = self.buffer.outbox
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._addresses = Addresses(config.addresses)
+        self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
+        self._answered_at = 0.0
+        self._task = self._loop.create_task(self._run(), name="publisher")
+        self._clock = self._loop.create_task(self._expire(), name="publisher clock")
+        for task in (self._task, self._clock):
+            task.add_done_callback(self._ended)
+
+    async def close(self, reason: MessageCenterError) -> None:
+        """Stop; whatever is unanswered fails with *reason*."""
+        await cancel_and_wait(self._task, self._clock)
+        self.buffer.close(reason)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A mistake of ours. Nobody may wait for ever because of it.
+            log.critical("publisher.crashed", exc_info=error)
+            self.buffer.close(MessageCenterError(f"the publisher crashed: {error!r}"))
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self.buffer.expire(self._loop.time())
+
+    async def _run(self) -> None:
+        while True:
+            if self._outbox.is_given_up:
+                # Nobody waits for these frames any more: what is published now shall not queue behind them.
+                self._outbox.drop_frames()
+                self._outbox.restart(new_publisher_id())
+                self.buffer.after_removal()
+            if self._outbox.count == 0:
+                self.buffer.work.clear()
+                await self.buffer.work.wait()
+            try:
+                await self._serve(self._addresses.current())
+            except _LeaveStreamError as left:
+                if left.cause is not None:
+                    await self._step_back(left.cause)
+
+    async def _step_back(self, cause: MessageCenterError) -> None:
+        """Turn to the next broker after a while; fail what waits where waiting does not help or is not wanted."""
+        self._addresses.advance()
+        if not cause.retryable:
+            # A hello that was refused (unknown namespace or group): so it would be everywhere.
+            log.error("publisher.refused", extra={"reason": cause.reason, "detail": cause.message})
+            self.buffer.fail_all(cause)
+            return
+        log.info("publisher.disconnected", extra={"reason": cause.reason, "detail": cause.message})
+        if self._config.on_unavailable == "raise":
+            self.buffer.fail_all(cause)
+        await asyncio.sleep(self._backoff.next_seconds())
+
+    async def _serve(self, address: str) -> None:
+        """Publish through *address* until that works no longer; always ends with _LeaveStreamError."""
+        try:
+            channel = await connect(address, self._config)
+        except BrokerUnavailableError as error:
+            raise _LeaveStreamError(error) from error
+        learning = self._loop.create_task(self._learn(channel, address), name="publisher learn")
+        self._outbox.rewind()
+        self._answered_at = self._loop.time()
+        call: Any = channel.stream_stream(_METHOD, response_deserializer=publisher_pb2.PublishResult.FromString)()
+        try:
+            await first_of(self._read(call, address), self._write(call), self._watch(address))
+        except grpc.aio.AioRpcError as error:
+            raise _LeaveStreamError(from_rpc_error(error, address)) from error
+        finally:
+            call.cancel()
+            await cancel_and_wait(learning)
+            await channel.close()
+
+    async def _learn(self, channel: grpc.aio.Channel, address: str) -> None:
+        try:
+            self._addresses.learn(await list_brokers(channel, address, self._config))
+        except MessageCenterError as error:
+            # The addresses that were given go on serving.
+            log.debug("publisher.brokers_not_listed", extra={"reason": error.reason})
+
+    async def _write(self, call: Any) -> None:
+        try:
+            await call.write(self._hello())
+            while True:
+                frame = self._outbox.next_frame()
+                if frame is None:
+                    self.buffer.work.clear()
+                    # A sealing that found only cancelled messages has made room.
+                    self.buffer.after_removal()
+                    await self.buffer.work.wait()
+                    continue
+                if self._outbox.in_flight == 1:
+                    self._answered_at = self._loop.time()
+                await call.write(frame_bytes(frame.sequence, frame.messages))
+        except asyncio.InvalidStateError:
+            # grpc.aio's word for a call that has ended; the reader hears why.
+            return
+
+    def _hello(self) -> bytes:
+        hello = publisher_pb2.PublisherHello(
+            publisher_id=self._outbox.publisher_id,
+            namespace=self._config.namespace,
+            publisher_group=self._config.publisher_group,
+            born_host=self._config.host,
+        )
+        return publisher_pb2.PublishFrame(hello=hello).SerializeToString()
+
+    async def _read(self, call: Any, address: str) -> None:
+        is_leaving = False
+        while True:
+            result = await call.read()
+            if result is grpc.aio.EOF:
+                raise _LeaveStreamError(BrokerUnavailableError(f"broker {address} ended the stream", address=address))
+            self._answered_at = self._loop.time()
+            if result.sequence:
+                self._take_answer(result)
+            if result.draining and not is_leaving:
+                is_leaving = True
+                self._outbox.hold()
+            if is_leaving and self._outbox.in_flight == 0:
+                self._addresses.advance()
+                raise _LeaveStreamError
+            if self._outbox.is_quiet:
+                # All frames of the stream are answered: nothing is missed while this waits.
+                await asyncio.sleep(self._backoff.next_seconds(_hint_seconds(result)))
+                self._outbox.rewind()
+            self.buffer.work.set()
+
+    def _take_answer(self, result: publisher_pb2.PublishResult) -> None:
+        if result.HasField("failure"):
+            self._take_failure(result)
+        else:
+            self._backoff.reset()
+            frame = self._outbox.stored(result.sequence)
+            if frame is not None:
+                self.buffer.resolve(frame, result)
+        self.buffer.after_removal()
+
+    def _take_failure(self, result: publisher_pb2.PublishResult) -> None:
+        failure = from_refusal(result.failure)
+        expected = failure.facts.get("expected", "")
+        reaction, frame = self._outbox.failed(
+            result.sequence,
+            failure.reason,
+            retryable=failure.retryable or result.failure.retryable,
+            expected=int(expected) if expected.isdigit() else None,
+        )
+        if frame is not None:
+            self.buffer.fail_frame(frame, failure)
+            log.error("publisher.frame_given_up", extra={"reason": failure.reason, "detail": failure.message})
+        if reaction is Reaction.RESTART:
+            self._outbox.restart(new_publisher_id())
+            self.buffer.after_removal()
+            raise _LeaveStreamError
+        is_outage = failure.reason not in {SequenceGapError.reason, FrameForgottenError.reason}
+        if reaction is Reaction.WAIT and is_outage and self._config.on_unavailable == "raise":
+            self.buffer.fail_all(failure)
+            raise _LeaveStreamError
+
+    async def _watch(self, address: str) -> None:
+        """Leave a broker that answers nothing any more, and frames that nobody waits for."""
+        silence_seconds = self._config.answer_timeout_seconds
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self._outbox.is_given_up:
+                raise _LeaveStreamError
+            if self._outbox.in_flight and self._loop.time() - self._answered_at > silence_seconds:
+                raise _LeaveStreamError(
+                    BrokerUnavailableError(
+                        f"broker {address} answered nothing for {silence_seconds:g} s", address=address
+                    )
+                )
+
+
+def _hint_seconds(result: publisher_pb2.PublishResult) -> float:
+    """Return how long the broker asks to wait before the next try; 0 if it does not say."""
+    told = result.failure.facts.get("retry_after_seconds", "")
+    try:
+        return min(float(told), 30.0) if told else 0.0
+    except ValueError:
+        return 0.0

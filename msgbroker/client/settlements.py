@@ -1,0 +1,172 @@
+"""Verdicts on their way back to the broker: gathered per lane, attempt and verdict, and sent as ranges of offsets.
+
+Pure: no I/O. `Settlements` belongs to one stream. When it is closed, or a lane of it is revoked, verdicts that still
+come in are dropped: the broker has given those messages to others, and a verdict on a new stream would be about
+another hand-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from msgbroker.client.verdicts import Verdict, VerdictKind
+from msgbroker.contract import limits
+
+ERROR_BYTES_MAX: Final = 1024 * 1024
+"""Of error texts in one request."""
+
+_ACK: Final = Verdict(VerdictKind.ACK)
+
+
+@dataclass(frozen=True, slots=True)
+class SettledRanges:
+    """One verdict on ranges of offsets of one lane."""
+
+    queue_id: int
+    epoch: int
+    attempt: int
+    verdict: Verdict
+    ranges: list[int]
+    """first, last (inclusive), first, last, ..."""
+
+
+class StreamLane:
+    """One lane as one stream sees it: gathers the verdicts on its messages."""
+
+    __slots__ = ("_acked", "_owner", "epoch", "live", "queue_id")
+
+    def __init__(self, owner: Settlements, queue_id: int, epoch: int) -> None:
+        self.queue_id = queue_id
+        self.epoch = epoch
+        self.live = True
+        self._owner = owner
+        self._acked: list[int] = []
+
+    def ack(self, queue_offset: int, attempt: int) -> None:
+        """Settle a message as done."""
+        if attempt > 1:
+            self.settle(queue_offset, attempt, _ACK)
+        elif self.live:
+            # The one path that nearly all messages take.
+            if not self._acked:
+                self._owner.add_acked_lane(self)
+            self._acked.append(queue_offset)
+
+    def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
+        """Settle a message with any verdict."""
+        if self.live:
+            self._owner.add((self.queue_id, self.epoch, attempt, verdict), queue_offset)
+
+    def take_acked(self) -> list[int]:
+        """Return the first-attempt acknowledgements since the last call."""
+        acked, self._acked = self._acked, []
+        return acked
+
+
+_Key = tuple[int, int, int, Verdict]
+
+
+class Settlements:
+    """The verdicts of one stream that were not sent yet."""
+
+    def __init__(self, on_first: Callable[[], None]) -> None:
+        """Call *on_first* whenever something is there to be sent after nothing was."""
+        self.settled_count = 0
+        """Verdicts handed to `take` so far."""
+        self._on_first = on_first
+        self._lanes: dict[tuple[int, int], StreamLane] = {}
+        self._acked_lanes: list[StreamLane] = []
+        self._others: dict[_Key, list[int]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to send."""
+        return not self._acked_lanes and not self._others
+
+    def lane(self, queue_id: int, epoch: int) -> StreamLane:
+        """Return the stream's one object for that lane."""
+        lane = self._lanes.get((queue_id, epoch))
+        if lane is None:
+            lane = self._lanes[queue_id, epoch] = StreamLane(self, queue_id, epoch)
+        return lane
+
+    def revoke(self, queue_id: int, epoch: int) -> None:
+        """Drop what was settled of that lane, and whatever will be."""
+        lane = self._lanes.pop((queue_id, epoch), None)
+        if lane is not None:
+            lane.live = False
+            self._acked_lanes = [other for other in self._acked_lanes if other is not lane]
+            self._others = {key: offsets for key, offsets in self._others.items() if key[:2] != (queue_id, epoch)}
+
+    def close(self) -> None:
+        """Drop everything: the stream has ended."""
+        for lane in self._lanes.values():
+            lane.live = False
+        self._lanes.clear()
+        self._acked_lanes.clear()
+        self._others.clear()
+
+    def add_acked_lane(self, lane: StreamLane) -> None:
+        """Take note that *lane* has acknowledgements."""
+        was_empty = self.is_empty
+        self._acked_lanes.append(lane)
+        if was_empty:
+            self._on_first()
+
+    def add(self, key: _Key, queue_offset: int) -> None:
+        """Take one verdict that is not a first-attempt acknowledgement."""
+        offsets = self._others.get(key)
+        if offsets is not None:
+            offsets.append(queue_offset)
+            return
+        was_empty = self.is_empty
+        self._others[key] = [queue_offset]
+        if was_empty:
+            self._on_first()
+
+    def take(self, ranges_max: int = limits.SETTLEMENT_RANGES_MAX) -> list[SettledRanges]:
+        """Return what to send now, at most *ranges_max* ranges; the rest comes with the next call."""
+        taken: list[SettledRanges] = []
+        room = ranges_max
+        while self._acked_lanes and room > 0:
+            lane = self._acked_lanes.pop()
+            offsets = lane.take_acked()
+            ranges, rest = coalesce(offsets, room)
+            self.settled_count += len(offsets) - len(rest)
+            taken.append(SettledRanges(lane.queue_id, lane.epoch, 1, _ACK, ranges))
+            room -= len(ranges) // 2
+            for queue_offset in rest:
+                lane.ack(queue_offset, 1)
+        error_bytes = 0
+        for key in list(self._others):
+            if room <= 0 or error_bytes > ERROR_BYTES_MAX:
+                break
+            queue_id, epoch, attempt, verdict = key
+            offsets = self._others.pop(key)
+            ranges, rest = coalesce(offsets, room)
+            self.settled_count += len(offsets) - len(rest)
+            taken.append(SettledRanges(queue_id, epoch, attempt, verdict, ranges))
+            room -= len(ranges) // 2
+            error_bytes += len(verdict.error)
+            if rest:
+                self._others[key] = rest
+        return taken
+
+
+def coalesce(offsets: list[int], ranges_max: int) -> tuple[list[int], list[int]]:
+    """Return *offsets* as at most *ranges_max* flat (first, last) pairs, and those that found no room."""
+    offsets.sort()
+    if offsets[-1] - offsets[0] == len(offsets) - 1:
+        return [offsets[0], offsets[-1]], []
+    ranges = [offsets[0]]
+    last = offsets[0]
+    for index, queue_offset in enumerate(offsets):
+        if queue_offset > last + 1:
+            if len(ranges) >= 2 * ranges_max - 1:
+                return [*ranges, last], offsets[index:]
+            ranges += (last, queue_offset)
+        last = queue_offset
+    ranges.append(last)
+    return ranges, []

@@ -1,0 +1,187 @@
+"""One Subscribe stream from hello to end.
+
+It has its own `Settlements`: what was not started when the stream ends is dropped, and a verdict on one of its
+messages goes nowhere afterwards, because the broker has given that message to somebody else by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import grpc
+
+from msgbroker.client.background import first_of
+from msgbroker.client.config import ClientConfig
+from msgbroker.client.credit import CreditGauge
+from msgbroker.client.dispatch import Dispatcher
+from msgbroker.client.settlements import SettledRanges, Settlements
+from msgbroker.contract import limits
+from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError
+from msgbroker.v1 import subscriber_pb2
+
+log = logging.getLogger("msgbroker.client")
+
+_DRAINING_SECONDS: Final = 5.0
+"""How long running handlers may take when the broker wants to stop; it does not wait much longer itself."""
+_FAREWELL_SECONDS: Final = 2.0
+"""How long the last verdicts may take to arrive."""
+_START_SHARE: Final = 0.8
+"""Of the ack timeout. What has not been started by then may be somebody else's before it is finished."""
+
+
+class SessionOverError(Exception):
+    """The stream has ended.
+
+    With a cause: because something failed. With addresses: the broker sends us there. With neither: on purpose.
+    """
+
+    def __init__(self, cause: MessageCenterError | None = None, relocation: tuple[str, ...] = ()) -> None:
+        super().__init__(str(cause or relocation or "on purpose"))
+        self.cause = cause
+        self.relocation = relocation
+
+
+class SubscriberSession:
+    """What one stream knows: its lanes, its verdicts, its credit."""
+
+    def __init__(
+        self, config: ClientConfig, group: str, dispatcher: Dispatcher, on_attached: Callable[[], None]
+    ) -> None:
+        self._config = config
+        self._group = group
+        self._dispatcher = dispatcher
+        self._on_attached = on_attached
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+        self._settlements = Settlements(self._ready.set)
+        asked = dispatcher.credit
+        credit_min = min(asked or dispatcher.concurrency, limits.CREDIT_MAX)
+        self._gauge = CreditGauge(credit_min, asked or limits.UNSETTLED_MAX_DEFAULT, self._loop.time())
+        self._start_seconds = math.inf
+        self._is_draining = asyncio.Event()
+        self._is_leaving = False
+        self._is_finished = False
+
+    async def serve(self, call: Any, closing: asyncio.Event) -> None:
+        """Take deliveries and return verdicts until the stream ends; always ends with an exception."""
+        try:
+            await first_of(self._read(call), self._write(call), self._leave(closing), self._drain())
+        finally:
+            self._settlements.close()
+            self._dispatcher.drop_waiting()
+            call.cancel()
+
+    # --- down ---------------------------------------------------------------------------------------------------
+
+    async def _read(self, call: Any) -> None:
+        while True:
+            response = await call.read()
+            if response is grpc.aio.EOF:
+                if self._is_leaving:
+                    raise SessionOverError
+                raise SessionOverError(BrokerUnavailableError("the broker ended the stream"))
+            self._take(response)
+
+    def _take(self, response: subscriber_pb2.SubscribeResponse) -> None:
+        if response.HasField("attached"):
+            self._gauge.cap(response.attached.unsettled_max or limits.UNSETTLED_MAX_DEFAULT)
+            ack_timeout_seconds = response.attached.ack_timeout_ms / 1_000
+            self._start_seconds = ack_timeout_seconds * _START_SHARE if ack_timeout_seconds else math.inf
+            self._on_attached()
+        for revoked in response.revoked:
+            self._settlements.revoke(revoked.queue_id, revoked.epoch)
+        deadline = self._loop.time() + self._start_seconds
+        for batch in response.batches:
+            lane = self._settlements.lane(batch.queue_id, batch.epoch)
+            if self._is_leaving:
+                self._dispatcher.give_back(batch.deliveries, lane)
+            else:
+                self._dispatcher.dispatch(batch.deliveries, lane, deadline)
+        if response.HasField("relocation") and response.relocation.addresses:
+            raise SessionOverError(relocation=tuple(response.relocation.addresses))
+        if response.draining:
+            self._is_draining.set()
+
+    # --- up -----------------------------------------------------------------------------------------------------
+
+    async def _write(self, call: Any) -> None:
+        try:
+            await call.write(self._hello())
+            while True:
+                await self._ready.wait()
+                self._ready.clear()
+                request = self._next_request()
+                await call.write(request)
+                if not self._settlements.is_empty:
+                    self._ready.set()
+                elif self._is_finished:
+                    await call.done_writing()
+                    return
+        except asyncio.InvalidStateError:
+            # grpc.aio's word for a call that has ended; the reader hears why.
+            return
+
+    def _hello(self) -> subscriber_pb2.SubscribeRequest:
+        config = self._config
+        return subscriber_pb2.SubscribeRequest(
+            hello=subscriber_pb2.SubscriberHello(
+                namespace=config.namespace, group=self._group, instance_id=config.instance_id, host=config.host
+            ),
+            credit=self._gauge.credit,
+        )
+
+    def _next_request(self) -> subscriber_pb2.SubscribeRequest:
+        taken = self._settlements.take()
+        request = subscriber_pb2.SubscribeRequest(
+            settlements=[_to_wire(settled) for settled in taken], pause=self._is_leaving
+        )
+        credit = None
+        if self._dispatcher.credit is None:
+            credit = self._gauge.observe(self._settlements.settled_count, self._loop.time())
+        if credit is not None:
+            request.credit = credit
+        return request
+
+    # --- leaving ------------------------------------------------------------------------------------------------
+
+    async def _leave(self, closing: asyncio.Event) -> None:
+        """When the client closes: finish what runs, give back the rest, see the verdicts off."""
+        await closing.wait()
+        await self._finish(self._config.drain_timeout_seconds, stop_handlers=True)
+
+    async def _drain(self) -> None:
+        """When the broker wants to stop: the same, but handlers that take longer go on."""
+        await self._is_draining.wait()
+        log.info("subscriber.broker_draining", extra={"group": self._group})
+        await self._finish(_DRAINING_SECONDS, stop_handlers=False)
+
+    async def _finish(self, seconds: float, *, stop_handlers: bool) -> None:
+        self._is_leaving = True
+        self._dispatcher.release_waiting()
+        self._ready.set()
+        if not await self._dispatcher.join(seconds) and stop_handlers:
+            await self._dispatcher.cancel()
+        self._is_finished = True
+        self._ready.set()
+        # The reader sees the end of the stream first, unless the broker is no longer there to end it.
+        await asyncio.sleep(_FAREWELL_SECONDS)
+        raise SessionOverError
+
+
+def _to_wire(settled: SettledRanges) -> subscriber_pb2.Settlement:
+    verdict = settled.verdict
+    delay_ms = 0 if verdict.delay_seconds is None else round(verdict.delay_seconds * 1_000)
+    return subscriber_pb2.Settlement(
+        queue_id=settled.queue_id,
+        epoch=settled.epoch,
+        attempt=settled.attempt,
+        verdict=int(verdict.kind),  # type: ignore[arg-type]  # the numbers are those of the wire
+        ranges=settled.ranges,
+        delay_ms=delay_ms,
+        immediately=verdict.delay_seconds is not None and delay_ms == 0,
+        error=verdict.error,
+    )

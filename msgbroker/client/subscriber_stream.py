@@ -1,0 +1,109 @@
+"""Keeps one subscriber group attached to a broker: one session after the other, at the broker that serves the group."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import grpc
+
+from msgbroker.client.addresses import RELOCATIONS_IN_A_ROW_MAX, Addresses, Backoff
+from msgbroker.client.background import cancel_and_wait
+from msgbroker.client.channel import connect, list_brokers
+from msgbroker.client.config import ClientConfig
+from msgbroker.client.dispatch import Dispatcher
+from msgbroker.client.failures import from_rpc_error
+from msgbroker.client.subscriber_session import SessionOverError, SubscriberSession
+from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError
+from msgbroker.v1 import subscriber_pb2_grpc
+
+log = logging.getLogger("msgbroker.client")
+
+
+class SubscriberStream:
+    """The task that keeps one group attached."""
+
+    def __init__(self, config: ClientConfig, group: str, dispatcher: Dispatcher) -> None:
+        self.attached = asyncio.Event()
+        """Set while a broker serves the group."""
+        self._config = config
+        self._group = group
+        self._dispatcher = dispatcher
+        self._loop = asyncio.get_running_loop()
+        self._addresses = Addresses(config.addresses)
+        self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
+        self._relocations = 0
+        self._closing = asyncio.Event()
+        self.task = self._loop.create_task(self._run(), name=f"subscriber {group}")
+        """Ends with an error where the group cannot be subscribed at all."""
+
+    async def close(self) -> None:
+        """Stop taking messages, finish what is running, send the verdicts, and leave."""
+        self._closing.set()
+        await asyncio.wait([self.task])
+        self._dispatcher.drop_waiting()
+        await self._dispatcher.cancel()
+
+    async def _run(self) -> None:
+        closing = self._loop.create_task(self._closing.wait())
+        try:
+            while not self._closing.is_set():
+                await self._serve_and_choose_next(closing)
+        finally:
+            await cancel_and_wait(closing)
+
+    async def _serve_and_choose_next(self, closing: asyncio.Task[bool]) -> None:
+        """Serve one session; then point at the next broker, after a wait where something failed."""
+        try:
+            await self._serve(self._addresses.current(), closing)
+        except SessionOverError as over:
+            cause = over.cause
+            if cause is not None and not cause.retryable:
+                log.error("subscriber.refused", extra={"group": self._group, "detail": cause.message})
+                raise cause from over
+            if over.relocation and self._relocations < RELOCATIONS_IN_A_ROW_MAX:
+                self._relocations += 1
+                self._addresses.prefer(over.relocation)
+                return
+            self._addresses.advance()
+            if cause is None and not over.relocation:
+                return
+            # Sent in circles counts as a failure: the brokers have not agreed yet.
+            self._relocations = 0
+            log.info("subscriber.disconnected", extra={"group": self._group, "detail": str(over)})
+            await asyncio.wait([closing], timeout=self._backoff.next_seconds())
+
+    async def _serve(self, address: str, closing: asyncio.Task[bool]) -> None:
+        connecting = self._loop.create_task(connect(address, self._config))
+        await asyncio.wait([connecting, closing], return_when=asyncio.FIRST_COMPLETED)
+        if not connecting.done():
+            await cancel_and_wait(connecting)
+            raise SessionOverError
+        try:
+            channel = connecting.result()
+        except BrokerUnavailableError as error:
+            raise SessionOverError(error) from error
+        learning = self._loop.create_task(self._learn(channel, address), name="subscriber learn")
+        stub: Any = subscriber_pb2_grpc.SubscriberStub(channel)
+        session = SubscriberSession(self._config, self._group, self._dispatcher, self._on_attached)
+        try:
+            await session.serve(stub.Subscribe(), self._closing)
+        except grpc.aio.AioRpcError as error:
+            raise SessionOverError(from_rpc_error(error, address)) from error
+        finally:
+            self.attached.clear()
+            await cancel_and_wait(learning)
+            await channel.close()
+
+    def _on_attached(self) -> None:
+        self.attached.set()
+        self._backoff.reset()
+        self._relocations = 0
+
+    async def _learn(self, channel: grpc.aio.Channel, address: str) -> None:
+        try:
+            self._addresses.learn(await list_brokers(channel, address, self._config))
+        except MessageCenterError as error:
+            # The addresses that were given go on serving.
+            log.debug("subscriber.brokers_not_listed", extra={"reason": error.reason})
