@@ -420,6 +420,20 @@ class BrokerUnavailableError(UnavailableError):
     reason = "BROKER_UNAVAILABLE"
 
 
+class PublishTimeoutError(UnavailableError):
+    """A message got no answer in time (client side). It is not stored, or may be: the text says which."""
+
+    reason = "PUBLISH_TIMEOUT"
+
+    def __init__(self, timeout_seconds: float, *, may_be_stored: bool) -> None:
+        fate = "it was sent and may be stored" if may_be_stored else "it was not sent"
+        super().__init__(
+            f"no answer within {timeout_seconds:g} s: {fate}",
+            timeout_seconds=f"{timeout_seconds:g}",
+            may_be_stored=may_be_stored,
+        )
+
+
 class QueueHeldError(UnavailableError):
     """Another broker holds the queue (it may be frozen): retry."""
 
