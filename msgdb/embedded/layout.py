@@ -6,7 +6,6 @@ caller, so that root never writes where another user may plant a link.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import pwd
@@ -77,34 +76,6 @@ class Layout:
         except OSError:
             # A socket is left in it (the server was killed): the next start uses it again.
             return
-
-
-class DirectoryLock:
-    """Holds the directory for this process, from start to stop; the kernel frees it when the process dies."""
-
-    def __init__(self, root: Path) -> None:
-        self._path = root / "lock"
-        self._descriptor: int | None = None
-
-    def acquire(self) -> None:
-        """Take the directory, or raise naming the process that has it."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "another process"
-            os.close(descriptor)
-            message = f"the embedded PostgreSQL in {self._path.parent} is in use by process {holder}"
-            raise EmbeddedPostgresError(message) from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-        self._descriptor = descriptor
-
-    def release(self) -> None:
-        """Give the directory back; a second time changes nothing."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
 
 
 def prepare(layout: Layout, account: Account, binaries: Path, *, sync: bool) -> None:

@@ -17,8 +17,9 @@ from psycopg import sql
 from msgdb.embedded import postmaster
 from msgdb.embedded.account import choose_account
 from msgdb.embedded.binaries import find_binaries
-from msgdb.embedded.errors import EmbeddedPostgresError
-from msgdb.embedded.layout import SUPERUSER, DirectoryLock, Layout, clean_environment, prepare
+from msgdb.embedded.errors import EmbeddedPostgresError, log_tail
+from msgdb.embedded.layout import SUPERUSER, Layout, clean_environment, prepare
+from msgdb.embedded.lock import DirectoryLock
 
 _SOCKET_PORT: Final = 5432
 # Long enough for recovery after a power cut with max_wal_size of log to replay.
@@ -58,7 +59,7 @@ class EmbeddedPostgres:
         self._layout = Layout(data_directory.resolve())
         self._tcp_port = tcp_port
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._lock = DirectoryLock(self._layout.root)
+        self._lock = DirectoryLock(self._layout.root / "lock")
         self._process: psutil.Popen | None = None
 
     def __enter__(self) -> Self:
@@ -80,6 +81,12 @@ class EmbeddedPostgres:
         """Whether the server runs."""
         return self._process is not None and self._process.poll() is None
 
+    def check(self) -> None:
+        """Raise if the server has ended by itself, with the end of its log."""
+        if not self.is_alive:
+            message = f"PostgreSQL in {self._layout.root} has ended{log_tail(self._layout.log)}"
+            raise EmbeddedPostgresError(message)
+
     @property
     def log_file(self) -> Path:
         """Where the server writes what it has to say."""
@@ -91,7 +98,10 @@ class EmbeddedPostgres:
             return self.url(SUPERUSER)
         binaries = find_binaries()
         self._make_directory()
-        self._lock.acquire()
+        holder = self._lock.try_acquire()
+        if holder is not None:
+            message = f"the embedded PostgreSQL in {self._layout.root} is in use by process {holder}"
+            raise EmbeddedPostgresError(message)
         try:
             self._start_locked(binaries)
         except BaseException:

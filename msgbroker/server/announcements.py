@@ -1,0 +1,110 @@
+"""Telling other brokers that queues went on, and hearing it from them.
+
+A NOTIFY is a hint; the poll of the queues' ends is the truth. Announcements go out on a connection of their own, never
+inside the append transaction (where a NOTIFY takes a lock over the whole database), coalesced while one is under way,
+and only for queues that another broker reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import psycopg
+import structlog
+
+from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.server.delivery import DeliveryHub
+from msgbroker.server.loops import pause
+from msgdb.failures import store_failures
+from msgdb.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+CHANNEL: Final = "msgcenter_appended"
+_QUEUES_PER_NOTICE_MAX: Final = 200
+_RETRY_SECONDS: Final = 1.0
+
+
+class Announcer:
+    """Tells the others."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._pending: dict[int, int] = {}
+        self._wake = asyncio.Event()
+
+    def announce(self, ends: Mapping[int, int]) -> None:
+        """Say, soon, that these queues reach up to these offsets."""
+        self._pending.update(ends)
+        self._wake.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Announce until *stop* is set."""
+        while not stop.is_set():
+            try:
+                async with self._store.dedicated_connection() as connection:
+                    await connection.execute("SET synchronous_commit = off")
+                    await self._announce_on(connection, stop)
+            except StoreUnavailableError:
+                log.warning("announcer.store_unavailable")
+                await pause(stop, _RETRY_SECONDS)
+
+    def wake(self) -> None:
+        """Look at the stop signal."""
+        self._wake.set()
+
+    async def _announce_on(self, connection: psycopg.AsyncConnection[tuple[object, ...]], stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                some = [self._pending.popitem() for _ in range(min(len(self._pending), _QUEUES_PER_NOTICE_MAX))]
+                payload = ",".join(f"{queue_id}:{end}" for queue_id, end in some)
+                await connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
+
+
+class Listener:
+    """Hears the others."""
+
+    def __init__(self, store: MessageStore, hub: DeliveryHub, poll_seconds: Callable[[], float]) -> None:
+        self._store = store
+        self._hub = hub
+        self._poll_seconds = poll_seconds
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Listen until *stop* is set."""
+        while not stop.is_set():
+            try:
+                async with self._store.dedicated_connection() as connection:
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    while not stop.is_set():
+                        async for notice in connection.notifies(timeout=1.0):
+                            self.hear(notice.payload)
+            except StoreUnavailableError:
+                log.warning("listener.store_unavailable")
+                await pause(stop, _RETRY_SECONDS)
+
+    def hear(self, payload: str) -> None:
+        """Take note of what another broker said."""
+        for part in payload.split(","):
+            queue_id, _, end = part.partition(":")
+            if queue_id.isdigit() and end.isdigit() and self._hub.cache.learn_end(int(queue_id), int(end)):
+                self._hub.queue_went_on(int(queue_id))
+
+    async def run_poll(self, stop: asyncio.Event) -> None:
+        """Ask for the queues' ends, slowly, until *stop* is set."""
+        while not stop.is_set():
+            await pause(stop, self._poll_seconds())
+            try:
+                await self.poll_once()
+            except StoreUnavailableError:
+                log.warning("listener.poll_failed")
+
+    async def poll_once(self) -> None:
+        """Ask msgdb where the queues of this broker's lanes end."""
+        queue_ids = self._hub.queues_read()
+        if queue_ids:
+            for queue_id in await self._hub.cache.refresh_ends(queue_ids):
+                self._hub.queue_went_on(queue_id)

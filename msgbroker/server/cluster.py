@@ -1,0 +1,285 @@
+"""This broker among its equals: heartbeats, which lanes are its own, and the leases they are held by.
+
+Lanes of a group are spread over the brokers that have instances of it, by a rule every broker computes for itself from
+the registry. The rule only says who *should* own a lane; who *does* is the row in `cursor`, taken with a new epoch and a
+lease by the database's clock. A planned move drains first; a dead broker's lanes are free when its leases have passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+
+from confdb.brokers import BrokerBeat, BrokerRegistry, LiveBroker
+from confdb.routes import GroupRoute, Snapshot, TopicRoute
+from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
+from msgbroker.engine.assignment import BrokerWeight, owner_of
+from msgbroker.server.checkpoints import Checkpointer
+from msgbroker.server.delivery import DeliveryHub
+from msgbroker.server.group_delivery import GroupDelivery, LaneSlot
+from msgbroker.server.loops import pause_or_wake
+from msgbroker.server.queue_map import QueueMap
+from msgbroker.v1 import subscriber_pb2
+from msgdb.cursors import claim, load_redeliveries, release, renew
+from msgdb.lane_records import LaneKey, LaneToClaim, OwnedLane
+from msgdb.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """How a broker keeps its place among the others."""
+
+    lease_seconds: float = 8.0
+    """How long the lanes of a broker that died stay with it."""
+    lease_margin_seconds: float = 1.0
+    """A lane is stopped so long before its lease can have run out."""
+    step_seconds: float = 0.5
+    drain_seconds: float = 30.0
+    """How long a planned move waits for what is in flight."""
+    relocate_after_seconds: float = 3.0
+    """An instance whose broker has had no lane for its group for so long is told where they are."""
+    registry_trusted_seconds: float = 10.0
+    """Without the registry for longer, a broker takes any free lane of its groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """Who this broker is."""
+
+    broker_id: UUID
+    address: str
+    process_version: str
+
+
+class Cluster:
+    """See the module."""
+
+    def __init__(
+        self,
+        identity: BrokerIdentity,
+        registry: BrokerRegistry,
+        store: MessageStore,
+        hub: DeliveryHub,
+        checkpointer: Checkpointer,
+        queues: QueueMap,
+        snapshot: Callable[[], Snapshot],
+        config: ClusterConfig | None = None,
+    ) -> None:
+        self.identity = identity
+        self.config = config or ClusterConfig()
+        self.brokers: Sequence[LiveBroker] = ()
+        """Those alive at the last beat, this one included."""
+        self.is_draining = False
+        self.wake = asyncio.Event()
+        self._registry = registry
+        self._store = store
+        self._hub = hub
+        self._checkpointer = checkpointer
+        self._queues = queues
+        self._snapshot = snapshot
+        self._beaten_at = time.monotonic()
+        self._renewed_at = 0.0
+        self._without_lanes_since: dict[int, float] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Step until *stop* is set."""
+        while not stop.is_set():
+            try:
+                await self.step_once()
+            except StoreUnavailableError:
+                # Leases run on by the clock: lanes that cannot be renewed in time are stopped by the hub.
+                log.warning("cluster.store_unavailable")
+            await pause_or_wake(self.wake, self.config.step_seconds)
+
+    async def step_once(self) -> None:
+        """Beat, then bring what this broker owns closer to what it should own."""
+        await self._beat()
+        await self._renew_leases()
+        wanted = await self._wanted_lanes()
+        await self._leave_unwanted(wanted)
+        await self._claim_missing(wanted)
+        self._relocate_idle_instances(wanted)
+
+    async def leave(self) -> None:
+        """Persist, give up all lanes, and strike this broker off the registry."""
+        await self._checkpointer.flush_once()
+        slots = [slot for group in self._hub.groups.values() for slot in group.slots.values()]
+        await self._release(slots)
+        await self._registry.leave(self.identity.broker_id)
+
+    def other_brokers(self) -> list[LiveBroker]:
+        """Return the live brokers but this one."""
+        return [broker for broker in self.brokers if broker.broker_id != self.identity.broker_id]
+
+    def groups_elsewhere(self) -> set[int]:
+        """Return the groups that have instances at other brokers."""
+        return {group_id for broker in self.other_brokers() for group_id in broker.groups}
+
+    # --- the registry -----------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        beat = BrokerBeat(
+            broker_id=self.identity.broker_id,
+            address=self.identity.address,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            snapshot_version=self._snapshot().version,
+            draining=self.is_draining,
+            groups={} if self.is_draining else self._instance_counts(),
+            process_version=self.identity.process_version,
+        )
+        try:
+            self.brokers = await self._registry.beat(beat)
+        except ConfigUnavailableError:
+            log.warning("cluster.registry_unavailable")
+        else:
+            self._beaten_at = time.monotonic()
+
+    def _instance_counts(self) -> dict[int, int]:
+        return {group_id: len(group.instances) for group_id, group in self._hub.groups.items() if group.instances}
+
+    # --- who should own what ----------------------------------------------------------------------------------------
+
+    async def _wanted_lanes(self) -> dict[LaneKey, tuple[GroupDelivery, TopicRoute]]:
+        """Return the lanes that this broker should own."""
+        if self.is_draining:
+            return {}
+        snapshot = self._snapshot()
+        topics = {topic.topic_id: topic for topic in snapshot.topics.values()}
+        live_group_ids = {route.group_id for route in snapshot.groups.values()}
+        wanted: dict[LaneKey, tuple[GroupDelivery, TopicRoute]] = {}
+        for group_id, group in list(self._hub.groups.items()):
+            if not group.instances or group_id not in live_group_ids:
+                continue
+            weights = self._weights(group_id)
+            for topic_id in {subscription.topic_id for subscription in group.route.subscriptions}:
+                topic = topics.get(topic_id)
+                if topic is None:
+                    continue
+                await self._queues.ensure(topic)
+                for queue_id in self._queues.queues_of(topic_id):
+                    key = LaneKey(group_id, "", queue_id)
+                    if owner_of(key, weights) == self.identity.broker_id:
+                        wanted[key] = (group, topic)
+        return wanted
+
+    def _weights(self, group_id: int) -> list[BrokerWeight]:
+        own = BrokerWeight(self.identity.broker_id, len(self._hub.groups[group_id].instances))
+        if time.monotonic() - self._beaten_at > self.config.registry_trusted_seconds:
+            # Nobody knows who is alive: let the leases decide.
+            return [own]
+        others = [
+            BrokerWeight(broker.broker_id, broker.groups[group_id])
+            for broker in self.other_brokers()
+            if group_id in broker.groups and not broker.draining
+        ]
+        return [own, *others]
+
+    # --- taking and leaving -----------------------------------------------------------------------------------------
+
+    async def _claim_missing(self, wanted: dict[LaneKey, tuple[GroupDelivery, TopicRoute]]) -> None:
+        missing = [
+            LaneToClaim(*key, initial_offset=_initial_offset(group.route, topic.topic_id, key.queue_id))
+            for key, (group, topic) in wanted.items()
+            if key.queue_id not in group.slots
+        ]
+        if not missing:
+            return
+        started_at = time.monotonic()
+        async with self._store.connection() as connection:
+            claimed = await claim(connection, self.identity.broker_id, missing, self.config.lease_seconds)
+            redeliveries = await load_redeliveries(connection, [lane.key for lane in claimed]) if claimed else {}
+        if not claimed:
+            return
+        await self._hub.cache.refresh_ends([lane.key.queue_id for lane in claimed])
+        lease_until = started_at + self.config.lease_seconds - self.config.lease_margin_seconds
+        for lane in claimed:
+            group, topic = wanted[lane.key]
+            self._hub.open_lane(group, topic, lane, redeliveries.get(lane.key, ()), lease_until)
+        log.info("cluster.lanes_claimed", count=len(claimed))
+
+    async def _leave_unwanted(self, wanted: dict[LaneKey, tuple[GroupDelivery, TopicRoute]]) -> None:
+        now = time.monotonic()
+        ready: list[LaneSlot] = []
+        for group in list(self._hub.groups.values()):
+            for slot in group.slots.values():
+                if slot.leaves_at is None and slot.lane.key not in wanted:
+                    slot.lane.stop()
+                    slot.leaves_at = now + self.config.drain_seconds
+                if slot.leaves_at is not None and (slot.lane.is_drained or now >= slot.leaves_at):
+                    ready.append(slot)
+        if ready:
+            await self._checkpointer.flush_once()
+            await self._release(ready)
+
+    async def _release(self, slots: Sequence[LaneSlot]) -> None:
+        """Give up lanes whose last checkpoint is done."""
+        lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in slots]
+        for slot in slots:
+            group = self._hub.groups.get(slot.lane.key.group_id)
+            if group is not None:
+                self._hub.close_lane(group, slot.lane.key.queue_id)
+        if lanes:
+            async with self._store.connection() as connection:
+                await release(connection, self.identity.broker_id, lanes)
+            log.info("cluster.lanes_released", count=len(lanes))
+
+    async def _renew_leases(self) -> None:
+        now = time.monotonic()
+        if now - self._renewed_at < self.config.lease_seconds / 4:
+            return
+        slots = {slot.lane.key: slot for group in self._hub.groups.values() for slot in group.slots.values()}
+        if slots:
+            lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in slots.values()]
+            async with self._store.connection() as connection:
+                kept = await renew(connection, self.identity.broker_id, lanes, self.config.lease_seconds)
+            for key, slot in slots.items():
+                if key in kept:
+                    slot.lease_until = now + self.config.lease_seconds - self.config.lease_margin_seconds
+                else:
+                    self._lose(slot)
+        self._renewed_at = now
+
+    def _lose(self, slot: LaneSlot) -> None:
+        group = self._hub.groups.get(slot.lane.key.group_id)
+        if group is not None and group.slots.get(slot.lane.key.queue_id) is slot:
+            log.warning("cluster.lane_lost", lane=slot.lane.key)
+            self._hub.close_lane(group, slot.lane.key.queue_id)
+
+    # --- instances in the wrong place -------------------------------------------------------------------------------
+
+    def _relocate_idle_instances(self, wanted: dict[LaneKey, tuple[GroupDelivery, TopicRoute]]) -> None:
+        """Tell instances whose broker has none of their group's lanes where these are."""
+        now = time.monotonic()
+        groups_with_lanes = {key.group_id for key in wanted}
+        for group_id, group in self._hub.groups.items():
+            has_lanes = group_id in groups_with_lanes or group.slots or not group.route.subscriptions
+            addresses = [
+                broker.address for broker in self.other_brokers() if group_id in broker.groups and not broker.draining
+            ]
+            if has_lanes or not group.instances or not addresses:
+                self._without_lanes_since.pop(group_id, None)
+                continue
+            since = self._without_lanes_since.setdefault(group_id, now)
+            if now - since >= self.config.relocate_after_seconds:
+                del self._without_lanes_since[group_id]
+                relocation = subscriber_pb2.Relocation(addresses=addresses)
+                for instance in group.instances.values():
+                    instance.notice(subscriber_pb2.SubscribeResponse(relocation=relocation))
+
+
+def _initial_offset(route: GroupRoute, topic_id: int, queue_id: int) -> int:
+    """Return where a new cursor starts: where the earliest of the group's subscriptions to the topic does."""
+    return min(
+        (s.start_offsets.get(queue_id, 0) for s in route.subscriptions if s.topic_id == topic_id),
+        default=0,
+    )

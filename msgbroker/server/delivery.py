@@ -1,0 +1,208 @@
+"""The delivery hub: all groups that have instances on this broker, and the turns they get.
+
+What happens (messages committed, credit, verdicts, a read's end) only marks groups; one callback per turn of the event
+loop pumps those that are marked, each within a common budget, so that no group's load starves another's and publishing
+is never waiting for delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from confdb.routes import GroupRoute, Snapshot, TopicRoute
+from msgbroker.contract.errors import GroupNotFoundError
+from msgbroker.engine.lane import Lane
+from msgbroker.engine.matching import Matcher
+from msgbroker.server.group_delivery import GroupDelivery, LaneSlot, PumpBudget, lane_config, stress_check
+from msgbroker.server.instances import Instance
+from msgbroker.server.log_cache import LogCache
+from msgbroker.server.log_message import LogMessage
+from msgbroker.server.loops import pause
+from msgdb.lane_records import ClaimedLane, RedeliveryRow
+from msgdb.outcome import FrameOutcome
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryConfig:
+    """Bounds of delivery."""
+
+    turn_messages_max: int = 4_000
+    """Handed out in one turn of the event loop, over all groups."""
+    instance_outbox_bytes_max: int = 1024 * 1024
+    tick_seconds: float = 0.1
+    """How late a retry or a timeout may be noticed."""
+
+
+class DeliveryHub:
+    """See the module."""
+
+    def __init__(self, cache: LogCache, config: DeliveryConfig | None = None) -> None:
+        self.cache = cache
+        self.config = config or DeliveryConfig()
+        self.groups: dict[int, GroupDelivery] = {}
+        self.dirty_slots: set[LaneSlot] = set()
+        """Lanes that may have something to persist."""
+        self.persist = asyncio.Event()
+        """Set when there is something to persist."""
+        self._readers: dict[int, set[GroupDelivery]] = {}
+        self._marked: dict[int, GroupDelivery] = {}
+        self._pump_scheduled = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._topics: dict[int, TopicRoute] = {}
+        self._snapshot: Snapshot | None = None
+
+    # --- what happens -----------------------------------------------------------------------------------------------
+
+    def stored(self, by_queue: Mapping[int, list[LogMessage]]) -> None:
+        """Take over what was just committed here."""
+        self.cache.add(by_queue)
+        for queue_id in by_queue:
+            self.queue_went_on(queue_id)
+
+    def stored_before(self, outcome: FrameOutcome) -> None:
+        """Take note of messages that are in the log, though not by a commit this broker saw succeed."""
+        for queue_id, queue_offset in zip(outcome.queue_ids, outcome.queue_offsets, strict=True):
+            if queue_id and self.cache.learn_end(queue_id, queue_offset + 1):
+                self.queue_went_on(queue_id)
+
+    def queue_went_on(self, queue_id: int) -> None:
+        """Wake the groups that read this queue here."""
+        for group in self._readers.get(queue_id, ()):
+            self.mark(group)
+
+    def queues_read(self) -> list[int]:
+        """Return the queues that lanes here read."""
+        return list(self._readers)
+
+    def mark(self, group: GroupDelivery) -> None:
+        """Pump *group* in this turn of the event loop, or the next."""
+        self._marked[group.route.group_id] = group
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Follow a new snapshot: routes of the groups here, and those that are gone."""
+        self._snapshot = snapshot
+        self._topics = {topic.topic_id: topic for topic in snapshot.topics.values()}
+        routes = {route.group_id: route for route in snapshot.groups.values()}
+        for group in self.groups.values():
+            route = routes.get(group.route.group_id)
+            if route is not None:
+                group.reroute(route, snapshot, self._topics)
+                continue
+            # Deleted: its streams end with the reason, and the cluster loop gives its lanes up.
+            for instance in list(group.instances.values()):
+                instance.close(GroupNotFoundError(group.route.namespace, group.route.name))
+
+    # --- instances --------------------------------------------------------------------------------------------------
+
+    def attach(self, route: GroupRoute, instance: Instance) -> GroupDelivery:
+        """Attach an instance to its group, which comes into being here with its first one."""
+        group = self.groups.get(route.group_id)
+        if group is None:
+            group = self.groups[route.group_id] = GroupDelivery(
+                route, self.cache, self._start_task, self.mark, self.touched
+            )
+        group.attach(instance)
+        return group
+
+    def detach(self, group: GroupDelivery, instance: Instance) -> None:
+        """Detach an instance; its group stays until its lanes are given up."""
+        group.detach(instance, time.monotonic())
+
+    # --- lanes ------------------------------------------------------------------------------------------------------
+
+    def topic(self, topic_id: int) -> TopicRoute | None:
+        """Return the topic's route by this broker's snapshot."""
+        return self._topics.get(topic_id)
+
+    def open_lane(
+        self,
+        group: GroupDelivery,
+        topic: TopicRoute,
+        claimed: ClaimedLane,
+        redeliveries: Iterable[RedeliveryRow],
+        lease_until: float,
+    ) -> None:
+        """Serve a lane that was just claimed."""
+        assert self._snapshot is not None
+        lane: Lane[LogMessage] = Lane(
+            claimed.key,
+            claimed.epoch,
+            claimed.acked_offset,
+            claimed.acked_ranges,
+            redeliveries,
+            lane_config(group.route),
+            time.monotonic(),
+        )
+        may_hand_out = stress_check(group.route, topic, self._snapshot)
+        slot = LaneSlot(lane, topic, Matcher(group.route, topic), may_hand_out, lease_until)
+        group.add_lane(slot)
+        self._readers.setdefault(claimed.key.queue_id, set()).add(group)
+
+    def close_lane(self, group: GroupDelivery, queue_id: int) -> None:
+        """Serve a lane no longer. What it had not persisted comes again from its next owner."""
+        slot = group.remove_lane(queue_id)
+        if slot is None:
+            return
+        self.dirty_slots.discard(slot)
+        readers = self._readers[queue_id]
+        readers.discard(group)
+        if not readers:
+            del self._readers[queue_id]
+        if not group.slots and not group.instances:
+            del self.groups[group.route.group_id]
+
+    def touched(self, slot: LaneSlot) -> None:
+        """Note that the lane may have something to persist."""
+        self.dirty_slots.add(slot)
+        self.persist.set()
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def tick_once(self, now: float) -> None:
+        """See to timeouts, retries that are due, leases that may have run out, and reads that failed."""
+        for group in list(self.groups.values()):
+            for slot in list(group.slots.values()):
+                if now >= slot.lease_until:
+                    log.warning("delivery.lease_passed", lane=slot.lane.key)
+                    self.close_lane(group, slot.lane.key.queue_id)
+            group.tick(now)
+            if not group.slots and not group.instances:
+                self.groups.pop(group.route.group_id, None)
+
+    async def run_ticks(self, stop: asyncio.Event) -> None:
+        """Tick until *stop* is set."""
+        while not stop.is_set():
+            self.tick_once(time.monotonic())
+            await pause(stop, self.config.tick_seconds)
+
+    async def close(self) -> None:
+        """End the reads that are under way."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- the pump ---------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        marked, self._marked = self._marked, {}
+        now = time.monotonic()
+        budget_each = max(256, self.config.turn_messages_max // max(1, len(marked)))
+        for group in marked.values():
+            if group.pump(now, PumpBudget(budget_each)):
+                self.mark(group)
+
+    def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

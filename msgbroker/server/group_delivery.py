@@ -1,0 +1,319 @@
+"""Delivery of one subscriber group on this broker: its lanes here, its instances here, and the moves between them.
+
+`pump` does all that can be done without waiting: it takes turns over the lanes and the instances that have credit, feeds
+lanes from the log cache, and gives what they hand out to the instances. Where a lane needs msgdb it starts one read and
+goes on; the read's end makes the group pump again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+
+import structlog
+
+from confdb.routes import GroupRoute, Snapshot, TopicRoute
+from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.engine.lane import Lane
+from msgbroker.engine.lane_config import LaneConfig
+from msgbroker.engine.matching import Matcher
+from msgbroker.engine.retry import RetryPolicy
+from msgbroker.engine.stress import StressGate
+from msgbroker.engine.verdicts import Verdict
+from msgbroker.server.instances import Instance, wires_of
+from msgbroker.server.log_cache import BLOCK_OFFSETS, LogCache
+from msgbroker.server.log_message import LogMessage
+
+log = structlog.get_logger(__name__)
+
+BATCH_MESSAGES_MAX = 256
+"""A lane gives so many to one instance before the next one's turn."""
+FETCH_AGAIN_MAX = 200
+
+
+@dataclass(slots=True, eq=False)
+class LaneSlot:
+    """A lane this broker owns, and what the driver knows around it."""
+
+    lane: Lane[LogMessage]
+    topic: TopicRoute
+    matcher: Matcher
+    may_hand_out: Callable[[LogMessage], bool]
+    lease_until: float
+    """By this broker's monotonic clock: nothing is handed out afterwards."""
+    is_reading: bool = False
+    is_fetching: bool = False
+    leaves_at: float | None = None
+    """A planned move: given up when it is drained, or then."""
+
+
+@dataclass(slots=True)
+class PumpBudget:
+    """How much one turn of the event loop may hand out, over all groups."""
+
+    messages: int = 4_000
+
+
+@dataclass(slots=True, eq=False)
+class GroupDelivery:
+    """See the module."""
+
+    route: GroupRoute
+    cache: LogCache
+    start_task: Callable[[Coroutine[None, None, None]], None]
+    wake: Callable[[GroupDelivery], None]
+    """Pump this group soon."""
+    touched: Callable[[LaneSlot], None]
+    """This lane may have something to persist."""
+    instances: dict[str, Instance] = field(default_factory=dict)
+    slots: dict[int, LaneSlot] = field(default_factory=dict)
+    _takers: deque[Instance] = field(default_factory=deque)
+    _turns: deque[int] = field(default_factory=deque)
+    _read_failed: bool = False
+
+    # --- instances --------------------------------------------------------------------------------------------------
+
+    def attach(self, instance: Instance) -> None:
+        """Add an instance; an earlier attachment of the same instance id ends."""
+        for other in list(self.instances.values()):
+            if other.instance_id == instance.instance_id:
+                other.close()
+        self.instances[instance.name] = instance
+        self._takers.append(instance)
+        self.wake(self)
+
+    def detach(self, instance: Instance, now: float) -> None:
+        """Remove an instance: what it had returns to its lanes at once, and the attempt counts."""
+        if self.instances.pop(instance.name, None) is None:
+            return
+        instance.close()
+        self._takers.remove(instance)
+        for slot in self.slots.values():
+            if slot.lane.return_instance(instance.name, now):
+                self.touched(slot)
+        self.wake(self)
+
+    def settle(
+        self,
+        instance: Instance,
+        queue_id: int,
+        epoch: int,
+        verdict: Verdict,
+        first: int,
+        last: int,
+        attempt: int,
+        now: float,
+        delay_seconds: float | None,
+        error: str,
+    ) -> int:
+        """Apply a verdict; return how many messages it settled. A lane that is not here any more settles nothing."""
+        slot = self.slots.get(queue_id)
+        if slot is None or slot.lane.epoch != epoch:
+            return 0
+        settled = slot.lane.settle(instance.name, verdict, first, last, attempt, now, delay_seconds, error)
+        if settled.count:
+            instance.unsettled -= settled.count
+            self.touched(slot)
+        self.wake(self)
+        return settled.count
+
+    # --- lanes ------------------------------------------------------------------------------------------------------
+
+    def add_lane(self, slot: LaneSlot) -> None:
+        """Serve a lane from now on."""
+        queue_id = slot.lane.key.queue_id
+        self.slots[queue_id] = slot
+        self._turns.append(queue_id)
+        self.wake(self)
+
+    def remove_lane(self, queue_id: int) -> LaneSlot | None:
+        """Serve a lane no longer: its instances learn that its messages are not theirs any more."""
+        slot = self.slots.pop(queue_id, None)
+        if slot is None:
+            return None
+        self._turns.remove(queue_id)
+        unsettled = dict(slot.lane.unsettled_by_instance)
+        slot.lane.stop()
+        for name, count in unsettled.items():
+            instance = self.instances.get(name)
+            if instance is not None and count:
+                instance.unsettled -= count
+                instance.revoke(queue_id, slot.lane.epoch)
+        self.wake(self)
+        return slot
+
+    def tick(self, now: float) -> None:
+        """Take back what was not answered in time, see to what is due, and try again what could not be read."""
+        if self._read_failed:
+            self._read_failed = False
+            self.wake(self)
+        for slot in self.slots.values():
+            wakeup = slot.lane.next_wakeup()
+            if wakeup is None or wakeup > now:
+                continue
+            for name, count in slot.lane.expire(now).items():
+                instance = self.instances.get(name)
+                if instance is not None:
+                    instance.unsettled -= count
+            self.touched(slot)
+            self.wake(self)
+
+    def reroute(self, route: GroupRoute, snapshot: Snapshot, topics: dict[int, TopicRoute]) -> None:
+        """Follow a change of the configuration: matching, limits, permissions."""
+        self.route = route
+        config = lane_config(route)
+        for slot in self.slots.values():
+            slot.topic = topics.get(slot.topic.topic_id, slot.topic)
+            slot.matcher = Matcher(route, slot.topic)
+            slot.may_hand_out = stress_check(route, slot.topic, snapshot)
+            slot.lane.reconfigure(config)
+        self.wake(self)
+
+    # --- the pump ---------------------------------------------------------------------------------------------------
+
+    def pump(self, now: float, budget: PumpBudget) -> bool:
+        """Hand out what can be handed out; return whether there is more than the budget allowed."""
+        if self.route.paused or not self._takers:
+            return False
+        idle_turns = 0
+        while idle_turns < len(self._turns):
+            if budget.messages <= 0:
+                return True
+            taker = self._next_taker()
+            if taker is None:
+                return False
+            slot = self.slots[self._turns[0]]
+            self._turns.rotate(-1)
+            given = self._give(slot, taker, now)
+            budget.messages -= given
+            # A lane that only read something that does not match has a turn again, on the account of the budget.
+            idle_turns = 0 if given else idle_turns + 1
+        return False
+
+    def _next_taker(self) -> Instance | None:
+        """Return the next instance in turn that has room."""
+        takers = self._takers
+        for _ in range(len(takers)):
+            taker = takers[0]
+            takers.rotate(-1)
+            if taker.count_room > 0:
+                return taker
+        return None
+
+    def _give(self, slot: LaneSlot, taker: Instance, now: float) -> int:
+        """Hand out one batch of *slot* to *taker*; return how much work it was, in messages."""
+        lane = slot.lane
+        if now >= slot.lease_until:
+            # Perhaps another broker's by now. The next tick closes it.
+            return 0
+        self._fetch_due(slot, now)
+        work = 0
+        if lane.ready_count < BATCH_MESSAGES_MAX:
+            work = self._feed(slot)
+        if not lane.ready_count:
+            return work
+        handout = lane.take(
+            taker.name, min(taker.count_room, BATCH_MESSAGES_MAX), max(taker.bytes_room, 1), now, slot.may_hand_out
+        )
+        if handout.count:
+            wires = wires_of(handout.fresh, [(again.message, again.attempt) for again in handout.again])
+            taker.give(lane.key.queue_id, lane.epoch, wires, sum(map(len, wires)))
+        self.touched(slot)
+        return max(work, handout.count)
+
+    def _feed(self, slot: LaneSlot) -> int:
+        """Feed the lane from memory, or start a read; return how many messages were looked at."""
+        lane = slot.lane
+        queue_id, offset = lane.key.queue_id, lane.next_offset
+        if slot.is_reading or offset >= self.cache.end_of(queue_id):
+            return 0
+        wanted = min(lane.wants(), BLOCK_OFFSETS)
+        if wanted <= 0:
+            return 0
+        messages = self.cache.find(queue_id, offset, wanted)
+        if messages is None:
+            slot.is_reading = True
+            self.start_task(self._read(slot, offset))
+            return 0
+        lane.feed(offset, offset + len(messages), slot.matcher.select(messages, queue_id))
+        self.touched(slot)
+        return len(messages)
+
+    async def _read(self, slot: LaneSlot, offset: int) -> None:
+        """Read the block that the lane needs into the cache, and feed it."""
+        lane = slot.lane
+        queue_id = lane.key.queue_id
+        try:
+            block = await self.cache.read(queue_id, offset)
+        except StoreUnavailableError:
+            log.warning("delivery.read_failed", queue_id=queue_id)
+            self._read_failed = True
+            return
+        finally:
+            slot.is_reading = False
+        if block.messages:
+            if block.first > lane.next_offset:
+                # Days were dropped between the cursor and the block.
+                lane.feed(block.first, block.first, (), days_dropped=True)
+        elif offset < self.cache.end_of(queue_id):
+            # All that was left of the queue was dropped.
+            end = self.cache.end_of(queue_id)
+            lane.feed(end, end, (), days_dropped=True)
+        self.touched(slot)
+        self.wake(self)
+
+    def _fetch_due(self, slot: LaneSlot, now: float) -> None:
+        """Start fetching what comes again and whose bodies are needed."""
+        if slot.is_fetching:
+            return
+        wanted = slot.lane.due(now, FETCH_AGAIN_MAX)
+        if not wanted:
+            return
+        found: list[LogMessage] = []
+        missing: list[tuple[int, int]] = []
+        for offset, stored_at_us in wanted:
+            messages = self.cache.find(slot.lane.key.queue_id, offset, 1)
+            if messages:
+                found.extend(messages)
+            else:
+                missing.append((offset, stored_at_us))
+        if found:
+            slot.lane.feed_again(found, ())
+        if missing:
+            slot.is_fetching = True
+            self.start_task(self._fetch_again(slot, missing))
+
+    async def _fetch_again(self, slot: LaneSlot, wanted: list[tuple[int, int]]) -> None:
+        try:
+            messages = await self.cache.read_again(slot.lane.key.queue_id, wanted)
+        except StoreUnavailableError:
+            slot.lane.fetch_failed([offset for offset, _ in wanted])
+            self._read_failed = True
+            return
+        finally:
+            slot.is_fetching = False
+        found = {message.queue_offset for message in messages}
+        slot.lane.feed_again(messages, [offset for offset, _ in wanted if offset not in found])
+        self.touched(slot)
+        self.wake(self)
+
+
+def lane_config(route: GroupRoute) -> LaneConfig:
+    """Return what a lane takes from its group."""
+    return LaneConfig(
+        ack_timeout_seconds=route.ack_timeout_seconds,
+        retry=RetryPolicy(route.retry_schedule_seconds, route.attempts_max),
+        order=route.order,
+    )
+
+
+def stress_check(route: GroupRoute, topic: TopicRoute, snapshot: Snapshot) -> Callable[[LogMessage], bool]:
+    """Return whether the group may see a stress message of the topic, by the whitelist of this snapshot."""
+    gate = StressGate(snapshot)
+    group_id, topic_id = route.group_id, topic.topic_id
+
+    def may_hand_out(message: LogMessage) -> bool:
+        return gate.allows(group_id, topic_id, message.event_code)
+
+    return may_hand_out

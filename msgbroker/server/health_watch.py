@@ -1,0 +1,62 @@
+"""What the broker says of its health: gRPC's standard service, by name.
+
+"" and our services: this broker takes and hands out messages. "msgdb": the message store answers; without it publishers
+hear UNAVAILABLE. "confdb": the configuration answers; without it the broker goes on by its last snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from grpc_health.v1 import health
+
+from confdb.snapshot import SnapshotFeed
+from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.server.grpc_server import CONFDB, MSGDB, SERVICES, set_health
+from msgbroker.server.loops import pause
+from msgdb.store import MessageStore
+
+_CHECK_SECONDS: Final = 1.0
+
+
+class HealthWatch:
+    """See the module."""
+
+    def __init__(self, servicer: health.aio.HealthServicer, store: MessageStore, feed: SnapshotFeed) -> None:
+        self._servicer = servicer
+        self._store = store
+        self._feed = feed
+        self._said: dict[str, bool] = {}
+        self._leaving = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Check until *stop* is set."""
+        while not stop.is_set():
+            await self.check_once()
+            await pause(stop, _CHECK_SECONDS)
+
+    async def check_once(self) -> None:
+        """Ask the store for an answer, and say what is so."""
+        try:
+            await self._store.ping()
+        except StoreUnavailableError:
+            store_answers = False
+        else:
+            store_answers = True
+        await self._say(MSGDB, serving=store_answers)
+        await self._say(CONFDB, serving=self._feed.healthy)
+        # Without the store a broker cannot do its work, but restarting it, or sending clients elsewhere, would not help.
+        for service in ("", *SERVICES):
+            await self._say(service, serving=not self._leaving)
+
+    async def leave(self) -> None:
+        """Say that this broker is about to stop."""
+        self._leaving = True
+        for service in ("", *SERVICES):
+            await self._say(service, serving=False)
+
+    async def _say(self, service: str, *, serving: bool) -> None:
+        if self._said.get(service) != serving:
+            self._said[service] = serving
+            await set_health(self._servicer, service, serving=serving)

@@ -1,0 +1,111 @@
+"""A connected instance of a subscriber group, as the dispatcher sees it: its credit, and what is on its way to it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from dataclasses import dataclass
+
+from msgbroker.server import wire
+from msgbroker.server.log_message import LogMessage
+from msgbroker.v1 import subscriber_pb2
+
+_serials = itertools.count(1)
+
+RESPONSE_BYTES_MAX = 256 * 1024
+"""Batches are joined into one response up to about this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages of one lane on their way to one instance, encoded."""
+
+    queue_id: int
+    epoch: int
+    wires: tuple[bytes, ...]
+    size_bytes: int
+
+
+class Instance:
+    """One attachment of an instance: a stream, or the pulls under its name.
+
+    What it may still be given is bounded twice: by its credit (messages it holds unsettled), and by the bytes that wait
+    to be written to it, so that an instance that does not read costs the broker little.
+    """
+
+    def __init__(self, instance_id: str, credit: int, outbox_bytes_max: int) -> None:
+        self.instance_id = instance_id
+        self.name = f"{instance_id}#{next(_serials)}"
+        """Unique among attachments: an instance that reconnects is another one to the lanes."""
+        self.credit = credit
+        self.unsettled = 0
+        self.is_paused = False
+        self.is_closed = False
+        self.ended_because: Exception | None = None
+        self.outbox: deque[Batch] = deque()
+        self.outbox_bytes = 0
+        self._outbox_bytes_max = outbox_bytes_max
+        self._notices: list[bytes] = []
+        self.wake = asyncio.Event()
+
+    @property
+    def count_room(self) -> int:
+        """How many messages it may be given now."""
+        if self.is_paused or self.is_closed or self.outbox_bytes >= self._outbox_bytes_max:
+            return 0
+        return self.credit - self.unsettled
+
+    @property
+    def bytes_room(self) -> int:
+        """How many bytes it may be given now; a single larger message is fine where nothing else waits."""
+        return self._outbox_bytes_max - self.outbox_bytes
+
+    def give(self, queue_id: int, epoch: int, wires: list[bytes], size_bytes: int) -> None:
+        """Queue messages for writing."""
+        self.outbox.append(Batch(queue_id, epoch, tuple(wires), size_bytes))
+        self.outbox_bytes += size_bytes
+        self.unsettled += len(wires)
+        self.wake.set()
+
+    def revoke(self, queue_id: int, epoch: int) -> None:
+        """Tell it that a lane's messages are no longer its own; drop those that were not written."""
+        kept = deque(batch for batch in self.outbox if (batch.queue_id, batch.epoch) != (queue_id, epoch))
+        self.outbox_bytes -= sum(b.size_bytes for b in self.outbox) - sum(b.size_bytes for b in kept)
+        self.outbox = kept
+        self.notice(
+            subscriber_pb2.SubscribeResponse(
+                revoked=[subscriber_pb2.LaneRevoked(queue_id=queue_id, epoch=epoch)]
+            )
+        )
+
+    def notice(self, response: subscriber_pb2.SubscribeResponse) -> None:
+        """Queue something that is not a delivery; it is written before the deliveries that wait."""
+        self._notices.append(response.SerializeToString())
+        self.wake.set()
+
+    def close(self, because: Exception | None = None) -> None:
+        """Give it nothing any more, and end its stream."""
+        self.is_closed = True
+        self.ended_because = self.ended_because or because
+        self.wake.set()
+
+    def next_response(self) -> bytes:
+        """Return the next encoded SubscribeResponse to write; empty if there is nothing."""
+        parts, self._notices = self._notices, []
+        size_bytes = 0
+        while self.outbox and size_bytes < RESPONSE_BYTES_MAX:
+            batch = self.outbox.popleft()
+            self.outbox_bytes -= batch.size_bytes
+            size_bytes += batch.size_bytes
+            parts.append(wire.batch(batch.queue_id, batch.epoch, batch.wires))
+        return b"".join(parts)
+
+
+def wires_of(fresh: list[LogMessage], again: list[tuple[LogMessage, int]]) -> list[bytes]:
+    """Return the encoded deliveries of a hand-out: what comes again first, with its attempt."""
+    wires = [
+        message.wire if attempt <= 1 else wire.with_attempt(message.wire, attempt) for message, attempt in again
+    ]
+    wires += [message.wire for message in fresh]
+    return wires

@@ -1,0 +1,199 @@
+"""The log as this broker's lanes read it: the newest messages from memory, older ones from msgdb, shared by all groups.
+
+`tail` holds what this broker committed last, in a bounded number of bytes. A lane that is behind it, or whose messages
+came through another broker, reads blocks from msgdb; a block that several groups want is read once. Memory is bounded
+whatever the backlog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgbroker.server.log_message import LogMessage
+from msgbroker.server.stored_rows import message_of_row
+from msgdb.log import next_offsets, read_offsets, read_range
+from msgdb.store import MessageStore
+
+BLOCK_OFFSETS: Final = 512
+"""A block ends where the next multiple of this begins, so that groups at different places come to share blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogCacheConfig:
+    """Bounds of the log cache."""
+
+    tail_bytes_max: int = 24 * 1024 * 1024
+    blocks_bytes_max: int = 24 * 1024 * 1024
+    block_bytes_max: int = 2 * 1024 * 1024
+    reads_max: int = 2
+    """Reads of msgdb at a time: catching up takes turns, and leaves PostgreSQL to the publishers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive messages read from msgdb: offsets from `first` to below `end`."""
+
+    first: int
+    """Later than asked for, where days were dropped."""
+    end: int
+    messages: Sequence[LogMessage]
+    size_bytes: int
+
+
+class QueueLog:
+    """What is known of one queue: where it ends, and its newest messages."""
+
+    __slots__ = ("end", "first", "messages")
+
+    def __init__(self) -> None:
+        self.end = 0
+        """Every offset below it is committed."""
+        self.first = 0
+        self.messages: list[LogMessage] = []
+        """Offsets from `first`, without gaps."""
+
+
+class LogCache:
+    """See the module."""
+
+    def __init__(self, store: MessageStore, config: LogCacheConfig | None = None) -> None:
+        self._store = store
+        self._config = config or LogCacheConfig()
+        self._queues: dict[int, QueueLog] = {}
+        self._segments: deque[tuple[int, int, int]] = deque()
+        self._tail_bytes = 0
+        self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
+        self._blocks_bytes = 0
+        self._reading: dict[tuple[int, int], asyncio.Task[Block]] = {}
+        self._read_slots = asyncio.Semaphore(self._config.reads_max)
+
+    # --- where queues end -------------------------------------------------------------------------------------------
+
+    def end_of(self, queue_id: int) -> int:
+        """Return the offset below which everything is known to be committed."""
+        queue = self._queues.get(queue_id)
+        return queue.end if queue is not None else 0
+
+    def learn_end(self, queue_id: int, end: int) -> bool:
+        """Take note that the queue reaches up to *end*; return whether that is news."""
+        queue = self._queue(queue_id)
+        if end <= queue.end:
+            return False
+        queue.end = end
+        return True
+
+    async def refresh_ends(self, queue_ids: Sequence[int]) -> list[int]:
+        """Ask msgdb where these queues end; return those that went on."""
+        async with self._store.connection() as connection:
+            ends = await next_offsets(connection, queue_ids)
+        return [queue_id for queue_id, end in ends.items() if self.learn_end(queue_id, end)]
+
+    # --- the tail ---------------------------------------------------------------------------------------------------
+
+    def add(self, by_queue: Mapping[int, list[LogMessage]]) -> None:
+        """Add what was just committed here: for each queue, messages in the order of their offsets."""
+        for queue_id, messages in by_queue.items():
+            queue = self._queue(queue_id)
+            first = messages[0].queue_offset
+            if queue.messages and queue.first + len(queue.messages) == first:
+                queue.messages += messages
+            else:
+                # Others have written in between: what is before the gap is read from msgdb, if anyone wants it.
+                self._forget_tail(queue_id, queue)
+                queue.messages = messages
+                queue.first = first
+            queue.end = max(queue.end, first + len(messages))
+            size_bytes = sum([message.size_bytes for message in messages])
+            self._segments.append((queue_id, queue.end, size_bytes))
+            self._tail_bytes += size_bytes
+        while self._tail_bytes > self._config.tail_bytes_max:
+            self._drop_oldest_segment()
+
+    def find(self, queue_id: int, offset: int, limit: int) -> Sequence[LogMessage] | None:
+        """Return messages from *offset* on that are in memory (*limit* at most), or None: they must be read."""
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            return None
+        index = offset - queue.first
+        if 0 <= index < len(queue.messages):
+            return queue.messages[index : index + limit]
+        block = self._blocks.get((queue_id, offset // BLOCK_OFFSETS))
+        if block is not None and block.first <= offset < block.end:
+            self._blocks.move_to_end((queue_id, offset // BLOCK_OFFSETS))
+            return block.messages[offset - block.first : offset - block.first + limit]
+        return None
+
+    # --- reads ------------------------------------------------------------------------------------------------------
+
+    async def read(self, queue_id: int, offset: int) -> Block:
+        """Read a block from *offset* on; whoever asks for the same meanwhile gets the same read.
+
+        Raises StoreUnavailableError.
+        """
+        name = (queue_id, offset)
+        reading = self._reading.get(name)
+        if reading is None:
+            reading = self._reading[name] = asyncio.ensure_future(self._read(queue_id, offset))
+            reading.add_done_callback(lambda _: self._reading.pop(name, None))
+        return await asyncio.shield(reading)
+
+    async def read_again(self, queue_id: int, wanted: Sequence[tuple[int, int]]) -> list[LogMessage]:
+        """Return single messages by (offset, stored_at); those that are gone are left out."""
+        async with self._read_slots, self._store.connection() as connection:
+            rows = await read_offsets(connection, queue_id, wanted)
+        return [message_of_row(row) for row in rows]
+
+    async def _read(self, queue_id: int, offset: int) -> Block:
+        limit = BLOCK_OFFSETS - offset % BLOCK_OFFSETS
+        async with self._read_slots, self._store.connection() as connection:
+            rows = await read_range(connection, queue_id, offset, limit, self._config.block_bytes_max)
+            messages = [message_of_row(row) for row in rows]
+        if not messages:
+            return Block(offset, offset, (), 0)
+        block = Block(
+            messages[0].queue_offset,
+            messages[-1].queue_offset + 1,
+            messages,
+            sum(message.size_bytes for message in messages),
+        )
+        self._keep((queue_id, block.first // BLOCK_OFFSETS), block)
+        return block
+
+    def _keep(self, name: tuple[int, int], block: Block) -> None:
+        replaced = self._blocks.pop(name, None)
+        if replaced is not None:
+            self._blocks_bytes -= replaced.size_bytes
+        self._blocks[name] = block
+        self._blocks_bytes += block.size_bytes
+        while self._blocks_bytes > self._config.blocks_bytes_max and len(self._blocks) > 1:
+            _, oldest = self._blocks.popitem(last=False)
+            self._blocks_bytes -= oldest.size_bytes
+
+    # --- bookkeeping ------------------------------------------------------------------------------------------------
+
+    def _queue(self, queue_id: int) -> QueueLog:
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            queue = self._queues[queue_id] = QueueLog()
+        return queue
+
+    def _drop_oldest_segment(self) -> None:
+        queue_id, end, size_bytes = self._segments.popleft()
+        self._tail_bytes -= size_bytes
+        queue = self._queues[queue_id]
+        count = end - queue.first
+        if 0 < count:
+            del queue.messages[:count]
+            queue.first = end
+
+    def _forget_tail(self, queue_id: int, queue: QueueLog) -> None:
+        if not queue.messages:
+            return
+        kept = [segment for segment in self._segments if segment[0] != queue_id]
+        self._tail_bytes -= sum(segment[2] for segment in self._segments if segment[0] == queue_id)
+        self._segments = deque(kept)
+        queue.messages = []

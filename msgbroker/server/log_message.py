@@ -1,0 +1,66 @@
+"""A message in a broker's memory: made once when it is admitted (or read back), shared by all groups.
+
+What depends on its place in the log is filled in by the commit. `wire` is then the message exactly as every subscriber
+stream carries it; no group encodes it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from confdb.routes import TopicRoute
+
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class LogMessage:
+    """See the module. Not a dataclass: made for every message, so it is plain and slotted."""
+
+    __slots__ = (
+        "content",
+        "event_code",
+        "headers",
+        "ordering_key",
+        "queue_id",
+        "queue_offset",
+        "route",
+        "row_tail",
+        "size_bytes",
+        "stored_at_us",
+        "stress",
+        "suffix",
+        "target_group",
+        "wire",
+    )
+
+    def __init__(
+        self,
+        route: TopicRoute | None,
+        event_code: str,
+        headers: Mapping[str, str],
+        ordering_key: str,
+        content: bytes,
+        suffix: bytes,
+        row_tail: bytes,
+        *,
+        stress: bool,
+    ) -> None:
+        self.route = route
+        """Its topic, until it is stored."""
+        self.event_code = event_code
+        self.headers = headers
+        self.ordering_key = ordering_key
+        self.content = content
+        """The publisher's Message, encoded."""
+        self.suffix = suffix
+        """The fields of Delivery that do not depend on the commit, encoded."""
+        self.row_tail = row_tail
+        self.stress = stress
+        self.target_group: int | None = None
+        self.size_bytes = len(content)
+        self.queue_id = 0
+        self.queue_offset = -1
+        self.stored_at_us = 0
+        self.wire = b""

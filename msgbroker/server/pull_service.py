@@ -1,0 +1,177 @@
+"""The unary calls of `Subscriber`: Pull and Settle, for whoever does without a stream.
+
+The pulls under one instance id share one attachment, which grants credit only while a call waits. It ends some time
+after the last call; what it still had unsettled returns then, or with the group's ack timeout before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+import structlog
+
+from confdb.routes import GroupRoute, Snapshot
+from msgbroker.contract import limits, names
+from msgbroker.contract.errors import (
+    BrokerUnavailableError,
+    InvalidRequestFieldError,
+    MessageCenterError,
+    ResourceExhaustedError,
+)
+from msgbroker.server.cluster import Cluster
+from msgbroker.server.delivery import DeliveryHub
+from msgbroker.server.group_delivery import GroupDelivery
+from msgbroker.server.grpc_failures import abort_with
+from msgbroker.server.instances import Instance
+from msgbroker.server.subscriber_service import find_group, verdict_of
+from msgbroker.server.wire import delivery_of
+from msgbroker.v1 import subscriber_pb2
+
+PullContext = grpc.aio.ServicerContext[Any, Any]
+
+_RECEIPT: Final = struct.Struct(">QQQI")
+_PULLERS_MAX: Final = 10_000
+_IDLE_SECONDS: Final = 60.0
+_WAIT_SECONDS_MIN: Final = 0.02
+"""A turn or two of the event loop, in which what is ready is handed out."""
+
+log = structlog.get_logger(__name__)
+
+
+class TooManyPullersError(ResourceExhaustedError):
+    """More instances pull from this broker than it keeps track of."""
+
+    reason = "TOO_MANY_PULLERS"
+
+
+@dataclass(slots=True, eq=False)
+class _Puller:
+    group: GroupDelivery
+    instance: Instance
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    used_at: float = 0.0
+
+
+class PullService:
+    """See the module."""
+
+    def __init__(self, hub: DeliveryHub, cluster: Cluster, snapshot: Callable[[], Snapshot]) -> None:
+        self._hub = hub
+        self._cluster = cluster
+        self._snapshot = snapshot
+        self._pullers: dict[tuple[int, str], _Puller] = {}
+        self._draining = False
+
+    def drain(self) -> None:
+        """Refuse further pulls."""
+        self._draining = True
+
+    async def pull(
+        self, request: subscriber_pb2.PullRequest, context: PullContext
+    ) -> subscriber_pb2.PullResponse:
+        """Return messages, waiting for them as long as the caller wants to."""
+        try:
+            if self._draining:
+                raise BrokerUnavailableError("this broker is stopping: pull from another one")
+            return await self._pull(request)
+        except MessageCenterError as error:
+            await abort_with(context, error)
+
+    async def settle(
+        self, request: subscriber_pb2.SettleRequest, context: PullContext
+    ) -> subscriber_pb2.SettleResponse:
+        """Settle what was pulled."""
+        try:
+            return self._settle(request)
+        except MessageCenterError as error:
+            await abort_with(context, error)
+
+    def forget_idle(self, now: float) -> None:
+        """Detach pullers that have not called for a while and hold nothing."""
+        for name, puller in list(self._pullers.items()):
+            idle = now - puller.used_at > _IDLE_SECONDS and not puller.lock.locked()
+            if puller.instance.is_closed or (idle and puller.instance.unsettled == 0):
+                del self._pullers[name]
+                self._hub.detach(puller.group, puller.instance)
+
+    async def _pull(self, request: subscriber_pb2.PullRequest) -> subscriber_pb2.PullResponse:
+        count = request.messages_max or limits.PULL_MESSAGES_DEFAULT
+        if count > limits.PULL_MESSAGES_MAX:
+            raise InvalidRequestFieldError("messages_max", f"is {count}; {limits.PULL_MESSAGES_MAX} at most")
+        wait_seconds = request.wait_ms / 1_000
+        if wait_seconds > limits.PULL_WAIT_SECONDS_MAX:
+            raise InvalidRequestFieldError("wait_ms", f"must be {limits.PULL_WAIT_SECONDS_MAX * 1_000:g} at most")
+        route = find_group(self._snapshot(), request)
+        puller = self._puller(route, names.check_instance_id(request.instance_id))
+        async with puller.lock:
+            instance = puller.instance
+            puller.used_at = time.monotonic()
+            instance.credit = min(instance.unsettled + count, route.unsettled_max)
+            puller.group.wake(puller.group)
+            try:
+                async with asyncio.timeout(max(wait_seconds, _WAIT_SECONDS_MIN)):
+                    while not instance.outbox and not instance.is_closed:
+                        instance.wake.clear()
+                        await instance.wake.wait()
+            except TimeoutError:
+                # What came in the last moment is taken all the same; nothing is an answer as well.
+                log.debug("pull.waited_in_vain")
+            finally:
+                instance.credit = 0
+                puller.used_at = time.monotonic()
+            return subscriber_pb2.PullResponse(messages=_take_outbox(instance))
+
+    def _settle(self, request: subscriber_pb2.SettleRequest) -> subscriber_pb2.SettleResponse:
+        if not 0 < len(request.receipts) <= limits.PULL_MESSAGES_MAX:
+            raise InvalidRequestFieldError("receipts", f"must be 1 to {limits.PULL_MESSAGES_MAX}")
+        verdict, delay_seconds = verdict_of(request)
+        route = find_group(self._snapshot(), request)
+        puller = self._pullers.get((route.group_id, request.instance_id))
+        settled = 0
+        now = time.monotonic()
+        for receipt in request.receipts:
+            queue_id, epoch, offset, attempt = _open_receipt(receipt)
+            if puller is not None:
+                settled += puller.group.settle(
+                    puller.instance, queue_id, epoch, verdict, offset, offset, attempt, now, delay_seconds, request.error
+                )
+        if puller is not None:
+            puller.used_at = now
+        return subscriber_pb2.SettleResponse(settled=settled, stale=len(request.receipts) - settled)
+
+    def _puller(self, route: GroupRoute, instance_id: str) -> _Puller:
+        puller = self._pullers.get((route.group_id, instance_id))
+        if puller is not None and not puller.instance.is_closed:
+            return puller
+        if len(self._pullers) >= _PULLERS_MAX:
+            raise TooManyPullersError(f"{_PULLERS_MAX} instances pull from this broker; no more at a time")
+        instance = Instance(instance_id, 0, self._hub.config.instance_outbox_bytes_max)
+        puller = _Puller(self._hub.attach(route, instance), instance)
+        self._pullers[route.group_id, instance_id] = puller
+        self._cluster.wake.set()
+        return puller
+
+
+def _take_outbox(instance: Instance) -> list[subscriber_pb2.PulledMessage]:
+    pulled: list[subscriber_pb2.PulledMessage] = []
+    while instance.outbox:
+        batch = instance.outbox.popleft()
+        instance.outbox_bytes -= batch.size_bytes
+        for wire in batch.wires:
+            delivery = subscriber_pb2.Delivery.FromString(delivery_of(wire))
+            receipt = _RECEIPT.pack(batch.queue_id, batch.epoch, delivery.queue_offset, delivery.attempt or 1)
+            pulled.append(subscriber_pb2.PulledMessage(receipt=receipt, delivery=delivery))
+    return pulled
+
+
+def _open_receipt(receipt: bytes) -> tuple[int, int, int, int]:
+    if len(receipt) != _RECEIPT.size:
+        raise InvalidRequestFieldError("receipts", "must be as they came with Pull")
+    queue_id, epoch, offset, attempt = _RECEIPT.unpack(receipt)
+    return queue_id, epoch, offset, attempt

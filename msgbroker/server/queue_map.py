@@ -1,0 +1,65 @@
+"""Which queues a topic has: what the broker knows of `msgdb.queue`, kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from confdb.routes import TopicRoute
+from msgdb.queues import QueueRow, ensure_queues, list_queues
+from msgdb.store import MessageStore
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The queues a topic's messages go to now."""
+
+    generation: int
+    queue_ids: tuple[int, ...]
+
+
+class QueueMap:
+    """Every queue of the store by its topic."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._layouts: dict[int, Layout] = {}
+        self._queues: dict[int, dict[int, QueueRow]] = {}
+
+    async def load(self) -> None:
+        """Read all queues: once at the start, and whenever a layout turned out to have changed."""
+        async with self._store.connection() as connection:
+            self._learn(await list_queues(connection))
+
+    async def ensure(self, route: TopicRoute) -> Layout:
+        """Return the topic's layout; make its queues where this is their first use."""
+        layout = self._layouts.get(route.topic_id)
+        if layout is not None and layout.generation >= route.generation:
+            return layout
+        async with self._store.connection() as connection:
+            self._learn(await ensure_queues(connection, route.topic_id, route.generation, route.queue_count))
+        return self._layouts[route.topic_id]
+
+    def find_layout(self, topic_id: int) -> Layout | None:
+        """Return the topic's layout if it is known."""
+        return self._layouts.get(topic_id)
+
+    def is_current(self, route: TopicRoute) -> bool:
+        """Return whether the topic's layout is known, and not older than *route*."""
+        layout = self._layouts.get(route.topic_id)
+        return layout is not None and layout.generation >= route.generation
+
+    def queues_of(self, topic_id: int) -> Iterable[int]:
+        """Return the ids of all the topic's queues, of sealed layouts too: what a group reads."""
+        return self._queues.get(topic_id, {}).keys()
+
+    def _learn(self, rows: Iterable[QueueRow]) -> None:
+        touched: set[int] = set()
+        for row in rows:
+            self._queues.setdefault(row.topic_id, {})[row.queue_id] = row
+            touched.add(row.topic_id)
+        for topic_id in touched:
+            queues = self._queues[topic_id].values()
+            generation = max(queue.generation for queue in queues)
+            current = sorted((q for q in queues if q.generation == generation), key=lambda q: q.ordinal)
+            self._layouts[topic_id] = Layout(generation, tuple(q.queue_id for q in current))

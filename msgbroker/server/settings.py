@@ -1,0 +1,73 @@
+"""What a broker process is told from outside: read once, in `app`, from the environment."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from msgbroker.contract import limits
+
+
+class BrokerSettings(BaseSettings):
+    """Settings of one broker process: environment variables `MSGCENTER_<NAME>`."""
+
+    model_config = SettingsConfigDict(env_prefix="MSGCENTER_", extra="forbid", frozen=True)
+
+    msgdb_url: SecretStr = Field(description="PostgreSQL URL of the message store.")
+    confdb_url: SecretStr = Field(description="PostgreSQL URL of the configuration. May be the same database.")
+    listen: str = Field("127.0.0.1:7400", description="host:port to serve gRPC on.")
+    advertise: str = Field(
+        "", description="host:port that clients and other brokers reach this one at. Default: where it listens."
+    )
+    shared_port: bool = Field(
+        False,
+        description="Share `listen` with other processes of this machine, and serve on a port of its own as well.",
+    )
+    client_registration: bool = Field(
+        False, description="Let clients register topics, groups and subscriptions (register=True). For development."
+    )
+    retention_days: int = Field(
+        limits.RETENTION_DAYS_MAX,
+        ge=1,
+        le=limits.RETENTION_DAYS_MAX,
+        description="Days that messages are kept. Lower saves disk; higher is not possible.",
+    )
+    lease_seconds: float = Field(
+        8.0, ge=3, le=120, description="How long the lanes of a broker that died stay with it. Lower costs more writes."
+    )
+    checkpoint_seconds: float = Field(
+        0.2, ge=0.02, le=5, description="How often progress is persisted: what a crash may deliver twice."
+    )
+    ingest_bytes_max: int = Field(
+        32 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="Bytes that may wait to be stored; above it publishers are slowed down.",
+    )
+    log_cache_bytes_max: int = Field(
+        48 * 1024 * 1024, ge=4 * 1024 * 1024, description="Bytes of messages kept in memory for delivery."
+    )
+    store_pool_size: int = Field(6, ge=3, le=50, description="Connections to the message store, beside three of its own.")
+    pooled: bool = Field(
+        False,
+        description="The databases are behind a transaction-pooling PgBouncer: no prepared statements, no LISTEN.",
+    )
+    drain_seconds: float = Field(
+        5.0, ge=0, le=60, description="How long SIGTERM waits for subscribers to settle what they hold."
+    )
+    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="What is logged.")
+    log_json: bool = Field(False, description="Log JSON lines, for machines.")
+
+    @field_validator("listen", "advertise")
+    @classmethod
+    def _is_address(cls, address: str) -> str:
+        host, _, port = address.rpartition(":")
+        if address and (not host or not port.isdigit()):
+            raise ValueError(f"{address!r} is not host:port")
+        return address
+
+    @classmethod
+    def load(cls, **overrides: object) -> Self:
+        """Read the environment; *overrides* win."""
+        return cls(**overrides)  # type: ignore[arg-type]

@@ -1,0 +1,191 @@
+"""The gRPC service `Subscriber`, its stream: batches out, credit and settlements in."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import grpc
+
+from confdb.routes import GroupRoute, Snapshot
+from msgbroker.contract import limits, names
+from msgbroker.contract.errors import (
+    BrokerUnavailableError,
+    GroupNotFoundError,
+    InvalidRequestFieldError,
+    MessageCenterError,
+)
+from msgbroker.engine.verdicts import Verdict
+from msgbroker.server.cluster import Cluster
+from msgbroker.server.delivery import DeliveryHub
+from msgbroker.server.group_delivery import GroupDelivery
+from msgbroker.server.grpc_failures import abort_with
+from msgbroker.server.instances import Instance
+from msgbroker.v1 import subscriber_pb2
+
+SubscriberContext = grpc.aio.ServicerContext[Any, Any]
+
+VERDICTS: Final = {
+    subscriber_pb2.VERDICT_ACK: Verdict.ACK,
+    subscriber_pb2.VERDICT_RETRY: Verdict.RETRY,
+    subscriber_pb2.VERDICT_RELEASE: Verdict.RELEASE,
+    subscriber_pb2.VERDICT_REJECT: Verdict.REJECT,
+}
+_DRAINING: Final = subscriber_pb2.SubscribeResponse(draining=True)
+
+
+class SubscriberService:
+    """See the module."""
+
+    def __init__(self, hub: DeliveryHub, cluster: Cluster, snapshot: Callable[[], Snapshot]) -> None:
+        self._hub = hub
+        self._cluster = cluster
+        self._snapshot = snapshot
+        self._instances: set[Instance] = set()
+        self._draining = False
+
+    def drain(self) -> None:
+        """Tell all streams to settle and go elsewhere; give them nothing more."""
+        self._draining = True
+        for instance in self._instances:
+            instance.is_paused = True
+            instance.notice(_DRAINING)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no stream holds anything unsettled."""
+        return all(instance.unsettled == 0 for instance in self._instances)
+
+    async def subscribe(self, _: object, context: SubscriberContext) -> None:
+        """Serve one instance's stream."""
+        first = await context.read()
+        if first is grpc.aio.EOF:
+            return
+        try:
+            if self._draining:
+                raise BrokerUnavailableError("this broker is stopping: subscribe at another one")
+            route = find_group(self._snapshot(), first.hello)
+            instance = self._make_instance(first, route)
+        except MessageCenterError as error:
+            await abort_with(context, error)
+        group = self._hub.attach(route, instance)
+        self._instances.add(instance)
+        self._cluster.wake.set()
+        instance.notice(self._attached(route))
+        reader = asyncio.ensure_future(self._read(context, group, instance, first))
+        try:
+            await self._write(context, group, instance)
+            if instance.ended_because is not None:
+                raise instance.ended_because
+        except MessageCenterError as error:
+            await abort_with(context, error)
+        finally:
+            reader.cancel()
+            self._instances.discard(instance)
+            self._hub.detach(group, instance)
+            self._cluster.wake.set()
+
+    def _make_instance(self, first: subscriber_pb2.SubscribeRequest, route: GroupRoute) -> Instance:
+        instance_id = names.check_instance_id(first.hello.instance_id)
+        credit = min(first.credit or route.unsettled_max, route.unsettled_max)
+        return Instance(instance_id, credit, self._hub.config.instance_outbox_bytes_max)
+
+    def _attached(self, route: GroupRoute) -> subscriber_pb2.SubscribeResponse:
+        return subscriber_pb2.SubscribeResponse(
+            attached=subscriber_pb2.Attached(
+                unsettled_max=route.unsettled_max,
+                ack_timeout_ms=int(route.ack_timeout_seconds * 1_000),
+                broker_id=str(self._cluster.identity.broker_id),
+            )
+        )
+
+    async def _read(
+        self,
+        context: SubscriberContext,
+        group: GroupDelivery,
+        instance: Instance,
+        first: subscriber_pb2.SubscribeRequest,
+    ) -> None:
+        request: Any = first
+        try:
+            while request is not grpc.aio.EOF:
+                self._apply(group, instance, request)
+                request = await context.read()
+        except MessageCenterError as error:
+            instance.close(error)
+        finally:
+            instance.close()
+
+    def _apply(self, group: GroupDelivery, instance: Instance, request: subscriber_pb2.SubscribeRequest) -> None:
+        """Carry out one request: credit, pause, verdicts."""
+        if request.credit:
+            if request.credit > limits.CREDIT_MAX:
+                raise InvalidRequestFieldError("credit", f"is {request.credit}; {limits.CREDIT_MAX} at most")
+            instance.credit = min(request.credit, group.route.unsettled_max)
+        if request.pause or request.resume:
+            instance.is_paused = self._draining or (request.pause and not request.resume)
+        now = time.monotonic()
+        ranges_left = limits.SETTLEMENT_RANGES_MAX
+        for settlement in request.settlements:
+            verdict, delay_seconds = verdict_of(settlement)
+            ranges = list(settlement.ranges)
+            ranges_left -= len(ranges) // 2
+            if len(ranges) % 2 or ranges_left < 0:
+                raise InvalidRequestFieldError("ranges", f"must be pairs, {limits.SETTLEMENT_RANGES_MAX} at most")
+            attempt = settlement.attempt or 1
+            for first, last in zip(ranges[::2], ranges[1::2], strict=True):
+                if last < first:
+                    raise InvalidRequestFieldError("ranges", f"end before they start: {first}-{last}")
+                group.settle(
+                    instance,
+                    settlement.queue_id,
+                    settlement.epoch,
+                    verdict,
+                    first,
+                    last,
+                    attempt,
+                    now,
+                    delay_seconds,
+                    settlement.error,
+                )
+        group.wake(group)
+
+    async def _write(self, context: SubscriberContext, group: GroupDelivery, instance: Instance) -> None:
+        while True:
+            await instance.wake.wait()
+            instance.wake.clear()
+            while response := instance.next_response():
+                await context.write(response)
+                # There is room in the outbox again.
+                group.wake(group)
+            if instance.is_closed:
+                return
+
+
+def find_group(
+    snapshot: Snapshot, hello: subscriber_pb2.SubscriberHello | subscriber_pb2.PullRequest | subscriber_pb2.SettleRequest
+) -> GroupRoute:
+    """Return the named subscriber group. Raises InvalidNameError or GroupNotFoundError."""
+    namespace = hello.namespace or names.DEFAULT_NAMESPACE
+    group = names.check_group(hello.group)
+    route = snapshot.groups.get((namespace, group))
+    if route is None:
+        raise GroupNotFoundError(namespace, group)
+    return route
+
+
+def verdict_of(
+    said: subscriber_pb2.Settlement | subscriber_pb2.SettleRequest,
+) -> tuple[Verdict, float | None]:
+    """Return the verdict and its delay; None is the schedule (RETRY) or at once (RELEASE)."""
+    verdict = VERDICTS.get(said.verdict)
+    if verdict is None:
+        raise InvalidRequestFieldError("verdict", "must be ACK, RETRY, RELEASE or REJECT")
+    delay_seconds = said.delay_ms / 1_000
+    if delay_seconds > limits.SETTLE_DELAY_SECONDS_MAX:
+        raise InvalidRequestFieldError("delay_ms", f"must be {limits.SETTLE_DELAY_SECONDS_MAX:g} s at most")
+    if said.delay_ms or said.immediately:
+        return verdict, delay_seconds
+    return verdict, None

@@ -1,0 +1,114 @@
+"""Deliveries, encoded by hand: one `bytes` per message, joined per batch.
+
+A message is encoded once, when it is committed, and the same bytes go to every group. protobuf's own encoder would copy
+each body once per group and message. `tests/unit/server` holds these bytes against the generated classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgbroker.server.log_message import LogMessage
+
+# Field numbers and wire types of msgbroker/v1/subscriber.proto, as tags.
+_RESPONSE_BATCHES: Final = b"\x0a"
+_BATCH_QUEUE_ID: Final = b"\x08"
+_BATCH_EPOCH: Final = b"\x10"
+_BATCH_DELIVERIES: Final = b"\x1a"
+_DELIVERY_MESSAGE: Final = b"\x0a"
+_DELIVERY_QUEUE_OFFSET: Final = b"\x10"
+_DELIVERY_MESSAGE_ID: Final = b"\x1a\x10"
+_DELIVERY_STORED_AT: Final = b"\x20"
+_DELIVERY_STRESS: Final = b"\x28\x01"
+_DELIVERY_PUBLISHER_GROUP: Final = b"\x32"
+_DELIVERY_BORN_HOST: Final = b"\x3a"
+_DELIVERY_ATTEMPT: Final = b"\x40"
+
+_CHUNK: Final = 1 << 14
+
+
+def _slow_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+_SHORT: Final = tuple(_slow_varint(value) for value in range(_CHUNK))
+# The low 14 bits with both continuation bits set: the start of every longer number.
+_CONTINUED: Final = tuple(bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(_CHUNK))
+
+
+def varint(value: int) -> bytes:
+    """Return *value* (not negative) as protobuf writes it."""
+    if value < _CHUNK:
+        return _SHORT[value]
+    high = value >> 14
+    if high < _CHUNK:
+        return _CONTINUED[value & 0x3FFF] + _SHORT[high]
+    return _CONTINUED[value & 0x3FFF] + varint(high)
+
+
+def delivery_suffix(publisher_group: str, born_host: str, *, stress: bool) -> bytes:
+    """Return the fields of a Delivery that all messages of one publisher share."""
+    suffix = _DELIVERY_STRESS if stress else b""
+    for tag, value in ((_DELIVERY_PUBLISHER_GROUP, publisher_group), (_DELIVERY_BORN_HOST, born_host)):
+        if value:
+            encoded = value.encode()
+            suffix += tag + varint(len(encoded)) + encoded
+    return suffix
+
+
+def seal(messages: Iterable[LogMessage], message_ids: Iterable[bytes], stored_at_us: int) -> None:
+    """Fill in what the commit decided, and encode each message as all streams will carry it."""
+    stored_at = _DELIVERY_STORED_AT + varint(stored_at_us)
+    for message, message_id in zip(messages, message_ids, strict=True):
+        content = message.content
+        tail = b"".join(
+            (
+                _DELIVERY_QUEUE_OFFSET,
+                varint(message.queue_offset),
+                _DELIVERY_MESSAGE_ID,
+                message_id,
+                stored_at,
+                message.suffix,
+            )
+        )
+        size = varint(len(content))
+        message.wire = b"".join(
+            (
+                _BATCH_DELIVERIES,
+                varint(1 + len(size) + len(content) + len(tail)),
+                _DELIVERY_MESSAGE,
+                size,
+                content,
+                tail,
+            )
+        )
+        message.stored_at_us = stored_at_us
+        # Both are in `wire` now; a message may stay in memory for a while.
+        message.content = message.row_tail = message.suffix = b""
+
+
+def delivery_of(wire: bytes) -> bytes:
+    """Return the encoded Delivery inside a message's `wire`."""
+    at = 1
+    while wire[at] & 0x80:
+        at += 1
+    return wire[at + 1 :]
+
+
+def with_attempt(wire: bytes, attempt: int) -> bytes:
+    """Return a message's `wire` for a later attempt than the first."""
+    delivery = delivery_of(wire)
+    mark = _DELIVERY_ATTEMPT + varint(attempt)
+    return b"".join((_BATCH_DELIVERIES, varint(len(delivery) + len(mark)), delivery, mark))
+
+
+def batch(queue_id: int, epoch: int, wires: Sequence[bytes]) -> bytes:
+    """Return an encoded SubscribeResponse with one batch. Responses may be joined: their fields then merge."""
+    inner = b"".join((_BATCH_QUEUE_ID, varint(queue_id), _BATCH_EPOCH, varint(epoch), *wires))
+    return b"".join((_RESPONSE_BATCHES, varint(len(inner)), inner))

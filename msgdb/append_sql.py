@@ -1,0 +1,134 @@
+"""The statements of the append transaction.
+
+BEGIN with its locks, and the INSERT with its COMMIT, are one simple query each: a round trip saved, and no moment in
+which a broker that freezes holds the locks with the server waiting for a word. They are put together from integers and
+hexadecimal digits only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from msgdb import names
+from msgdb.copy_rows import COLUMNS
+from msgdb.locks import PUBLISHER_LOCK_CLASS, QUEUE_LOCK_CLASS, publisher_lock_key, queue_lock_key
+from msgdb.outcome import FrameOutcome, encode
+
+COPY_MESSAGES: Final = f"COPY {names.MESSAGE} ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)"
+
+# Index: the primary keys, backwards, one row per partition. Read in a statement of its own *after* the locks: in READ
+# COMMITTED its snapshot is younger than the last commit of whoever held them. The bounds on stored_at (what this broker
+# knows to be there) let the executor leave out the partitions of earlier days.
+TAILS: Final = f"""
+    SELECT q.queue_id, NULL::uuid AS publisher_id,
+           greatest(q.start_offset, tail.queue_offset + 1) AS position,
+           q.sealed,
+           (extract(epoch FROM tail.stored_at) * 1000000)::bigint AS stored_at_us,
+           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us
+      FROM unnest(%(queue_ids)s::bigint[]) AS wanted (queue_id)
+      JOIN {names.QUEUE} AS q USING (queue_id)
+      LEFT JOIN LATERAL (
+           SELECT m.queue_offset, m.stored_at FROM {names.MESSAGE} AS m
+            WHERE m.queue_id = wanted.queue_id AND m.stored_at >= %(queues_since)s::timestamptz
+            ORDER BY m.queue_offset DESC LIMIT 1) AS tail ON true
+     UNION ALL
+    SELECT NULL, wanted.publisher_id, last.sequence, NULL,
+           (extract(epoch FROM last.stored_at) * 1000000)::bigint,
+           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+      FROM unnest(%(publisher_ids)s::text[]::uuid[]) AS wanted (publisher_id)
+      LEFT JOIN LATERAL (
+           SELECT f.sequence, f.stored_at FROM {names.PUBLISHER_FRAME} AS f
+            WHERE f.publisher_id = wanted.publisher_id AND f.stored_at >= %(publishers_since)s::timestamptz
+            ORDER BY f.sequence DESC LIMIT 1) AS last ON true
+"""
+
+# The row that answers for a sequence is the first at or above it.
+OUTCOME: Final = f"""
+    SELECT outcome FROM {names.PUBLISHER_FRAME}
+     WHERE publisher_id = %(publisher_id)s AND sequence >= %(sequence)s
+     ORDER BY sequence LIMIT 1
+"""
+
+# Ends a session that has held an append lock for too long: a broker frozen in the middle of COPY is beyond the reach of
+# statement_timeout (the server waits for its data), and only this frees the queue.
+TERMINATE_HOLDERS: Final = """
+    SELECT pg_terminate_backend(held.pid)
+      FROM (SELECT DISTINCT l.pid
+              FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+             WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+               AND l.classid = ANY(%(classes)s::bigint[]::oid[]) AND l.objid = ANY(%(keys)s::bigint[]::oid[])
+               AND a.pid <> pg_backend_pid()
+               AND clock_timestamp() - a.xact_start > make_interval(secs => %(held_seconds)s)) AS held
+"""
+
+SESSION_SETTINGS: Final = (
+    # The tail must be read from its index even while a new day's partition is empty and a scan of it looks cheap.
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+    ("enable_sort", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+    ("jit", "off"),
+    ("synchronous_commit", "on"),
+)
+
+
+def session_settings(*, timeout_seconds: float, lock_timeout_seconds: float, local: bool) -> str:
+    """Return the SET statements of a committer's session (or, behind a pooler, of each transaction)."""
+    settings = [
+        *SESSION_SETTINGS,
+        ("statement_timeout", str(int(timeout_seconds * 1_000))),
+        ("idle_in_transaction_session_timeout", str(int(timeout_seconds * 1_000))),
+        ("lock_timeout", str(int(lock_timeout_seconds * 1_000))),
+    ]
+    scope = "LOCAL " if local else ""
+    return "; ".join(f"SET {scope}{name} = '{value}'" for name, value in settings)
+
+
+def begin(settings: str, publisher_ids: Iterable[bytes], queue_ids: Iterable[int]) -> str:
+    """Return BEGIN and the locks: publishers first, then queues, each in order."""
+    publishers, queues = _keys(publisher_ids, queue_ids)
+    parts = ["BEGIN", settings] if settings else ["BEGIN"]
+    parts += [_lock(PUBLISHER_LOCK_CLASS, publishers), _lock(QUEUE_LOCK_CLASS, queues)]
+    return "; ".join(part for part in parts if part)
+
+
+def begin_trying(settings: str, publisher_ids: Sequence[bytes], queue_ids: Sequence[int]) -> str:
+    """Return BEGIN and an attempt at each lock; the last statement's rows are (class, key) of those that were held."""
+    publishers, queues = _keys(publisher_ids, queue_ids)
+    tries = [(PUBLISHER_LOCK_CLASS, key) for key in publishers] + [(QUEUE_LOCK_CLASS, key) for key in queues]
+    values = ", ".join(f"({lock_class}, {key})" for lock_class, key in tries)
+    held = (
+        f"SELECT c, k FROM (VALUES {values}) AS t (c, k) WHERE NOT pg_try_advisory_xact_lock(c, k)"  # noqa: S608 - integers
+    )
+    return "; ".join(part for part in ("BEGIN", settings, held) if part)
+
+
+def commit(outcomes: Mapping[bytes, Sequence[FrameOutcome]], stored_at_us: int) -> str:
+    """Return the INSERT of the frames' outcomes, a row per publisher, and COMMIT."""
+    if not outcomes:
+        return "COMMIT"
+    stored_at = f"'epoch'::timestamptz + {stored_at_us} * interval '1 microsecond'"
+    rows = ", ".join(
+        f"('{publisher_id.hex()}', {frames[-1].sequence}, {stored_at}, {frames[0].sequence}, "
+        f"'\\x{encode(frames).hex()}')"
+        for publisher_id, frames in outcomes.items()
+    )
+    return (
+        f"INSERT INTO {names.PUBLISHER_FRAME} (publisher_id, sequence, stored_at, first_sequence, outcome)"  # noqa: S608
+        f" VALUES {rows}; COMMIT"
+    )
+
+
+def _keys(publisher_ids: Iterable[bytes], queue_ids: Iterable[int]) -> tuple[list[int], list[int]]:
+    return sorted({publisher_lock_key(p) for p in publisher_ids}), sorted({queue_lock_key(q) for q in queue_ids})
+
+
+def _lock(lock_class: int, keys: Sequence[int]) -> str:
+    if not keys:
+        return ""
+    # One call after the other in the order of the array: no deadlock between brokers.
+    return (
+        f"SELECT count(pg_advisory_xact_lock({lock_class}, k)) FROM unnest(ARRAY{list(keys)}) AS k"  # noqa: S608 - integers
+    )

@@ -1,0 +1,127 @@
+"""What became of a publisher's frames, packed into `publisher_frame.outcome`.
+
+One row answers for all frames of one publisher in one commit. Within a frame the messages of a queue have consecutive
+offsets, so the first offset in each queue and one queue index per message say it all: about a byte per message.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+_FRAME: Final = struct.Struct(">QI16sqHI")
+_QUEUE: Final = struct.Struct(">QQ")
+_REFUSED: Final = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message of a frame that was refused, and why."""
+
+    index: int
+    reason: str
+    status: str
+    message: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameOutcome:
+    """Where the messages of one frame are."""
+
+    sequence: int
+    first_message_id: bytes
+    """16 bytes; message i has this number + i."""
+    stored_at_us: int
+    queue_ids: Sequence[int]
+    """One per message; 0 where it was refused."""
+    queue_offsets: Sequence[int]
+    refusals: tuple[Refused, ...] = ()
+
+
+def encode(outcomes: Iterable[FrameOutcome]) -> bytes:
+    """Pack the outcomes of one publisher's frames of one commit."""
+    return b"".join(map(_encode_frame, outcomes))
+
+
+def decode(packed: bytes) -> list[FrameOutcome]:
+    """Unpack what `encode` packed."""
+    outcomes: list[FrameOutcome] = []
+    at = 0
+    while at < len(packed):
+        outcome, at = _decode_frame(packed, at)
+        outcomes.append(outcome)
+    return outcomes
+
+
+def _encode_frame(outcome: FrameOutcome) -> bytes:
+    indexes: dict[int, int] = {0: _REFUSED}
+    queues: list[bytes] = []
+    placement = array("H")
+    for queue_id, queue_offset in zip(outcome.queue_ids, outcome.queue_offsets, strict=True):
+        index = indexes.get(queue_id)
+        if index is None:
+            index = indexes[queue_id] = len(queues)
+            queues.append(_QUEUE.pack(queue_id, queue_offset))
+        placement.append(index)
+    refusals = _encode_refusals(outcome.refusals)
+    head = _FRAME.pack(
+        outcome.sequence,
+        len(placement),
+        outcome.first_message_id,
+        outcome.stored_at_us,
+        len(queues),
+        len(refusals),
+    )
+    return b"".join((head, *queues, _narrow(placement, len(queues)), refusals))
+
+
+def _decode_frame(packed: bytes, at: int) -> tuple[FrameOutcome, int]:
+    sequence, count, first_message_id, stored_at_us, queue_count, refusals_bytes = _FRAME.unpack_from(packed, at)
+    at += _FRAME.size
+    queues = [list(_QUEUE.unpack_from(packed, at + i * _QUEUE.size)) for i in range(queue_count)]
+    at += queue_count * _QUEUE.size
+    placement, at = _widen(packed, at, count, queue_count)
+    refusals = _decode_refusals(packed[at : at + refusals_bytes])
+    queue_ids: list[int] = []
+    queue_offsets: list[int] = []
+    for index in placement:
+        if index == _REFUSED:
+            queue_ids.append(0)
+            queue_offsets.append(0)
+            continue
+        place = queues[index]
+        queue_ids.append(place[0])
+        queue_offsets.append(place[1])
+        place[1] += 1
+    outcome = FrameOutcome(sequence, first_message_id, stored_at_us, queue_ids, queue_offsets, refusals)
+    return outcome, at + refusals_bytes
+
+
+def _narrow(placement: array[int], queue_count: int) -> bytes:
+    """Pack queue indexes into a byte each; two where a frame touches more queues than a byte can tell apart."""
+    if queue_count < 0xFF:
+        return bytes(index & 0xFF for index in placement)
+    return struct.pack(f">{len(placement)}H", *placement)
+
+
+def _widen(packed: bytes, at: int, count: int, queue_count: int) -> tuple[Sequence[int], int]:
+    if queue_count < 0xFF:
+        return [_REFUSED if index == 0xFF else index for index in packed[at : at + count]], at + count
+    return struct.unpack_from(f">{count}H", packed, at), at + 2 * count
+
+
+def _encode_refusals(refusals: tuple[Refused, ...]) -> bytes:
+    if not refusals:
+        return b""
+    return json.dumps([[r.index, r.reason, r.status, r.message, dict(r.facts)] for r in refusals]).encode()
+
+
+def _decode_refusals(packed: bytes) -> tuple[Refused, ...]:
+    if not packed:
+        return ()
+    return tuple(Refused(*fields) for fields in json.loads(packed))
