@@ -1,0 +1,8 @@
+"""`python -m msgconsole.cli`: the command line without its script on the PATH."""
+
+from __future__ import annotations
+
+from msgconsole.cli.main import main
+
+if __name__ == "__main__":
+    main()

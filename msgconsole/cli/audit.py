@@ -1,0 +1,30 @@
+"""`msgcenter audit`: who changed what."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from msgconsole.cli.options import AsJson
+from msgconsole.cli.output import print_rows
+from msgconsole.cli.service import look_up
+
+
+def command(
+    kind: Annotated[str | None, typer.Option("--kind", help="Only of this kind: topic, subscription, ...")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Only of the thing of this name.")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only of this namespace.")] = None,
+    before: Annotated[int | None, typer.Option("--before", help="Only changes older than this id.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show who changed what in the configuration, the newest first.
+
+    Example: msgcenter audit --kind topic --name TP_TRADE --json
+    """
+    page = look_up(
+        lambda service: service.audit.list(namespace=namespace, kind=kind, name=name, after=before, limit=limit)
+    )
+    columns = ("audit_id", "at", "actor", "action", "namespace", "name", "config_version")
+    print_rows(page.items, columns, as_json=as_json, empty="No changes.")

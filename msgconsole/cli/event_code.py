@@ -1,0 +1,74 @@
+"""`msgcenter event-code`: the kinds of events inside a topic."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Limit, Namespace, NoWait
+from msgconsole.cli.output import print_rows
+from msgconsole.cli.service import change, collect, look_up
+
+app = typer.Typer(no_args_is_help=True)
+
+_Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+_Name = Annotated[str, typer.Argument(metavar="EVENT_CODE", help="The event code's name.")]
+
+
+@app.command("add")
+def add(
+    topic: _Topic,
+    name: _Name,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Register an event code of a topic.
+
+    Example: msgcenter event-code add TP_TRADE EC_PAID
+    """
+    change(
+        lambda service: service.event_codes.add(namespace, topic, name),
+        lambda made: f"Event code {made.topic}/{made.name} is registered.",
+        as_json=as_json,
+        wait=not no_wait,
+    )
+
+
+@app.command("list")
+def list_(
+    topic: _Topic, namespace: Namespace = DEFAULT_NAMESPACE, limit: Limit = 1_000, as_json: AsJson = False
+) -> None:
+    """List a topic's event codes.
+
+    Example: msgcenter event-code list TP_TRADE
+    """
+    found = look_up(
+        lambda service: collect(
+            lambda after, count: service.event_codes.list(namespace, topic, after=after, limit=count),
+            first="",
+            count_max=limit,
+        )
+    )
+    print_rows(found, ("topic", "name", "created_at"), as_json=as_json, empty=f"{topic} has no event codes.")
+
+
+@app.command("remove")
+def remove(
+    topic: _Topic,
+    name: _Name,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove an event code that no group subscribes to by name.
+
+    Example: msgcenter event-code remove TP_TRADE EC_PAID
+    """
+    change(
+        lambda service: service.event_codes.remove(namespace, topic, name),
+        lambda gone: f"Event code {gone.topic}/{gone.name} is removed.",
+        as_json=as_json,
+        wait=not no_wait,
+    )

@@ -1,0 +1,207 @@
+"""`msgcenter group`: subscriber groups, and with --publisher the publisher groups."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+import typer
+
+from msgbroker.contract import limits
+from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Description, Limit, Namespace, NoWait
+from msgconsole.cli.output import print_rows, print_thing
+from msgconsole.cli.service import change, collect, look_up
+
+app = typer.Typer(no_args_is_help=True)
+
+NumberT = TypeVar("NumberT", int, float)
+
+_Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
+_Publisher = Annotated[bool, typer.Option("--publisher", help="A publisher group, not a subscriber group.")]
+_AckTimeout = Annotated[
+    float | None, typer.Option("--ack-timeout-seconds", help="Without an answer for so long: the next attempt.")
+]
+_RetrySchedule = Annotated[
+    str | None,
+    typer.Option("--retry-schedule", help="Seconds before each further attempt, e.g. 10,30,60. `none`: one attempt."),
+]
+_AttemptsMax = Annotated[int | None, typer.Option("--attempts-max", help="After so many, a dead letter.")]
+_UnsettledMax = Annotated[
+    int | None, typer.Option("--unsettled-max", help="How many messages one instance may hold unsettled.")
+]
+_SUBSCRIBER_COLUMNS = ("name", "ack_timeout_seconds", "attempts_max", "unsettled_max", "paused", "description")
+
+
+@app.command("create")
+def create(
+    name: _Name,
+    publisher: _Publisher = False,
+    ack_timeout_seconds: _AckTimeout = None,
+    retry_schedule: _RetrySchedule = None,
+    attempts_max: _AttemptsMax = None,
+    unsettled_max: _UnsettledMax = None,
+    description: Description = None,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Register a group.
+
+    Example: msgcenter group create SG_POINTS --retry-schedule 10,30,60
+    """
+    if publisher:
+        _refuse_for_publishers(ack_timeout_seconds, retry_schedule, attempts_max, unsettled_max)
+        change(
+            lambda service: service.publisher_groups.create(namespace, name, description=description or ""),
+            lambda made: f"Publisher group {made.name} is registered.",
+            as_json=as_json,
+            wait=not no_wait,
+        )
+        return
+    schedule = _schedule(retry_schedule)
+    change(
+        lambda service: service.subscriber_groups.create(
+            namespace,
+            name,
+            ack_timeout_seconds=_or(ack_timeout_seconds, limits.ACK_TIMEOUT_SECONDS_DEFAULT),
+            retry_schedule_seconds=limits.RETRY_SCHEDULE_SECONDS_DEFAULT if schedule is None else schedule,
+            attempts_max=attempts_max,
+            unsettled_max=_or(unsettled_max, limits.UNSETTLED_MAX_DEFAULT),
+            description=description or "",
+        ),
+        lambda made: f"Group {made.name} is registered: {made.attempts_max} attempts, then a dead letter.",
+        as_json=as_json,
+        wait=not no_wait,
+    )
+
+
+@app.command("list")
+def list_(
+    publisher: _Publisher = False,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    limit: Limit = 1_000,
+    as_json: AsJson = False,
+) -> None:
+    """List the groups.
+
+    Example: msgcenter group list --json
+    """
+    if publisher:
+        publishers = look_up(
+            lambda service: collect(
+                lambda after, count: service.publisher_groups.list(namespace, after=after, limit=count),
+                first="",
+                count_max=limit,
+            )
+        )
+        columns = ("name", "description", "created_at")
+        print_rows(publishers, columns, as_json=as_json, empty="No publisher groups.")
+        return
+    subscribers = look_up(
+        lambda service: collect(
+            lambda after, count: service.subscriber_groups.list(namespace, after=after, limit=count),
+            first="",
+            count_max=limit,
+        )
+    )
+    print_rows(subscribers, _SUBSCRIBER_COLUMNS, as_json=as_json, empty="No subscriber groups.")
+
+
+@app.command("show")
+def show(
+    name: _Name,
+    publisher: _Publisher = False,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Show a group.
+
+    Example: msgcenter group show SG_POINTS
+    """
+    if publisher:
+        print_thing(look_up(lambda service: service.publisher_groups.get(namespace, name)), as_json=as_json)
+    else:
+        print_thing(look_up(lambda service: service.subscriber_groups.get(namespace, name)), as_json=as_json)
+
+
+@app.command("update")
+def update(
+    name: _Name,
+    ack_timeout_seconds: _AckTimeout = None,
+    retry_schedule: _RetrySchedule = None,
+    attempts_max: _AttemptsMax = None,
+    unsettled_max: _UnsettledMax = None,
+    paused: Annotated[bool | None, typer.Option("--pause/--resume", help="Hand out nothing, or again.")] = None,
+    description: Description = None,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change what is given of a subscriber group.
+
+    Example: msgcenter group update SG_POINTS --pause
+    """
+    change(
+        lambda service: service.subscriber_groups.update(
+            namespace,
+            name,
+            ack_timeout_seconds=ack_timeout_seconds,
+            retry_schedule_seconds=_schedule(retry_schedule),
+            attempts_max=attempts_max,
+            unsettled_max=unsettled_max,
+            paused=paused,
+            description=description,
+        ),
+        lambda changed: f"Group {changed.name} is changed.",
+        as_json=as_json,
+        wait=not no_wait,
+    )
+
+
+@app.command("delete")
+def delete(
+    name: _Name,
+    publisher: _Publisher = False,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a group with its subscriptions. One created later under its name is another group.
+
+    Example: msgcenter group delete SG_POINTS
+    """
+    if publisher:
+        change(
+            lambda service: service.publisher_groups.delete(namespace, name),
+            lambda gone: f"Publisher group {gone.name} is deleted.",
+            as_json=as_json,
+            wait=not no_wait,
+        )
+        return
+    change(
+        lambda service: service.subscriber_groups.delete(namespace, name),
+        lambda gone: f"Group {gone.name} is deleted.",
+        as_json=as_json,
+        wait=not no_wait,
+    )
+
+
+def _schedule(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    if text.strip().lower() == "none":
+        return ()
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        message = f"{text!r} is not a list of seconds like 10,30,60"
+        raise typer.BadParameter(message, param_hint="--retry-schedule") from error
+
+
+def _refuse_for_publishers(*settings: object) -> None:
+    if any(setting is not None for setting in settings):
+        message = "a publisher group has no delivery settings"
+        raise typer.BadParameter(message, param_hint="--publisher")
+
+
+def _or(value: NumberT | None, default: NumberT) -> NumberT:
+    return default if value is None else value

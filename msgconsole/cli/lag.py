@@ -1,0 +1,39 @@
+"""`msgcenter lag`: how far each group is behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from msgconsole.cli import places
+from msgconsole.cli.options import AsJson
+from msgconsole.cli.output import print_rows
+from msgconsole.lag_report import QueueLag, TopicLag, read_lag, sum_by_topic
+
+
+def command(
+    group: Annotated[str | None, typer.Option("--group", help="Only of this group.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only of this topic.")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only of this namespace.")] = None,
+    by_queue: Annotated[bool, typer.Option("--by-queue", help="Each queue by itself, with its broker.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far each group is behind, as of its last checkpoint.
+
+    `behind` counts the messages of the log that are not settled, `redeliveries` those that wait for another attempt.
+
+    Example: msgcenter lag --group SG_POINTS --by-queue
+    """
+    queues = [
+        lag
+        for lag in asyncio.run(read_lag(places.confdb_url(), places.msgdb_url()))
+        if group in {None, lag.group} and topic in {None, lag.topic} and namespace in {None, lag.namespace}
+    ]
+    rows: list[QueueLag] | list[TopicLag] = queues if by_queue else sum_by_topic(queues)
+    columns = ["namespace", "group", "topic"]
+    if by_queue:
+        columns += ["queue_id", "acked_offset", "next_offset"]
+    columns += ["behind", "redeliveries", "oldest_seconds", "broker" if by_queue else "dead_letters"]
+    print_rows(rows, columns, as_json=as_json, empty="No group subscribes to anything.")

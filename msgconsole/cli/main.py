@@ -1,0 +1,93 @@
+"""The `msgcenter` command: finds the module of the command that was typed, and imports no other."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
+
+import typer
+
+from msgbroker.contract.errors import MessageCenterError
+
+EXIT_REFUSED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """A command: where it is, and what it is good for (here, so that --help imports nothing)."""
+
+    name: str
+    module: str
+    summary: str
+
+
+COMMANDS: Final = (
+    CommandEntry("up", "msgconsole.cli.up", "Start everything on this machine: PostgreSQL and a broker."),
+    CommandEntry("demo", "msgconsole.cli.demo", "Show what it does, against a running center."),
+    CommandEntry("broker", "msgconsole.cli.broker", "Run a broker."),
+    CommandEntry("migrate", "msgconsole.cli.migrate", "Bring the databases to this version."),
+    CommandEntry("check-config", "msgconsole.cli.check_config", "Show the settings and try the connections."),
+    CommandEntry("namespace", "msgconsole.cli.namespace", "Namespaces: create, list, delete."),
+    CommandEntry("topic", "msgconsole.cli.topic", "Topics: create, list, show, update, delete."),
+    CommandEntry("event-code", "msgconsole.cli.event_code", "Event codes of a topic: add, list, remove."),
+    CommandEntry("group", "msgconsole.cli.group", "Groups: create, list, show, update, delete."),
+    CommandEntry("subscription", "msgconsole.cli.subscription", "Subscriptions: create, list, delete."),
+    CommandEntry("stress", "msgconsole.cli.stress", "Stress-test traffic: its rules, and who may get it."),
+    CommandEntry("publish", "msgconsole.cli.publish", "Publish a message."),
+    CommandEntry("subscribe", "msgconsole.cli.subscribe", "Print messages as they come."),
+    CommandEntry("lag", "msgconsole.cli.lag", "How far each group is behind."),
+    CommandEntry("dead-letters", "msgconsole.cli.dead_letters", "Messages given up on: list, show."),
+    CommandEntry("audit", "msgconsole.cli.audit", "Who changed what."),
+    CommandEntry("bench", "msgconsole.cli.bench", "Measure messages per second and latency here."),
+)
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    try:
+        build_app(sys.argv[1:])(prog_name="msgcenter")
+    except MessageCenterError as error:
+        typer.secho(f"{error.message} ({error.reason})", err=True, fg=typer.colors.RED)
+        sys.exit(EXIT_REFUSED)
+
+
+def build_app(arguments: Sequence[str]) -> typer.Typer:
+    """Return the command line for *arguments*: the command they name in full, of the others the summary."""
+    app = typer.Typer(
+        name="msgcenter",
+        help="A database-backed message center: publish, subscribe, and watch over it.",
+        epilog="Start with: msgcenter up, and in another terminal: msgcenter demo",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+    typed = next((argument for argument in arguments if not argument.startswith("-")), None)
+    completing = "_MSGCENTER_COMPLETE" in os.environ
+    app.callback()(_root)
+    for entry in COMMANDS:
+        if completing or entry.name == typed:
+            _add(app, entry)
+        elif find_spec(entry.module) is not None:
+            app.command(entry.name, help=entry.summary)(_stub)
+    return app
+
+
+def _add(app: typer.Typer, entry: CommandEntry) -> None:
+    module = import_module(entry.module)
+    if hasattr(module, "app"):
+        app.add_typer(module.app, name=entry.name, help=entry.summary)
+    else:
+        app.command(entry.name)(module.command)
+
+
+def _root() -> None:
+    """Take no options of its own: each command has those it needs."""
+
+
+def _stub() -> None:
+    """Stand in the list of commands; never run, since the command that was typed is imported."""

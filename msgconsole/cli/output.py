@@ -1,0 +1,112 @@
+"""What commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_PIPED_WIDTH: Final = 240
+
+
+def console() -> Console:
+    """Return the console of standard output; wide where no terminal limits it."""
+    return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
+
+
+def print_json(value: object) -> None:
+    """Print *value* (dataclasses, times, enums allowed) as one JSON document."""
+    sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def print_json_line(value: object) -> None:
+    """Print *value* as one line of JSON, at once: for streams."""
+    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_rows(rows: Iterable[object], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
+    """Print *rows* (dataclasses or mappings): all of them as JSON, or *columns* of them as a table."""
+    records: list[dict[str, Any]] = [plain(row) for row in rows]
+    if as_json:
+        print_json(records)
+    elif not records:
+        print_line(empty)
+    else:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in columns:
+            table.add_column(column.replace("_", " "), overflow="fold")
+        for record in records:
+            table.add_row(*(Text(shown(record[column])) for column in columns))
+        console().print(table)
+
+
+def print_thing(thing: object, *, as_json: bool) -> None:
+    """Print one thing: as JSON, or field by field."""
+    record: dict[str, Any] = plain(thing)
+    if as_json:
+        print_json(record)
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in record.items():
+        table.add_row(Text(name.replace("_", " ")), Text(shown(value)))
+    console().print(table)
+
+
+def print_line(text: str) -> None:
+    """Print a sentence."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def shown(value: object) -> str:
+    """Return *value* as a person reads it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list):
+        return " ".join(shown(item) for item in value)
+    if isinstance(value, dict):
+        return " ".join(f"{key}={shown(item)}" for key, item in value.items())
+    return str(value)
+
+
+def plain(value: object) -> Any:
+    """Return *value* in the types of JSON."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    return _plain_scalar(value)
+
+
+def _plain_scalar(value: object) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (str, int, float)) or value is None:
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, UUID):
+        return str(value)
+    message = f"{type(value).__name__} has no JSON form"
+    raise TypeError(message)

@@ -1,0 +1,101 @@
+"""Run one act of the configuration's service layer for a command, and print what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import typer
+
+from confdb.services import Changed, ConfigService, Page
+from confdb.store import ConfigStore
+from msgbroker.contract import limits
+from msgbroker.contract.errors import SubscriptionNotActiveError
+from msgconsole.cli import places
+from msgconsole.cli.output import plain, print_json, print_line
+from msgdb.queues import QueueTailReader
+from msgdb.store import MessageStore
+
+ThingT = TypeVar("ThingT")
+AfterT = TypeVar("AfterT", str, int)
+
+
+def look_up(act: Callable[[ConfigService], Awaitable[ThingT]]) -> ThingT:
+    """Return what *act* finds."""
+
+    async def run() -> ThingT:
+        async with open_service() as service:
+            return await act(service)
+
+    return asyncio.run(run())
+
+
+def change(
+    act: Callable[[ConfigService], Awaitable[Changed[ThingT]]],
+    said: Callable[[ThingT], str],
+    *,
+    as_json: bool,
+    wait: bool = True,
+) -> None:
+    """Carry out *act*, print what it made, and (with *wait*) return once every live broker routes by it."""
+
+    async def run() -> None:
+        async with open_service() as service:
+            changed = await act(service)
+            _print_change(changed, said, as_json=as_json)
+            if wait:
+                await _wait_until_routed(service, changed.version)
+
+    asyncio.run(run())
+
+
+@asynccontextmanager
+async def open_service() -> AsyncIterator[ConfigService]:
+    """Give the service layer, acting for the system's user."""
+    async with ConfigStore.open(places.confdb_url()) as store:
+        yield ConfigService(store, actor())
+
+
+@asynccontextmanager
+async def open_service_with_tails() -> AsyncIterator[ConfigService]:
+    """Give a service layer that can also begin subscriptions: it asks the message store where the queues end."""
+    async with ConfigStore.open(places.confdb_url()) as store, MessageStore.open(places.msgdb_url()) as messages:
+        yield ConfigService(store, actor(), QueueTailReader(messages))
+
+
+def actor() -> str:
+    """Return who is at the keyboard, for the audit trail."""
+    return f"cli:{getpass.getuser()}"[: limits.ACTOR_CHARS_MAX]
+
+
+async def collect(
+    list_page: Callable[[AfterT, int], Awaitable[Page[ThingT]]], first: AfterT, count_max: int
+) -> list[ThingT]:
+    """Return up to *count_max* things, page by page; say so if there are more."""
+    found: list[ThingT] = []
+    after: AfterT | str | int | None = first
+    while after is not None and len(found) < count_max:
+        page = await list_page(after, min(limits.PAGE_ITEMS_MAX, count_max - len(found)))  # type: ignore[arg-type]
+        found.extend(page.items)
+        after = page.next_after
+    if after is not None:
+        typer.echo(f"Only the first {count_max}: there may be more (--limit).", err=True)
+    return found
+
+
+def _print_change(changed: Changed[ThingT], said: Callable[[ThingT], str], *, as_json: bool) -> None:
+    if as_json:
+        print_json(plain(changed.thing) | {"config_version": changed.version})
+    else:
+        print_line(said(changed.thing))
+
+
+async def _wait_until_routed(service: ConfigService, version: int) -> None:
+    try:
+        await service.wait_until_active(version)
+    except SubscriptionNotActiveError as error:
+        # The change itself stands: say who lags, and do not fail.
+        typer.echo(f"Not everywhere yet: waiting for {error.facts['waiting_for']}.", err=True)

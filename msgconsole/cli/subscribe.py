@@ -1,0 +1,121 @@
+"""`msgcenter subscribe`: print messages as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from typing import Annotated
+
+import typer
+
+from msgbroker.client import Message, MessageCenter, Release
+from msgconsole.cli import places
+from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Broker, Namespace
+from msgconsole.cli.output import print_json_line, print_line, shown
+
+
+def command(
+    group: Annotated[str, typer.Option("--group", help="The subscriber group to be an instance of.")],
+    topic: Annotated[str, typer.Option("--topic", help="The topic's name.")],
+    event_code: Annotated[str, typer.Option("--event-code", help="The event code's name, or '*' for all.")] = "*",
+    count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many messages.")] = None,
+    register: Annotated[
+        bool, typer.Option("--register", help="Register topic, event code, group and subscription first.")
+    ] = False,
+    expression: Annotated[
+        str | None, typer.Option("--expression", help="With --register: only messages that satisfy this (CEL).")
+    ] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="With --register: what is stored already, too.")
+    ] = False,
+    broker: Broker = None,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Print messages of a group as they come, and acknowledge them. Ctrl-C ends it.
+
+    Example: msgcenter subscribe --group SG_POINTS --topic TP_TRADE --count 10 --json
+    """
+    printer = _Printer(count, as_json=as_json)
+    center = MessageCenter(places.broker_address(broker), namespace=namespace)
+    center.subscriber(
+        group=group,
+        topic=topic,
+        event_code=event_code,
+        concurrency=1,
+        register=register,
+        expression=expression,
+        from_beginning=from_beginning,
+    )(printer.print_message)
+    try:
+        asyncio.run(_run(center, printer))
+    except KeyboardInterrupt:
+        typer.echo(f"{printer.printed_count} messages.", err=True)
+
+
+async def _run(center: MessageCenter, printer: _Printer) -> None:
+    async with center:
+        enough = asyncio.create_task(printer.enough.wait())
+        running = asyncio.create_task(center.run())
+        await asyncio.wait([enough, running], return_when=asyncio.FIRST_COMPLETED)
+        enough.cancel()
+        if running.done():
+            # It ends by itself only with an error.
+            running.result()
+    await running
+
+
+class _Printer:
+    """Prints messages until it has had enough."""
+
+    def __init__(self, count: int | None, *, as_json: bool) -> None:
+        self._count = count
+        self._as_json = as_json
+        self.printed_count = 0
+        self.enough = asyncio.Event()
+
+    async def print_message(self, message: Message) -> None:
+        """Print one; give back what comes after the last one."""
+        if self.enough.is_set():
+            raise Release
+        self._print(message)
+        self.printed_count += 1
+        if self.printed_count == self._count:
+            self.enough.set()
+
+    def _print(self, message: Message) -> None:
+        if self._as_json:
+            print_json_line(_record(message))
+            return
+        marks = " ".join(
+            [f"key={message.key}"] * bool(message.key)
+            + [f"attempt={message.attempt}"] * (message.attempt > 1)
+            + ["stress"] * message.stress
+            + [shown(message.headers)] * bool(message.headers)
+        )
+        place = f"{message.queue_id}/{message.queue_offset}"
+        print_line(f"{message.stored_at:%H:%M:%S.%f} {message.topic}/{message.event_code} {place} {marks}".rstrip())
+        text = message.body.decode(sys.stdout.encoding or "utf-8", errors="replace")
+        print_line(f"    {text}")
+
+
+def _record(message: Message) -> dict[str, object]:
+    try:
+        body: dict[str, object] = {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(message.body).decode()}
+    return {
+        "message_id": message.message_id,
+        "topic": message.topic,
+        "event_code": message.event_code,
+        "key": message.key,
+        "headers": message.headers,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "attempt": message.attempt,
+        "stress": message.stress,
+        "stored_at": message.stored_at,
+        "born_at": message.born_at,
+        **body,
+    }

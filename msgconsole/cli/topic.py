@@ -1,0 +1,133 @@
+"""`msgcenter topic`: register topics, and change them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from msgbroker.contract import limits
+from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Description, Limit, Namespace, NoWait
+from msgconsole.cli.output import print_rows, print_thing
+from msgconsole.cli.service import change, collect, look_up
+
+app = typer.Typer(no_args_is_help=True)
+
+_Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+_COLUMNS = ("name", "queue_count", "body_bytes_max", "is_open", "is_closed", "stress_refused", "description")
+
+
+@app.command("create")
+def create(
+    name: _Name,
+    queues: Annotated[
+        int, typer.Option("--queues", min=1, max=limits.QUEUES_MAX, help="How many queues. May be raised later.")
+    ] = limits.QUEUES_DEFAULT,
+    body_bytes_max: Annotated[
+        int, typer.Option("--body-bytes-max", min=1, max=limits.BODY_BYTES_CEILING, help="The largest body it takes.")
+    ] = limits.BODY_BYTES_DEFAULT,
+    is_open: Annotated[bool, typer.Option("--open", help="Unknown event codes register themselves.")] = False,
+    description: Description = None,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Register a topic.
+
+    Example: msgcenter topic create TP_TRADE --queues 8
+    """
+    change(
+        lambda service: service.topics.create(
+            namespace,
+            name,
+            queue_count=queues,
+            body_bytes_max=body_bytes_max,
+            is_open=is_open,
+            description=description or "",
+        ),
+        lambda made: f"Topic {made.name} is registered, with {made.queue_count} queues.",
+        as_json=as_json,
+        wait=not no_wait,
+    )
+
+
+@app.command("list")
+def list_(namespace: Namespace = DEFAULT_NAMESPACE, limit: Limit = 1_000, as_json: AsJson = False) -> None:
+    """List the topics.
+
+    Example: msgcenter topic list --json
+    """
+    found = look_up(
+        lambda service: collect(
+            lambda after, count: service.topics.list(namespace, after=after, limit=count), first="", count_max=limit
+        )
+    )
+    print_rows(found, _COLUMNS, as_json=as_json, empty="No topics: msgcenter topic create NAME registers one.")
+
+
+@app.command("show")
+def show(name: _Name, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson = False) -> None:
+    """Show a topic.
+
+    Example: msgcenter topic show TP_TRADE
+    """
+    print_thing(look_up(lambda service: service.topics.get(namespace, name)), as_json=as_json)
+
+
+@app.command("update")
+def update(
+    name: _Name,
+    queues: Annotated[
+        int | None, typer.Option("--queues", min=1, max=limits.QUEUES_MAX, help="More queues; never fewer.")
+    ] = None,
+    body_bytes_max: Annotated[
+        int | None,
+        typer.Option("--body-bytes-max", min=1, max=limits.BODY_BYTES_CEILING, help="The largest body it takes."),
+    ] = None,
+    is_open: Annotated[
+        bool | None, typer.Option("--open/--not-open", help="Unknown event codes register themselves.")
+    ] = None,
+    is_closed: Annotated[bool | None, typer.Option("--closed/--not-closed", help="Take no new messages.")] = None,
+    stress_refused: Annotated[
+        bool | None, typer.Option("--refuse-stress/--take-stress", help="The kill switch for stress-test traffic.")
+    ] = None,
+    description: Description = None,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change what is given of a topic.
+
+    Example: msgcenter topic update TP_TRADE --queues 16 --refuse-stress
+    """
+    change(
+        lambda service: service.topics.update(
+            namespace,
+            name,
+            queue_count=queues,
+            body_bytes_max=body_bytes_max,
+            is_open=is_open,
+            is_closed=is_closed,
+            stress_refused=stress_refused,
+            description=description,
+        ),
+        lambda changed: f"Topic {changed.name} is changed.",
+        as_json=as_json,
+        wait=not no_wait,
+    )
+
+
+@app.command("delete")
+def delete(
+    name: _Name, namespace: Namespace = DEFAULT_NAMESPACE, no_wait: NoWait = False, as_json: AsJson = False
+) -> None:
+    """Delete a topic that no group subscribes to.
+
+    Example: msgcenter topic delete TP_TRADE
+    """
+    change(
+        lambda service: service.topics.delete(namespace, name),
+        lambda gone: f"Topic {gone.name} is deleted.",
+        as_json=as_json,
+        wait=not no_wait,
+    )

@@ -1,0 +1,146 @@
+"""How far groups are behind, by name: confdb says who subscribes to what, msgdb how far they are; they meet here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from confdb.brokers import BrokerRegistry
+from confdb.routes import GroupRoute, Snapshot
+from confdb.snapshot import load_snapshot
+from confdb.store import ConfigStore
+from msgdb.dead_letters import count_dead_letters
+from msgdb.lag import LaneLag, list_lag
+from msgdb.log import next_offsets
+from msgdb.queues import QueueRow, list_queues
+from msgdb.store import MessageStore
+
+_MICROSECONDS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLag:
+    """One group on one queue."""
+
+    namespace: str
+    group: str
+    topic: str
+    queue_id: int
+    acked_offset: int
+    next_offset: int
+    behind: int
+    redeliveries: int
+    oldest_seconds: float | None
+    """Age of the oldest message that is not settled. None: all are, or no instance was ever connected."""
+    broker: str | None
+    """The owner of the lane."""
+    dead_letters: int
+    """Of the whole group."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """One group on one topic."""
+
+    namespace: str
+    group: str
+    topic: str
+    behind: int
+    redeliveries: int
+    oldest_seconds: float | None
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class _StoreSide:
+    """What msgdb knows."""
+
+    lanes: Mapping[tuple[int, int], LaneLag]
+    """By (group_id, queue_id)."""
+    queues: Sequence[QueueRow]
+    next_offsets: Mapping[int, int]
+    dead_letters: Mapping[int, int]
+
+
+async def read_lag(confdb_url: str, msgdb_url: str) -> list[QueueLag]:
+    """Return the lag of every group on every queue of the topics it subscribes to."""
+    async with ConfigStore.open(confdb_url) as config:
+        snapshot = await load_snapshot(config)
+        brokers = {live.broker_id: live.address for live in await BrokerRegistry(config).list_live()}
+    async with MessageStore.open(msgdb_url, pool_size=1) as store, store.connection() as connection:
+        lanes = {(lane.group_id, lane.queue_id): lane for lane in await list_lag(connection)}
+        queues = await list_queues(connection)
+        store_side = _StoreSide(
+            lanes,
+            queues,
+            await next_offsets(connection, [queue.queue_id for queue in queues]),
+            await count_dead_letters(connection),
+        )
+    return [
+        _lag_of(group, topic, queue, start_offset, store_side, brokers)
+        for group, topic, queue, start_offset in _subscribed(snapshot, queues)
+    ]
+
+
+def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:
+    """Return the lag per group and topic."""
+    by_topic: dict[tuple[str, str, str], list[QueueLag]] = {}
+    for lag in queues:
+        by_topic.setdefault((lag.namespace, lag.group, lag.topic), []).append(lag)
+    return [
+        TopicLag(
+            *names,
+            behind=sum(lag.behind for lag in lags),
+            redeliveries=sum(lag.redeliveries for lag in lags),
+            oldest_seconds=max((lag.oldest_seconds for lag in lags if lag.oldest_seconds is not None), default=None),
+            dead_letters=lags[0].dead_letters,
+        )
+        for names, lags in by_topic.items()
+    ]
+
+
+def _subscribed(snapshot: Snapshot, queues: Iterable[QueueRow]) -> Iterable[tuple[GroupRoute, str, QueueRow, int]]:
+    """Give each group with each queue of its topics, and where it starts there."""
+    by_topic: dict[int, list[QueueRow]] = {}
+    for queue in queues:
+        by_topic.setdefault(queue.topic_id, []).append(queue)
+    topic_names = {topic.topic_id: topic.name for topic in snapshot.topics.values()}
+    for _, group in sorted(snapshot.groups.items()):
+        for topic_id in sorted({subscription.topic_id for subscription in group.subscriptions}):
+            starts = [
+                subscription.start_offsets for subscription in group.subscriptions if subscription.topic_id == topic_id
+            ]
+            for queue in by_topic.get(topic_id, ()):
+                start_offset = min(start.get(queue.queue_id, 0) for start in starts)
+                yield group, topic_names[topic_id], queue, max(start_offset, queue.start_offset)
+
+
+def _lag_of(
+    group: GroupRoute,
+    topic: str,
+    queue: QueueRow,
+    start_offset: int,
+    store_side: _StoreSide,
+    brokers: Mapping[UUID, str],
+) -> QueueLag:
+    lane = store_side.lanes.get((group.group_id, queue.queue_id))
+    next_offset = store_side.next_offsets[queue.queue_id]
+    # Without a cursor no instance was ever connected: all since the subscription waits.
+    acked_offset = lane.acked_offset if lane else start_offset
+    oldest = lane.oldest_stored_at_us if lane else None
+    return QueueLag(
+        namespace=group.namespace,
+        group=group.name,
+        topic=topic,
+        queue_id=queue.queue_id,
+        acked_offset=acked_offset,
+        next_offset=next_offset,
+        behind=lane.behind if lane else max(0, next_offset - acked_offset),
+        redeliveries=lane.redeliveries if lane else 0,
+        oldest_seconds=None if oldest is None else round(max(0.0, time.time() - oldest / _MICROSECONDS), 3),
+        broker=brokers.get(lane.owner) if lane and lane.owner else None,
+        dead_letters=store_side.dead_letters.get(group.group_id, 0),
+    )

@@ -1,0 +1,54 @@
+"""Reading settings from the environment, with the mistakes that pydantic does not notice: misspelt names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from pydantic import SecretStr, ValidationError
+
+from msgbroker.contract.errors import InvalidSettingError
+from msgbroker.server.settings import BrokerSettings
+from msgconsole.cli.places import without_password
+
+PREFIX: Final = "MSGCENTER_"
+_COMMAND_LINE_NAMES: Final = frozenset({"BROKER", "DIRECTORY", "NAMESPACE"})
+_TEST_PREFIX: Final = "TEST_"
+# Kubernetes adds such variables for every service whose name begins like ours.
+_OF_KUBERNETES: Final = re.compile(r"(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)\Z")
+
+
+def load_broker_settings(environment: Mapping[str, str], **overrides: object) -> BrokerSettings:
+    """Return the settings of a broker, or raise InvalidSettingError naming what is wrong."""
+    check_names(environment)
+    try:
+        return BrokerSettings.load(**overrides)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = PREFIX + "_".join(str(part) for part in first["loc"]).upper()
+        raise InvalidSettingError(name, f"is refused: {first['msg']}") from error
+
+
+def check_names(environment: Iterable[str]) -> None:
+    """Raise InvalidSettingError if a MSGCENTER_ variable is none that anything reads."""
+    known = {name.upper() for name in BrokerSettings.model_fields} | _COMMAND_LINE_NAMES
+    for variable in sorted(environment):
+        name = variable.removeprefix(PREFIX)
+        if name == variable or name in known or name.startswith(_TEST_PREFIX) or _OF_KUBERNETES.match(name):
+            continue
+        close = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {PREFIX}{close[0]}?" if close else ""
+        raise InvalidSettingError(variable, f"is not a setting{hint}")
+
+
+def describe(settings: BrokerSettings) -> list[dict[str, object]]:
+    """Return name, value (without secrets) and meaning of each setting."""
+    rows: list[dict[str, object]] = []
+    for name, field in BrokerSettings.model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, SecretStr):
+            value = without_password(value.get_secret_value())
+        rows.append({"variable": PREFIX + name.upper(), "value": value, "meaning": field.description})
+    return rows
