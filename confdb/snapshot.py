@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 POLL_SECONDS: Final = 0.5
 LISTEN_RETRY_SECONDS: Final = 2.0
+STALLED_SECONDS: Final = 3.0
+"""A round that takes longer is a failing one: giving up on a database that answers nothing takes far longer."""
 
 
 class SnapshotFeed:
@@ -39,8 +41,15 @@ class SnapshotFeed:
         self._hint = asyncio.Event()
         self.current = Snapshot(version=0)
         """Empty, version 0, before the first load."""
-        self.failing_since: float | None = None
-        """By time.monotonic(); None while all is well."""
+        self._failing_since: float | None = None
+        self._round_since: float | None = None
+
+    @property
+    def failing_since(self) -> float | None:
+        """When confdb was first found out of reach, by time.monotonic(); None while all is well."""
+        if self._failing_since is None and self._round_since is not None:
+            return self._round_since if time.monotonic() - self._round_since > STALLED_SECONDS else None
+        return self._failing_since
 
     @property
     def healthy(self) -> bool:
@@ -56,17 +65,17 @@ class SnapshotFeed:
 
         Raises ConfigUnavailableError, with `current` as it was.
         """
+        self._round_since = time.monotonic()
         try:
-            # Not "newer": confdb may have been restored from a backup.
-            if await read_version(self._store) == self.current.version:
-                self.failing_since = None
-                return False
-            snapshot = await load_snapshot(self._store)
+            snapshot = await self._load_if_changed()
         except ConfigUnavailableError:
-            if self.failing_since is None:
-                self.failing_since = time.monotonic()
+            self._failing_since = self._failing_since or self._round_since
             raise
-        self.failing_since = None
+        finally:
+            self._round_since = None
+        self._failing_since = None
+        if snapshot is None:
+            return False
         self.current = snapshot
         for callback in self._callbacks:
             callback(snapshot)
@@ -87,6 +96,12 @@ class SnapshotFeed:
                         log.info("snapshot.loaded", version=self.current.version)
                 await self._pause(stop)
             listener.cancel()
+
+    async def _load_if_changed(self) -> Snapshot | None:
+        # Not "newer": confdb may have been restored from a backup.
+        if await read_version(self._store) == self.current.version:
+            return None
+        return await load_snapshot(self._store)
 
     async def _pause(self, stop: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._hint.wait())]
