@@ -5,6 +5,7 @@ Needs grpcio and protobuf, and nothing else.
 
 from msgbroker.client.center import MessageCenter
 from msgbroker.client.message import Message, OutgoingMessage, Receipt
+from msgbroker.client.sync_center import SyncMessageCenter
 from msgbroker.client.verdicts import Reject, Release, RetryAfter
 from msgbroker.contract.errors import (
     AlreadyExistsError,
@@ -69,6 +70,7 @@ __all__ = [
     "RetryAfter",
     "StoreUnavailableError",
     "StressRefusedError",
+    "SyncMessageCenter",
     "TopicClosedError",
     "TopicNotFoundError",
     "UnauthenticatedError",

@@ -5,26 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, Unpack
 
-from msgbroker.client.background import cancel_and_wait
 from msgbroker.client.bodies import Body
-from msgbroker.client.config import OnUnavailable, make_config
+from msgbroker.client.config import CenterSettings, make_config
 from msgbroker.client.directory import register_through_any
-from msgbroker.client.dispatch import Dispatcher
-from msgbroker.client.handlers import Handler, HandlerOptions, HandlerTable, make_handler
+from msgbroker.client.handlers import HandlerOptions, SubscriberOptions, make_handler
 from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.publisher_stream import PublisherStream
-from msgbroker.client.subscriber_stream import SubscriberStream
+from msgbroker.client.subscribers import Subscribers
 from msgbroker.client.wire import MessageEncoder
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError, PublishTimeoutError
-from msgbroker.contract.names import ANY_EVENT_CODE, DEFAULT_NAMESPACE
 
 log = logging.getLogger("msgbroker.client")
 
-HANDLER_THREADS_MAX: Final = 64
 DEFAULT_ADDRESS: Final = "127.0.0.1:7400"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -46,6 +41,10 @@ class MessageCenter:
         on_unavailable: `"wait"` keeps and resends what is unanswered while no broker or no database is there (until
             the publish timeout); `"raise"` fails it with an UnavailableError.
         publish_timeout_seconds: how long one publish may wait for its answer; None: for ever.
+        answer_timeout_seconds: a broker that answers nothing for so long is left for the next one.
+        connect_timeout_seconds: how long one connection attempt may take.
+        backoff_initial_seconds: the first wait before connecting again; it doubles each time.
+        backoff_max_seconds: the longest such wait.
         drain_timeout_seconds: how long `close` waits for running handlers and unanswered messages.
         credentials: `grpc.ChannelCredentials` for TLS.
 
@@ -58,48 +57,12 @@ class MessageCenter:
             receipt = await center.publish("TP_TRADE", "EC_PAID", {"order": 1}, key="order-1")
     """
 
-    def __init__(
-        self,
-        addresses: str | Sequence[str] = DEFAULT_ADDRESS,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        publisher_group: str = "",
-        instance_id: str | None = None,
-        unanswered_messages_max: int = 10_000,
-        unanswered_bytes_max: int = 64 * 1024 * 1024,
-        on_unavailable: OnUnavailable = "wait",
-        publish_timeout_seconds: float | None = 30.0,
-        answer_timeout_seconds: float = 10.0,
-        connect_timeout_seconds: float = 3.0,
-        backoff_initial_seconds: float = 0.05,
-        backoff_max_seconds: float = 2.0,
-        drain_timeout_seconds: float = 10.0,
-        credentials: Any = None,
-    ) -> None:
-        self._config = make_config(
-            addresses,
-            instance_id,
-            namespace=namespace,
-            publisher_group=publisher_group,
-            unanswered_messages_max=unanswered_messages_max,
-            unanswered_bytes_max=unanswered_bytes_max,
-            on_unavailable=on_unavailable,
-            publish_timeout_seconds=publish_timeout_seconds,
-            answer_timeout_seconds=answer_timeout_seconds,
-            connect_timeout_seconds=connect_timeout_seconds,
-            backoff_initial_seconds=backoff_initial_seconds,
-            backoff_max_seconds=backoff_max_seconds,
-            drain_timeout_seconds=drain_timeout_seconds,
-            credentials=credentials,
-        )
+    def __init__(self, addresses: str | Sequence[str] = DEFAULT_ADDRESS, **settings: Unpack[CenterSettings]) -> None:
+        self._config = make_config(addresses, settings)
         self._encode = MessageEncoder().encode
         self._publisher: PublisherStream | None = None
-        self._tables: dict[str, HandlerTable] = {}
-        self._streams: dict[str, SubscriberStream] = {}
-        self._executor: ThreadPoolExecutor | None = None
-        self._is_started = False
+        self._subscribers = Subscribers(self._config)
         self._is_closed = False
-        self._closed: asyncio.Event | None = None
 
     @property
     def instance_id(self) -> str:
@@ -273,20 +236,7 @@ class MessageCenter:
 
     # --- subscribing --------------------------------------------------------------------------------------------
 
-    def subscriber(
-        self,
-        *,
-        group: str,
-        topic: str,
-        event_code: str = ANY_EVENT_CODE,
-        concurrency: int = 64,
-        credit: int | None = None,
-        timeout_seconds: float | None = None,
-        body: Any = None,
-        register: bool = False,
-        expression: str | None = None,
-        from_beginning: bool = False,
-    ) -> Callable[[Function], Function]:
+    def subscriber(self, **options: Unpack[SubscriberOptions]) -> Callable[[Function], Function]:
         """Make the decorated function the handler of a message type in a subscriber group.
 
         The function, async or not, gets what its first parameter is annotated with: Message (or nothing), or the body
@@ -298,8 +248,8 @@ class MessageCenter:
         Args:
             group: the subscriber group; its instances share the messages.
             topic: the topic's name.
-            event_code: the event code's name; `*`: all that no other handler of the group here names.
-            concurrency: how many calls may run at once.
+            event_code: the event code's name; `*` (the default): all that no other handler of the group here names.
+            concurrency: how many calls may run at once; default 64.
             credit: how many messages this instance holds at most; default: follows the speed of the handlers.
             timeout_seconds: a call that takes longer counts as failed.
             body: the type of the body, where the annotation cannot be read (a class local to a function).
@@ -316,12 +266,10 @@ class MessageCenter:
             async def add_points(order: dict, message: Message) -> None:
                 ...
         """
-        options = HandlerOptions(
-            group, topic, event_code, concurrency, credit, timeout_seconds, register, expression, from_beginning, body
-        )
 
         def attach(function: Function) -> Function:
-            self._attach(make_handler(function, options))
+            self._check_open()
+            self._subscribers.attach(make_handler(function, HandlerOptions(**options)))
             return function
 
         return attach
@@ -337,11 +285,7 @@ class MessageCenter:
             await center.start()   # handlers run in the background from here
         """
         self._check_open()
-        self._is_started = True
-        self._closed = self._closed or asyncio.Event()
-        for group in self._tables:
-            await self._start_group(group)
-        await asyncio.gather(*(_attached(stream) for stream in self._streams.values()))
+        await self._subscribers.start()
 
     async def run(self) -> None:
         """Run the subscribers until the center is closed or this call is cancelled.
@@ -352,18 +296,8 @@ class MessageCenter:
         Example:
             await center.run()
         """
-        await self.start()
-        assert self._closed is not None  # start made it
-        closed = asyncio.ensure_future(self._closed.wait())
-        try:
-            await asyncio.wait(
-                [closed, *(stream.task for stream in self._streams.values())], return_when=asyncio.FIRST_EXCEPTION
-            )
-            for stream in self._streams.values():
-                if stream.task.done() and not self._is_closed:
-                    stream.task.result()
-        finally:
-            await cancel_and_wait(closed)
+        self._check_open()
+        await self._subscribers.run()
 
     async def register(
         self,
@@ -400,34 +334,6 @@ class MessageCenter:
             timeout_seconds=timeout_seconds,
         )
 
-    def _attach(self, handler: Handler) -> None:
-        self._check_open()
-        if self._is_started:
-            raise CenterClosedError("handlers are declared before start() or run()")
-        self._tables.setdefault(handler.group, HandlerTable()).add(handler)
-
-    async def _start_group(self, group: str) -> None:
-        if group in self._streams:
-            return
-        table = self._tables[group]
-        for handler in table:
-            if handler.registration is not None:
-                wanted = handler.registration
-                await self.register(
-                    wanted.topic,
-                    wanted.event_code,
-                    group=wanted.group,
-                    expression=wanted.expression,
-                    from_beginning=wanted.from_beginning,
-                )
-        self._streams[group] = SubscriberStream(self._config, group, Dispatcher(table, self._handler_threads()))
-
-    def _handler_threads(self) -> ThreadPoolExecutor:
-        if self._executor is None:
-            wanted = sum(h.concurrency for table in self._tables.values() for h in table if not h.is_async)
-            self._executor = ThreadPoolExecutor(min(max(wanted, 1), HANDLER_THREADS_MAX), "msgcenter-handler")
-        return self._executor
-
     # --- closing ------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
@@ -439,7 +345,7 @@ class MessageCenter:
             return
         self._is_closed = True
         # Handlers publish: the publisher stays until they are done.
-        await asyncio.gather(*(stream.close() for stream in self._streams.values()))
+        await self._subscribers.close()
         if self._publisher is not None:
             try:
                 async with asyncio.timeout(self._config.drain_timeout_seconds):
@@ -448,25 +354,11 @@ class MessageCenter:
                 log.warning("center.messages_unanswered_at_close")
             await self._publisher.close(CenterClosedError())
             self._publisher = None
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-        if self._closed is not None:
-            self._closed.set()
+        self._subscribers.announce_closed()
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise CenterClosedError
-
-
-async def _attached(stream: SubscriberStream) -> None:
-    """Wait until a stream is attached; raise what ended it if it cannot be."""
-    attached = asyncio.ensure_future(stream.attached.wait())
-    try:
-        await asyncio.wait([attached, stream.task], return_when=asyncio.FIRST_COMPLETED)
-        if stream.task.done():
-            stream.task.result()
-    finally:
-        await cancel_and_wait(attached)
 
 
 async def _outcome(answer: asyncio.Future[Receipt] | MessageCenterError) -> Receipt | MessageCenterError:

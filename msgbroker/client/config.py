@@ -8,7 +8,7 @@ import secrets
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import InvalidSettingError
@@ -50,12 +50,31 @@ class ClientConfig:
     """`grpc.ChannelCredentials` for TLS; None: plain text."""
 
 
-def make_config(addresses: str | Sequence[str], instance_id: str | None, **settings: Any) -> ClientConfig:
+class CenterSettings(TypedDict, total=False):
+    """The keyword arguments of MessageCenter and SyncMessageCenter; `ClientConfig` says what each does."""
+
+    namespace: str
+    publisher_group: str
+    instance_id: str | None
+    unanswered_messages_max: int
+    unanswered_bytes_max: int
+    on_unavailable: OnUnavailable
+    publish_timeout_seconds: float | None
+    answer_timeout_seconds: float
+    connect_timeout_seconds: float
+    backoff_initial_seconds: float
+    backoff_max_seconds: float
+    drain_timeout_seconds: float
+    credentials: Any
+
+
+def make_config(addresses: str | Sequence[str], settings: CenterSettings) -> ClientConfig:
     """Return the checked configuration, or raise InvalidSettingError or InvalidNameError."""
     listed = tuple(addresses.split(",") if isinstance(addresses, str) else addresses)
     listed = tuple(address.strip() for address in listed if address.strip())
     host = socket.gethostname()[: limits.HOST_CHARS_MAX]
-    config = ClientConfig(listed, instance_id=instance_id or default_instance_id(host), host=host, **settings)
+    given: dict[str, Any] = {**settings, "instance_id": settings.get("instance_id") or default_instance_id(host)}
+    config = ClientConfig(listed, host=host, **given)
     _check(config)
     return config
 

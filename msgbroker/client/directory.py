@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgbroker.client.channel import connect, register
 from msgbroker.client.config import ClientConfig
 from msgbroker.contract.errors import BrokerUnavailableError, UnavailableError
 from msgbroker.v1 import directory_pb2
+
+REGISTER_TIMEOUT_SECONDS: Final = 15.0
+"""It waits until the subscription is active on every broker."""
 
 
 async def register_through_any(
@@ -16,7 +21,7 @@ async def register_through_any(
     group: str,
     expression: str,
     from_beginning: bool,
-    timeout_seconds: float,
+    timeout_seconds: float = REGISTER_TIMEOUT_SECONDS,
 ) -> list[str]:
     """Register through the first broker that can be reached, and return what was made."""
     request = directory_pb2.RegisterRequest(

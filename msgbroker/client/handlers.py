@@ -8,7 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from msgbroker.client.bodies import Decoder, decoder_for
 from msgbroker.client.message import Message
@@ -48,9 +48,27 @@ class Handler:
     registration: Registration | None
 
 
+class _RequiredOptions(TypedDict):
+    group: str
+    topic: str
+
+
+class SubscriberOptions(_RequiredOptions, total=False):
+    """The keyword arguments of `subscriber`; `MessageCenter.subscriber` says what each does."""
+
+    event_code: str
+    concurrency: int
+    credit: int | None
+    timeout_seconds: float | None
+    body: Any
+    register: bool
+    expression: str | None
+    from_beginning: bool
+
+
 @dataclass(frozen=True, slots=True)
 class HandlerOptions:
-    """What `subscriber(...)` was told."""
+    """`SubscriberOptions` with their defaults."""
 
     group: str
     topic: str
@@ -58,10 +76,10 @@ class HandlerOptions:
     concurrency: int = 64
     credit: int | None = None
     timeout_seconds: float | None = None
+    body: Any = None
     register: bool = False
     expression: str | None = None
     from_beginning: bool = False
-    body: Any = None
 
 
 def make_handler(function: HandlerFunction, options: HandlerOptions) -> Handler:

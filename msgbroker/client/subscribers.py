@@ -1,0 +1,101 @@
+"""All subscriber groups of one center: their handlers, their streams, their threads."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from msgbroker.client.background import cancel_and_wait
+from msgbroker.client.config import ClientConfig
+from msgbroker.client.directory import register_through_any
+from msgbroker.client.dispatch import Dispatcher
+from msgbroker.client.handlers import Handler, HandlerTable
+from msgbroker.client.subscriber_stream import SubscriberStream
+from msgbroker.contract.errors import CenterClosedError
+
+HANDLER_THREADS_MAX: Final = 64
+
+
+class Subscribers:
+    """Collects handlers, then runs them."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._tables: dict[str, HandlerTable] = {}
+        self._streams: dict[str, SubscriberStream] = {}
+        self._executor: ThreadPoolExecutor | None = None
+        self._closed: asyncio.Event | None = None
+
+    def attach(self, handler: Handler) -> None:
+        """Add a handler; only before the start."""
+        if self._closed is not None:
+            raise CenterClosedError("handlers are declared before start() or run()")
+        self._tables.setdefault(handler.group, HandlerTable()).add(handler)
+
+    async def start(self) -> None:
+        """Register what asks for it, connect each group, and return once all are attached."""
+        self._closed = self._closed or asyncio.Event()
+        for group, table in self._tables.items():
+            if group not in self._streams:
+                await self._register(table)
+                dispatcher = Dispatcher(table, self._handler_threads())
+                self._streams[group] = SubscriberStream(self._config, group, dispatcher)
+        await asyncio.gather(*(_attached(stream) for stream in self._streams.values()))
+
+    async def run(self) -> None:
+        """Start, and wait until `close`; raise what makes a group impossible to subscribe."""
+        await self.start()
+        assert self._closed is not None  # start made it
+        closed = asyncio.ensure_future(self._closed.wait())
+        try:
+            await asyncio.wait(
+                [closed, *(stream.task for stream in self._streams.values())], return_when=asyncio.FIRST_EXCEPTION
+            )
+            for stream in self._streams.values():
+                if stream.task.done():
+                    stream.task.result()
+        finally:
+            await cancel_and_wait(closed)
+
+    async def close(self) -> None:
+        """Stop taking messages, finish what is running, send the verdicts."""
+        await asyncio.gather(*(stream.close() for stream in self._streams.values()))
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def announce_closed(self) -> None:
+        """Let `run` return."""
+        if self._closed is not None:
+            self._closed.set()
+
+    async def _register(self, table: HandlerTable) -> None:
+        for handler in table:
+            wanted = handler.registration
+            if wanted is not None:
+                await register_through_any(
+                    self._config,
+                    topic=wanted.topic,
+                    event_code=wanted.event_code,
+                    group=wanted.group,
+                    expression=wanted.expression,
+                    from_beginning=wanted.from_beginning,
+                )
+
+    def _handler_threads(self) -> ThreadPoolExecutor:
+        """Return the threads for handlers that are not async; none is started before it is needed."""
+        if self._executor is None:
+            wanted = sum(h.concurrency for table in self._tables.values() for h in table if not h.is_async)
+            self._executor = ThreadPoolExecutor(min(max(wanted, 1), HANDLER_THREADS_MAX), "msgcenter-handler")
+        return self._executor
+
+
+async def _attached(stream: SubscriberStream) -> None:
+    """Wait until a stream is attached; raise what ended it if it cannot be."""
+    attached = asyncio.ensure_future(stream.attached.wait())
+    try:
+        await asyncio.wait([attached, stream.task], return_when=asyncio.FIRST_COMPLETED)
+        if stream.task.done():
+            stream.task.result()
+    finally:
+        await cancel_and_wait(attached)
