@@ -56,6 +56,18 @@ class LocalCenter:
         self._stack = ExitStack()
         self._broker: BrokerProcess | None = None
         self._postgres: EmbeddedPostgres | None = None
+        self._urls = ("", "")
+
+    @property
+    def urls(self) -> tuple[str, str]:
+        """The databases it runs on: confdb and msgdb."""
+        return self._urls
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes that it started, by what they are."""
+        started = {"postgres": self._postgres, "broker": self._broker}
+        return {role: process.pid for role, process in started.items() if process is not None}
 
     @property
     def broker_log(self) -> Path:
@@ -86,7 +98,7 @@ class LocalCenter:
         self._lock_directory(stack)
         self._stop_left_broker()
         check_port_is_free(self._config.listen)
-        confdb_url, msgdb_url = self._databases(stack)
+        self._urls = confdb_url, msgdb_url = self._databases(stack)
         upgrade(confdb_url, msgdb_url)
         environment = {**os.environ, CONFDB_VARIABLE: confdb_url, MSGDB_VARIABLE: msgdb_url}
         # It is a developer's own center: programs may register what they need.

@@ -1,0 +1,1 @@
+"""Load against a whole center on this machine, in phases, and what was measured."""

@@ -1,0 +1,56 @@
+"""`msgcenter bench`: how fast it is here."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from msgconsole.bench.driver import BenchFailedError, Driver
+from msgconsole.bench.report import as_markdown, print_result
+from msgconsole.bench.scenario import Scenario, baseline
+from msgconsole.cli.options import AsJson
+
+
+def command(
+    scenario: Annotated[
+        Path | None, typer.Argument(help="A Python file that defines SCENARIO. Default: 1 group, 5 groups, latency.")
+    ] = None,
+    scale: Annotated[float, typer.Option("--scale", min=0.001, max=100, help="Of the default's messages.")] = 1.0,
+    directory: Annotated[
+        Path | None, typer.Option("--directory", help="Where the database goes. Default: a temporary directory.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Append the result to this file, as Markdown.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure messages per second and latency, with a PostgreSQL and a broker of its own (fsync on).
+
+    Publisher, broker, PostgreSQL and subscribers share this machine. Rates are also given as a share of a bare COPY
+    loop into the same table in the same run, which tells more than a number of one machine.
+
+    Example: msgcenter bench --scale 0.1 --json
+    """
+    console = Console(stderr=True)
+    result = Driver(console.print, directory).run(_load(scenario) if scenario else baseline(scale))
+    if as_json:
+        typer.echo(json.dumps(result.as_json(), indent=2))
+    else:
+        print_result(Console(), result)
+    if report is not None:
+        with report.open("a") as file:
+            file.write(as_markdown(result) + "\n")
+
+
+def _load(path: Path) -> Scenario:
+    if not path.is_file():
+        raise BenchFailedError(f"there is no scenario file {path}")
+    scenario = runpy.run_path(str(path)).get("SCENARIO")
+    if not isinstance(scenario, Scenario):
+        raise BenchFailedError(f"{path} does not define SCENARIO as a Scenario")
+    return scenario
