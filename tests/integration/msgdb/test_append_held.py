@@ -1,0 +1,167 @@
+"""A broker that freezes while it holds append locks: what the others can do meanwhile, and how long it lasts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psycopg
+import pytest
+
+from msgdb import append_sql
+from msgdb.append import Appender
+from msgdb.append_plan import AppendFrame, FrameResult, Held, Stored
+from msgdb.connections import Connection
+from msgdb.copy_rows import SIGNATURE
+from msgdb.queues import ensure_queues
+from msgdb.store import MessageStore
+from tests.integration.msgdb.appending import bodies, frame, message, new_publisher, open_appender, places
+
+_HELD_UP_SECONDS_MAX = 3.0
+
+
+@pytest.fixture
+async def queues(conn: Connection) -> tuple[int, int]:
+    first, second = await ensure_queues(conn, 1, 1, 2)
+    return first.queue_id, second.queue_id
+
+
+@pytest.fixture
+async def appender(store: MessageStore) -> AsyncIterator[Appender]:
+    async with open_appender(store) as appender:
+        # A broker that has been at work: its connection stands.
+        await appender.append([])
+        yield appender
+
+
+@asynccontextmanager
+async def holder(
+    store: MessageStore, *, publishers: tuple[bytes, ...] = (), queues: tuple[int, ...] = ()
+) -> AsyncIterator[Connection]:
+    """Hold the append locks of these in an open transaction, as a frozen broker does."""
+    connection = await store.connect_dedicated()
+    try:
+        await connection.execute(append_sql.begin("", publishers, queues).encode())
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def store_all(appender: Appender, frames: list[AppendFrame]) -> tuple[list[FrameResult], float]:
+    """Append until nothing is held, as the committer does; return the results, and how long the last one took."""
+    started_at = time.monotonic()
+    results = await appender.append(frames)
+    while held := [index for index, result in enumerate(results) if isinstance(result, Held)]:
+        assert time.monotonic() - started_at < 10
+        again = await appender.append([frames[index] for index in held], around_held=True)
+        for index, result in zip(held, again, strict=True):
+            results[index] = result
+    return results, time.monotonic() - started_at
+
+
+async def test_while_a_queue_is_held_the_others_are_stored(
+    store: MessageStore, conn: Connection, appender: Appender, queues: tuple[int, int]
+) -> None:
+    held_queue, free_queue = queues
+    frames = [
+        frame(new_publisher(), 1, [message(free_queue, "free")]),
+        frame(new_publisher(), 1, [message(held_queue, "held")]),
+        frame(new_publisher(), 1, [message(free_queue, "free, too")]),
+    ]
+    async with holder(store, queues=(held_queue,)):
+        started_at = time.monotonic()
+        results = await appender.append(frames)
+        again_at = time.monotonic()
+        more = await appender.append([frames[1], frame(new_publisher(), 1, [message(free_queue)])], around_held=True)
+
+        assert results[1] == Held(held_queue)
+        assert [places(results[0]), places(results[2])] == [[(free_queue, 0)], [(free_queue, 1)]]
+        assert again_at - started_at < 2
+        assert more[0] == Held(held_queue)
+        assert places(more[1]) == [(free_queue, 2)]
+        # Around what is known to be held nobody waits.
+        assert time.monotonic() - again_at < 0.9
+
+
+async def test_a_holder_that_is_idle_in_its_transaction_is_ended(
+    store: MessageStore, conn: Connection, appender: Appender, queues: tuple[int, int]
+) -> None:
+    async with holder(store, queues=queues[:1]) as frozen:
+        (result,), seconds = await store_all(appender, [frame(new_publisher(), 1, [message(queues[0], "a")])])
+
+        assert places(result) == [(queues[0], 0)]
+        assert seconds < _HELD_UP_SECONDS_MAX
+        with pytest.raises(psycopg.OperationalError):
+            await frozen.execute("COMMIT")
+    assert await bodies(conn, queues[0]) == ["a"]
+
+
+async def test_a_holder_in_the_middle_of_its_copy_is_ended(
+    store: MessageStore, conn: Connection, appender: Appender, queues: tuple[int, int]
+) -> None:
+    frames = [frame(new_publisher(), 1, [message(queue_id, "a")]) for queue_id in queues]
+    async with holder(store, queues=queues) as frozen:
+        # No timeout of the server's ends it here: it waits for data, not for a statement.
+        await frozen.execute("SET statement_timeout = '2s'; SET idle_in_transaction_session_timeout = '2s'")
+        cursor = frozen.cursor()
+        copy = await cursor.copy(append_sql.COPY_MESSAGES).__aenter__()
+        await copy.write(SIGNATURE)
+
+        results, seconds = await store_all(appender, frames)
+
+        with pytest.raises(psycopg.OperationalError):
+            await copy.__aexit__(None, None, None)
+
+    assert [places(result) for result in results] == [[(queues[0], 0)], [(queues[1], 0)]]
+    assert seconds < _HELD_UP_SECONDS_MAX
+
+
+async def test_a_holder_that_is_only_slow_is_left_alone(
+    store: MessageStore, conn: Connection, appender: Appender, queues: tuple[int, int]
+) -> None:
+    the_frame = frame(new_publisher(), 1, [message(queues[0], "a")])
+    async with holder(store, queues=queues[:1]) as slow:
+        (result,) = await appender.append([the_frame])
+        assert result == Held(queues[0])
+        await slow.execute("COMMIT")
+
+    (result,) = await appender.append([the_frame], around_held=True)
+    assert places(result) == [(queues[0], 0)]
+
+
+async def test_what_a_held_publisher_sent_keeps_its_order_while_others_are_stored(
+    store: MessageStore, conn: Connection, appender: Appender, queues: tuple[int, int]
+) -> None:
+    publisher = new_publisher()
+    held_queue, free_queue = queues
+    frames = [
+        frame(publisher, 1, [message(held_queue, "1")]),
+        frame(publisher, 2, [message(free_queue, "2")]),
+        frame(new_publisher(), 1, [message(free_queue, "other")]),
+    ]
+    async with holder(store, queues=(held_queue,)):
+        results = await appender.append(frames)
+
+        # Its second frame could be stored where it goes; but not before its first.
+        assert [isinstance(result, Held) for result in results] == [True, True, False]
+        results, _ = await store_all(appender, frames[:2])
+
+    assert all(isinstance(result, Stored) for result in results)
+    assert await bodies(conn, free_queue) == ["other", "2"]
+
+
+async def test_a_frame_that_another_broker_is_storing_right_now_is_waited_for(
+    store: MessageStore, conn: Connection, appender: Appender, queues: tuple[int, int]
+) -> None:
+    publisher = new_publisher()
+    async with holder(store, publishers=(publisher,)):
+        results = await appender.append(
+            [frame(publisher, 1, [message(queues[0], "1")]), frame(new_publisher(), 1, [message(queues[0], "other")])]
+        )
+
+        assert [isinstance(result, Held) for result in results] == [True, False]
+        (result,), seconds = await store_all(appender, [frame(publisher, 1, [message(queues[0], "1")])])
+
+    assert places(result) == [(queues[0], 1)]
+    assert seconds < _HELD_UP_SECONDS_MAX
