@@ -52,7 +52,9 @@ def main() -> None:
     try:
         build_app(sys.argv[1:])(prog_name="msgcenter")
     except MessageCenterError as error:
-        typer.secho(f"{error.message} ({error.reason})", err=True, fg=typer.colors.RED)
+        # libpq continues its sentences on a line of their own.
+        sentence = error.message.replace("\n\t", " ")
+        typer.secho(f"{sentence} ({error.reason})", err=True, fg=typer.colors.RED)
         sys.exit(EXIT_REFUSED)
 
 

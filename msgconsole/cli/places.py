@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-from msgbroker.contract.errors import FailedPreconditionError
+from msgbroker.contract.errors import FailedPreconditionError, InvalidSettingError
 
 DIRECTORY: Final = ".msgcenter"
 DEFAULT_BROKER: Final = "127.0.0.1:7400"
@@ -18,6 +19,7 @@ CONFDB_VARIABLE: Final = "MSGCENTER_CONFDB_URL"
 MSGDB_VARIABLE: Final = "MSGCENTER_MSGDB_URL"
 BROKER_VARIABLE: Final = "MSGCENTER_BROKER"
 _STATE_FILE: Final = "state.json"
+_PASSWORD_PARAMETER: Final = re.compile(r"((?:^|&)(?:ssl)?password=)[^&]*")
 
 
 class NoDatabaseError(FailedPreconditionError):
@@ -109,13 +111,17 @@ def broker_address(given: str | None, environment: Mapping[str, str] = os.enviro
 def without_password(url: str) -> str:
     """Return *url* fit for showing."""
     parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")))
+    query = _PASSWORD_PARAMETER.sub(r"\1***", parts.query)
+    netloc = parts.netloc
+    if parts.password is not None:
+        netloc = f"{parts.username}:***@{netloc.rpartition('@')[2]}"
+    return urlunsplit(parts._replace(netloc=netloc, query=query))
 
 
 def _url(environment: Mapping[str, str], variable: str, running: str | None) -> str:
     url = environment.get(variable) or running
     if not url:
         raise NoDatabaseError(variable)
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise InvalidSettingError(variable, "is not a URL like postgresql://user@host/database")
     return url

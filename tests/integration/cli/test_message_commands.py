@@ -1,0 +1,127 @@
+"""Publishing, subscribing and looking after messages by the command line, with a real broker."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from msgconsole.broker_process import BROKER_COMMAND, is_serving
+from tests.integration.cli.conftest import Msgcenter
+
+
+@pytest.fixture
+def subscribed(msgcenter: Msgcenter, running_broker: str) -> str:
+    """Register a topic, an event code, and a group that subscribes to it; return the broker's address."""
+    for arguments in (
+        ("topic", "create", "TP_TRADE"),
+        ("event-code", "add", "TP_TRADE", "EC_PAID"),
+        ("group", "create", "SG_POINTS", "--retry-schedule", "none"),
+        ("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID"),
+    ):
+        outcome = msgcenter(*arguments)
+        assert outcome.status == 0, outcome.err
+    return running_broker
+
+
+@pytest.mark.usefixtures("subscribed")
+def test_what_is_published_is_printed_by_subscribe(msgcenter: Msgcenter) -> None:
+    receipts = msgcenter(
+        "publish", "TP_TRADE", "EC_PAID", '{"order": 1}', "--header", "region=hz", "--key", "order-1", "--json"
+    ).json
+    outcome = msgcenter("subscribe", "--group", "SG_POINTS", "--topic", "TP_TRADE", "--count", "1", "--json")
+    message = outcome.json
+    assert message["message_id"] == receipts[0]["message_id"]
+    assert (message["body"], message["headers"], message["key"]) == ('{"order": 1}', {"region": "hz"}, "order-1")
+
+
+@pytest.mark.usefixtures("subscribed")
+def test_a_body_comes_from_a_file_or_from_stdin(
+    msgcenter: Msgcenter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "body").write_bytes(b"\xff\x00from file")
+    assert msgcenter("publish", "TP_TRADE", "EC_PAID", "--file", "body").status == 0
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from stdin")))
+    assert msgcenter("publish", "TP_TRADE", "EC_PAID", "-").status == 0
+    outcome = msgcenter("subscribe", "--group", "SG_POINTS", "--topic", "TP_TRADE", "--count", "2", "--json")
+    assert outcome.status == 0, outcome.err
+    bodies = {json.loads(line).get("body", "binary") for line in outcome.out.splitlines()}
+    assert bodies == {"binary", "from stdin"}
+
+
+@pytest.mark.usefixtures("subscribed")
+def test_lag_shows_what_waits_even_for_a_group_that_never_connected(msgcenter: Msgcenter) -> None:
+    assert "25 messages are stored" in msgcenter("publish", "TP_TRADE", "EC_PAID", "x", "--count", "25").out
+    (row,) = msgcenter("lag", "--json").json
+    assert (row["group"], row["topic"], row["behind"], row["dead_letters"]) == ("SG_POINTS", "TP_TRADE", 25, 0)
+    by_queue = msgcenter("lag", "--by-queue", "--group", "SG_POINTS", "--json").json
+    assert sum(row["behind"] for row in by_queue) == 25
+    assert len(by_queue) == 4
+    assert "TP_TRADE" in msgcenter("lag").out
+
+
+@pytest.mark.usefixtures("subscribed")
+def test_a_refused_message_is_one_line_and_status_1(msgcenter: Msgcenter) -> None:
+    outcome = msgcenter("publish", "TP_TRADE", "EC_NONE", "x")
+    assert outcome.status == 1
+    assert outcome.err.endswith("(EVENT_CODE_NOT_FOUND)\n")
+
+
+def test_without_a_broker_publish_says_so(msgcenter: Msgcenter, free_port: int) -> None:
+    outcome = msgcenter(
+        "publish", "TP_TRADE", "EC_PAID", "x", "--broker", f"127.0.0.1:{free_port}", "--timeout-seconds", "1"
+    )
+    assert outcome.status == 1
+    assert (outcome.out, outcome.err.count("\n")) == ("", 1)
+
+
+@pytest.mark.usefixtures("running_broker")
+def test_the_demo_has_every_count_right_again_and_again(msgcenter: Msgcenter) -> None:
+    for _ in range(2):
+        outcome = msgcenter("demo", "--json")
+        assert outcome.status == 0, outcome.out
+        assert outcome.json["is_right"]
+    assert msgcenter("topic", "list", "--json").json == []
+    assert msgcenter("group", "list", "--json").json == []
+    dead = msgcenter("dead-letters", "list", "--json").json
+    assert sorted(letter["reason"] for letter in dead) == ["ATTEMPTS_EXHAUSTED"] * 2 + ["REJECTED"] * 2
+    shown = msgcenter("dead-letters", "show", str(dead[0]["id"]), "--json").json
+    assert json.loads(shown["body"])["order"] in {5, 13}
+    assert "no dead letter" in msgcenter("dead-letters", "show", "999999").err
+
+
+def test_several_workers_share_a_port_and_end_together(msgcenter: Msgcenter, free_port: int) -> None:
+    address = f"127.0.0.1:{free_port}"
+    command = [*BROKER_COMMAND, "--listen", address, "--workers", "2"]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert parent.stdout is not None
+        ready = 0
+        for line in parent.stdout:
+            ready += line.startswith("The broker serves on")
+            if ready == 2:
+                break
+        workers = psutil.Process(parent.pid).children()
+        assert len(workers) == 2
+        assert len({os.getsid(worker.pid) for worker in workers}) == 2
+        assert is_serving(address, timeout_seconds=3.0)
+        parent.send_signal(signal.SIGTERM)
+        assert parent.wait(timeout=20) == 0
+        assert not any(worker.is_running() for worker in workers)
+    finally:
+        if parent.poll() is None:
+            parent.send_signal(signal.SIGTERM)
+        parent.communicate(timeout=20)
+
+
+def test_a_broker_on_a_busy_port_says_so(msgcenter: Msgcenter, running_broker: str) -> None:
+    outcome = msgcenter("broker", "--listen", running_broker)
+    assert outcome.status == 1
+    assert outcome.err.startswith(f"{running_broker} is in use by another program")

@@ -1,0 +1,64 @@
+"""The command line as a whole: quick to start, and every command explained by an example."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+
+import pytest
+import typer
+from typer.models import CommandInfo
+
+from msgconsole.cli.main import COMMANDS, build_app
+
+
+def every_command() -> Iterator[tuple[str, CommandInfo]]:
+    for entry in COMMANDS:
+        if find_spec(entry.module) is None:
+            continue
+        module = import_module(entry.module)
+        if hasattr(module, "app"):
+            yield from _commands_of(entry.name, module.app)
+        else:
+            yield entry.name, CommandInfo(entry.name, callback=module.command)
+
+
+def _commands_of(path: str, app: typer.Typer) -> Iterator[tuple[str, CommandInfo]]:
+    for command in app.registered_commands:
+        yield f"{path} {command.name}", command
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        yield from _commands_of(f"{path} {group.name}", group.typer_instance)
+
+
+@pytest.mark.parametrize(
+    "path, command", list(every_command()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_help_text_has_an_example_of_its_own_command(path: str, command: CommandInfo) -> None:
+    assert command.callback is not None
+    assert f"Example: msgcenter {path}" in (command.callback.__doc__ or "")
+
+
+def test_help_lists_every_command_and_imports_none_of_them() -> None:
+    program = (
+        "import sys\n"
+        "from msgconsole.cli.main import main\n"
+        "sys.argv = ['msgcenter', '--help']\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    heavy = {'sqlalchemy', 'grpc', 'psycopg', 'alembic'} & set(sys.modules)\n"
+        "    sys.stderr.write(' '.join(sorted(heavy)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for entry in COMMANDS:
+        assert f" {entry.name} " in done.stdout
+
+
+def test_only_the_command_that_was_typed_is_built() -> None:
+    app = build_app(["topic", "list"])
+    assert [group.name for group in app.registered_groups] == ["topic"]

@@ -1,0 +1,51 @@
+"""What commands print."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from uuid import UUID
+
+import pytest
+
+from msgconsole.cli import output
+
+
+class Colour(StrEnum):
+    RED = "RED"
+
+
+@dataclass
+class Thing:
+    name: str
+    seen_at: datetime
+    colour: Colour
+    ids: tuple[UUID, ...]
+
+
+THING = Thing("x", datetime(2026, 1, 2, tzinfo=UTC), Colour.RED, (UUID(int=1),))
+
+
+def test_json_holds_times_enums_and_ids_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_rows([THING], ("name",), as_json=True, empty="")
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "name": "x",
+            "seen_at": "2026-01-02T00:00:00+00:00",
+            "colour": "RED",
+            "ids": ["00000000-0000-0000-0000-000000000001"],
+        }
+    ]
+
+
+def test_an_empty_list_is_a_sentence_for_people_and_a_list_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_rows([], ("name",), as_json=False, empty="No things.")
+    output.print_rows([], ("name",), as_json=True, empty="No things.")
+    assert capsys.readouterr().out == "No things.\n[]\n"
+
+
+def test_what_has_no_json_form_is_our_mistake() -> None:
+    with pytest.raises(TypeError, match="object has no JSON form"):
+        output.plain(object())

@@ -1,0 +1,58 @@
+"""Where commands look for databases and brokers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from msgbroker.contract.errors import InvalidSettingError
+from msgconsole.cli import places
+
+URL = "postgresql://postgres@/confdb?host=/run/x"
+
+
+def write_state(directory: Path, pid_started: int) -> None:
+    directory.mkdir(exist_ok=True)
+    places.State(os.getpid(), pid_started, "127.0.0.1:7500", 1, 1, URL, URL).write(directory)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / places.DIRECTORY
+
+
+def test_an_option_wins_over_the_environment_and_that_over_a_running_up(here: Path) -> None:
+    assert places.broker_address(None, {}) == places.DEFAULT_BROKER
+    write_state(here, places.started_ticks(os.getpid()) or 0)
+    assert places.broker_address(None, {}) == "127.0.0.1:7500"
+    environment = {"MSGCENTER_BROKER": "b:1"}
+    assert places.broker_address(None, environment) == "b:1"
+    assert places.broker_address("c:1", environment) == "c:1"
+
+
+def test_what_a_dead_up_left_behind_is_ignored(here: Path) -> None:
+    # The process id has gone to another process, which was started at another time.
+    write_state(here, 1)
+    assert places.find_state() is None
+    with pytest.raises(places.NoDatabaseError, match="MSGCENTER_CONFDB_URL"):
+        places.confdb_url({})
+
+
+def test_a_url_of_something_else_is_refused_by_variable() -> None:
+    with pytest.raises(InvalidSettingError, match="MSGCENTER_MSGDB_URL is not a URL like postgresql://"):
+        places.msgdb_url({"MSGCENTER_MSGDB_URL": "mysql://x"})
+
+
+@pytest.mark.parametrize(
+    "url, shown",
+    [
+        ("postgresql://me:s3cret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("postgresql://me@host/db?password=s3cret&x=1", "postgresql://me@host/db?password=***&x=1"),
+    ],
+)
+def test_passwords_are_not_shown(url: str, shown: str) -> None:
+    assert places.without_password(url) == shown

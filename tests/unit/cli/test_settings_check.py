@@ -1,0 +1,43 @@
+"""Misspelt settings are noticed, and only those."""
+
+from __future__ import annotations
+
+import pytest
+
+from msgbroker.contract.errors import InvalidSettingError
+from msgconsole.settings_check import check_names, describe, load_broker_settings
+
+URLS = {"confdb_url": "postgresql://a:hush@h/c", "msgdb_url": "postgresql://a:hush@h/m"}
+
+
+def test_a_misspelt_name_is_refused_with_the_right_one() -> None:
+    with pytest.raises(InvalidSettingError, match=r"did you mean MSGCENTER_LISTEN\?"):
+        check_names(["PATH", "MSGCENTER_LISTN"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "MSGCENTER_LISTEN",
+        "MSGCENTER_BROKER",
+        "MSGCENTER_TEST_FSYNC",
+        "MSGCENTER_PORT",
+        "MSGCENTER_SERVICE_HOST",
+        "MSGCENTER_BROKER_PORT_7400_TCP_ADDR",
+        "MSGCENTER_BROKER_SERVICE_PORT_GRPC",
+    ],
+)
+def test_settings_and_what_kubernetes_adds_are_accepted(name: str) -> None:
+    check_names([name])
+
+
+def test_a_value_out_of_bounds_is_refused_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSGCENTER_STORE_POOL_SIZE", "many")
+    with pytest.raises(InvalidSettingError, match="MSGCENTER_STORE_POOL_SIZE is refused"):
+        load_broker_settings({}, **URLS)
+
+
+def test_settings_are_described_without_their_secrets() -> None:
+    described = describe(load_broker_settings({}, **URLS))
+    assert "hush" not in str(described)
+    assert {row["variable"] for row in described} >= {"MSGCENTER_MSGDB_URL", "MSGCENTER_LISTEN"}
