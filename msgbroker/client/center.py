@@ -11,10 +11,13 @@ from typing import Any, Final, Self, TypeVar, Unpack
 from msgbroker.client.bodies import Body
 from msgbroker.client.config import CenterSettings, make_config
 from msgbroker.client.directory import register_through_any
-from msgbroker.client.handlers import HandlerOptions, SubscriberOptions, make_handler
+from msgbroker.client.dispatch import Dispatcher
+from msgbroker.client.handlers import HandlerOptions, Registration, SubscriberOptions, make_handler
 from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.publisher_stream import PublisherStream
-from msgbroker.client.subscribers import Subscribers
+from msgbroker.client.publishing import Publisher
+from msgbroker.client.subscriber_stream import SubscriberStream
+from msgbroker.client.subscribers import GroupStream, Subscribers
 from msgbroker.client.wire import MessageEncoder
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError, PublishTimeoutError
 
@@ -60,8 +63,8 @@ class MessageCenter:
     def __init__(self, addresses: str | Sequence[str] = DEFAULT_ADDRESS, **settings: Unpack[CenterSettings]) -> None:
         self._config = make_config(addresses, settings)
         self._encode = MessageEncoder().encode
-        self._publisher: PublisherStream | None = None
-        self._subscribers = Subscribers(self._config)
+        self._publisher: Publisher | None = None
+        self._subscribers = Subscribers(self._open_stream, self._register_for_handler)
         self._is_closed = False
 
     @property
@@ -227,11 +230,11 @@ class MessageCenter:
             await buffer.room()
         return await buffer.offer(encoded)
 
-    def _running_publisher(self) -> PublisherStream:
+    def _running_publisher(self) -> Publisher:
         if self._publisher is None:
             if self._is_closed:
                 raise CenterClosedError
-            self._publisher = PublisherStream(self._config)
+            self._publisher = self._open_publisher()
         return self._publisher
 
     # --- subscribing --------------------------------------------------------------------------------------------
@@ -359,6 +362,23 @@ class MessageCenter:
     def _check_open(self) -> None:
         if self._is_closed:
             raise CenterClosedError
+
+    # --- what the in-memory center does otherwise ---------------------------------------------------------------
+
+    def _open_publisher(self) -> Publisher:
+        return PublisherStream(self._config)
+
+    def _open_stream(self, group: str, dispatcher: Dispatcher) -> GroupStream:
+        return SubscriberStream(self._config, group, dispatcher)
+
+    async def _register_for_handler(self, wanted: Registration) -> None:
+        await self.register(
+            wanted.topic,
+            wanted.event_code,
+            group=wanted.group,
+            expression=wanted.expression,
+            from_beginning=wanted.from_beginning,
+        )
 
 
 async def _outcome(answer: asyncio.Future[Receipt] | MessageCenterError) -> Receipt | MessageCenterError:

@@ -30,6 +30,11 @@ class Dispatcher:
         return sum(handler.concurrency for handler in self._runners)
 
     @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        return all(runner.is_at_rest for runner in self._runners.values())
+
+    @property
     def credit(self) -> int | None:
         """The credit the user asked for; None: as it turns out best."""
         asked = [handler.credit for handler in self._runners if handler.credit is not None]

@@ -39,6 +39,11 @@ class HandlerRunner:
         self._at_rest.set()
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        return self._at_rest.is_set()
+
     def feed(self, messages: Iterable[Message]) -> None:
         """Take messages to be handled."""
         self._waiting.extend(messages)

@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, Protocol
 
 from msgbroker.client.background import cancel_and_wait
-from msgbroker.client.config import ClientConfig
-from msgbroker.client.directory import register_through_any
 from msgbroker.client.dispatch import Dispatcher
-from msgbroker.client.handlers import Handler, HandlerTable
-from msgbroker.client.subscriber_stream import SubscriberStream
+from msgbroker.client.handlers import Handler, HandlerTable, Registration
 from msgbroker.contract.errors import CenterClosedError
 
 HANDLER_THREADS_MAX: Final = 64
 
 
+class GroupStream(Protocol):
+    """What keeps one group supplied."""
+
+    @property
+    def attached(self) -> asyncio.Event:
+        """Set while the group is served."""
+
+    @property
+    def task(self) -> asyncio.Task[None]:
+        """Ends with an error where the group cannot be subscribed at all."""
+
+    async def close(self) -> None:
+        """Stop taking messages, finish what is running, send the verdicts."""
+
+
 class Subscribers:
     """Collects handlers, then runs them."""
 
-    def __init__(self, config: ClientConfig) -> None:
-        self._config = config
+    def __init__(
+        self,
+        open_stream: Callable[[str, Dispatcher], GroupStream],
+        register: Callable[[Registration], Awaitable[object]],
+    ) -> None:
+        self._open_stream = open_stream
+        self._register = register
         self._tables: dict[str, HandlerTable] = {}
-        self._streams: dict[str, SubscriberStream] = {}
+        self._streams: dict[str, GroupStream] = {}
         self._executor: ThreadPoolExecutor | None = None
         self._closed: asyncio.Event | None = None
 
@@ -38,9 +56,10 @@ class Subscribers:
         self._closed = self._closed or asyncio.Event()
         for group, table in self._tables.items():
             if group not in self._streams:
-                await self._register(table)
-                dispatcher = Dispatcher(table, self._handler_threads())
-                self._streams[group] = SubscriberStream(self._config, group, dispatcher)
+                for handler in table:
+                    if handler.registration is not None:
+                        await self._register(handler.registration)
+                self._streams[group] = self._open_stream(group, Dispatcher(table, self._handler_threads()))
         await asyncio.gather(*(_attached(stream) for stream in self._streams.values()))
 
     async def run(self) -> None:
@@ -69,19 +88,6 @@ class Subscribers:
         if self._closed is not None:
             self._closed.set()
 
-    async def _register(self, table: HandlerTable) -> None:
-        for handler in table:
-            wanted = handler.registration
-            if wanted is not None:
-                await register_through_any(
-                    self._config,
-                    topic=wanted.topic,
-                    event_code=wanted.event_code,
-                    group=wanted.group,
-                    expression=wanted.expression,
-                    from_beginning=wanted.from_beginning,
-                )
-
     def _handler_threads(self) -> ThreadPoolExecutor:
         """Return the threads for handlers that are not async; none is started before it is needed."""
         if self._executor is None:
@@ -90,7 +96,7 @@ class Subscribers:
         return self._executor
 
 
-async def _attached(stream: SubscriberStream) -> None:
+async def _attached(stream: GroupStream) -> None:
     """Wait until a stream is attached; raise what ended it if it cannot be."""
     attached = asyncio.ensure_future(stream.attached.wait())
     try:

@@ -1,0 +1,354 @@
+"""InMemoryCenter: the public API of MessageCenter on lists and a clock that only a test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Unpack
+
+from msgbroker.client.center import Function, MessageCenter
+from msgbroker.client.config import CenterSettings
+from msgbroker.client.dispatch import Dispatcher
+from msgbroker.client.handlers import SubscriberOptions
+from msgbroker.client.message import Message, Receipt
+from msgbroker.client.publishing import Publisher
+from msgbroker.client.subscribers import GroupStream
+from msgbroker.client.testing.delivery import DeadLetter, MemoryStream, NoLane
+from msgbroker.client.testing.log import MemoryLog
+from msgbroker.client.testing.registry import Registry
+from msgbroker.contract import limits
+from msgbroker.contract.errors import MessageCenterError
+from msgbroker.contract.names import ANY_EVENT_CODE
+from msgbroker.v1 import message_pb2
+
+SETTLE_SECONDS_MAX: Final = 7 * 86_400.0
+_ROUNDS_MAX: Final = 100_000
+_PATIENCE_SECONDS: Final = 0.5
+"""Of real time, that `advance` gives running handlers at each step; one that waits for something else is left alone."""
+
+
+class InMemoryCenter(MessageCenter):
+    """A message center for unit tests: publishes into memory, runs the handlers, and never waits for real.
+
+    By default everything used is registered by itself: topics by publishing, groups and subscriptions by `subscriber`.
+    With `strict=True` it refuses what is not registered, as a broker does; `register_topic`, `register_group` and
+    `register_subscription` register.
+
+    Time stands still between calls of `advance` and `settle_all`: a retry is made when the test says so.
+
+    Args:
+        strict: refuse what is not registered.
+        settings: as for MessageCenter; what is about connections has no effect.
+
+    Example:
+        async with InMemoryCenter() as center:
+            attach_handlers(center)
+            await center.start()
+            await center.publish("TP_TRADE", "EC_PAID", {"order": 1})
+            await center.settle_all()
+            assert center.dead_letters == []
+    """
+
+    def __init__(self, *, strict: bool = False, **settings: Unpack[CenterSettings]) -> None:
+        super().__init__("in-memory:0", **settings)
+        self._now = time.time()
+        self._is_strict = strict
+        self._registry = Registry(self._config.namespace)
+        self._log = MemoryLog(self._registry, lambda: self._now, self._config.namespace, is_strict=strict)
+        self._memory_streams: dict[str, MemoryStream] = {}
+        self._is_dirty = False
+        self._pump_handle: asyncio.Handle | None = None
+
+    # --- what a test looks at -----------------------------------------------------------------------------------
+
+    @property
+    def published(self) -> list[Message]:
+        """Everything stored so far, in order."""
+        return [Message(stored.delivery(1), NoLane(stored.queue_id), 0.0) for stored in self._log.messages]
+
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """What was dead-lettered so far, group by group."""
+        return [letter for stream in self._memory_streams.values() for letter in stream.dead_letters]
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    async def settle_all(self, within_seconds: float = SETTLE_SECONDS_MAX) -> None:
+        """Run the handlers, moving time from retry to retry, until every message is settled in every started group.
+
+        Args:
+            within_seconds: how much time of the center may pass.
+
+        Raises:
+            TimeoutError: some messages are released again and again (no handler for their type, perhaps).
+
+        Example:
+            await center.settle_all()
+        """
+        deadline = self._now + within_seconds
+        for _ in range(_ROUNDS_MAX):
+            await self._rest()
+            wakeup = self._next_wakeup()
+            if wakeup == math.inf:
+                return
+            if wakeup > deadline:
+                break
+            self._move_to(wakeup)
+        raise TimeoutError(f"messages are not settled after {within_seconds:g} s of the center's time")
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass: what falls due is delivered, what is not answered in time is taken back.
+
+        Example:
+            await center.advance(10)   # the first retry
+        """
+        target = self._now + seconds
+        await self._rest(_PATIENCE_SECONDS)
+        for _ in range(_ROUNDS_MAX):
+            wakeup = self._next_wakeup()
+            if wakeup > target:
+                break
+            self._move_to(wakeup)
+            await self._rest(_PATIENCE_SECONDS)
+        self._move_to(target)
+
+    # --- registration -------------------------------------------------------------------------------------------
+
+    def register_topic(
+        self,
+        name: str,
+        *event_codes: str,
+        queue_count: int = 1,
+        body_bytes_max: int = limits.BODY_BYTES_DEFAULT,
+        is_open: bool = False,
+        is_closed: bool = False,
+        stress_refused: bool = False,
+    ) -> None:
+        """Register a topic and event codes, or change its settings.
+
+        Example:
+            center.register_topic("TP_TRADE", "EC_PAID", "EC_SHIPPED")
+        """
+        self._registry.put_topic(
+            name,
+            event_codes,
+            queue_count=queue_count,
+            body_bytes_max=body_bytes_max,
+            is_open=is_open,
+            is_closed=is_closed,
+            stress_refused=stress_refused,
+        )
+
+    def register_group(
+        self,
+        name: str,
+        *,
+        ack_timeout_seconds: float = limits.ACK_TIMEOUT_SECONDS_DEFAULT,
+        retry_schedule_seconds: Sequence[float] = limits.RETRY_SCHEDULE_SECONDS_DEFAULT,
+        attempts_max: int | None = None,
+        unsettled_max: int = limits.UNSETTLED_MAX_DEFAULT,
+    ) -> None:
+        """Register a subscriber group, before the center starts, with the settings an operator would give it.
+
+        Example:
+            center.register_group("SG_POINTS", retry_schedule_seconds=(1, 5), attempts_max=3)
+        """
+        self._registry.put_group(
+            name,
+            ack_timeout_seconds=ack_timeout_seconds,
+            retry_schedule_seconds=retry_schedule_seconds,
+            attempts_max=attempts_max,
+            unsettled_max=unsettled_max,
+        )
+
+    def register_subscription(
+        self,
+        group: str,
+        topic: str,
+        event_code: str = ANY_EVENT_CODE,
+        *,
+        expression: str = "",
+        from_beginning: bool = False,
+    ) -> bool:
+        """Register a subscription from now on (or from the beginning); return False if it exists.
+
+        Raises:
+            GroupNotFoundError, TopicNotFoundError: one of them is not registered.
+            InvalidExpressionError: *expression* does not compile.
+
+        Example:
+            center.register_subscription("SG_POINTS", "TP_TRADE", expression='headers.region == "hz"')
+        """
+        start_offsets = {} if from_beginning else self._log.tails(self._registry.get_topic(topic))
+        return self._registry.add_subscription(group, topic, event_code, expression, start_offsets)
+
+    def allow_stress(self, group: str, topic: str, event_code: str = ANY_EVENT_CODE) -> None:
+        """Put a group on the stress-test whitelist of a message type.
+
+        Example:
+            center.allow_stress("SG_SHADOW", "TP_TRADE")
+        """
+        self._registry.set_stress_allowed(group, topic, event_code, is_allowed=True)
+
+    def disallow_stress(self, group: str, topic: str, event_code: str = ANY_EVENT_CODE) -> None:
+        """Take a group off the whitelist.
+
+        Example:
+            center.disallow_stress("SG_SHADOW", "TP_TRADE")
+        """
+        self._registry.set_stress_allowed(group, topic, event_code, is_allowed=False)
+
+    async def register(
+        self,
+        topic: str,
+        event_code: str,
+        *,
+        group: str = "",
+        expression: str = "",
+        from_beginning: bool = False,
+        timeout_seconds: float = 15.0,
+    ) -> list[str]:
+        """Register what does not exist, as `MessageCenter.register` does."""
+        registry = self._registry
+        created: list[str] = []
+        if registry.find_topic(topic) is None:
+            registry.put_topic(topic, ())
+            created.append(f"topic {topic}")
+        found = registry.get_topic(topic)
+        if event_code != ANY_EVENT_CODE and event_code not in found.event_codes:
+            registry.add_event_code(found, event_code)
+            created.append(f"event code {event_code}")
+        if group and registry.find_group(group) is None:
+            registry.put_group(group)
+            created.append(f"group {group}")
+        if group and self.register_subscription(
+            group, topic, event_code, expression=expression, from_beginning=from_beginning
+        ):
+            created.append(f"subscription {group} {topic}/{event_code}")
+        return created
+
+    def subscriber(self, **options: Unpack[SubscriberOptions]) -> Callable[[Function], Function]:
+        """Make the decorated function a handler, as `MessageCenter.subscriber` does; registers unless strict."""
+        attach = super().subscriber(**options)
+
+        def attach_registered(function: Function) -> Function:
+            attach(function)
+            if not self._is_strict:
+                self._register_used(options)
+            return function
+
+        return attach_registered
+
+    def _register_used(self, options: SubscriberOptions) -> None:
+        registry = self._registry
+        event_code = options.get("event_code", ANY_EVENT_CODE)
+        topic = registry.find_topic(options["topic"]) or registry.put_topic(options["topic"], ())
+        if event_code != ANY_EVENT_CODE:
+            registry.add_event_code(topic, event_code)
+        if registry.find_group(options["group"]) is None:
+            registry.put_group(options["group"])
+        self.register_subscription(
+            options["group"],
+            topic.name,
+            event_code,
+            expression=options.get("expression") or "",
+            from_beginning=options.get("from_beginning", False),
+        )
+
+    # --- in place of a broker -----------------------------------------------------------------------------------
+
+    def _open_publisher(self) -> Publisher:
+        return _MemoryPublisher(self._store)
+
+    def _open_stream(self, group: str, dispatcher: Dispatcher) -> GroupStream:
+        stream = MemoryStream(
+            self._registry.get_group(group),
+            dispatcher,
+            self._registry,
+            self._log,
+            lambda: self._now,
+            self._wake,
+            self._config.drain_timeout_seconds,
+        )
+        self._memory_streams[group] = stream
+        self._wake()
+        return stream
+
+    def _store(self, encoded: bytes) -> Receipt:
+        message = message_pb2.Message.FromString(encoded)
+        receipt = self._log.append(message, self._config.publisher_group, self._config.host)
+        self._wake()
+        return receipt
+
+    def _wake(self) -> None:
+        """See that what changed is looked at in the loop's next turn."""
+        if not self._is_dirty:
+            self._is_dirty = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        if self._is_dirty:
+            self._is_dirty = False
+            for stream in self._memory_streams.values():
+                stream.pump()
+
+    async def _rest(self, patience_seconds: float | None = None) -> None:
+        """Wait until the handlers are done with all that can be handed out now."""
+        while True:
+            self._pump()
+            for stream in self._memory_streams.values():
+                if not await stream.dispatcher.join(patience_seconds):
+                    return
+            if not self._is_dirty and all(s.dispatcher.is_at_rest for s in self._memory_streams.values()):
+                return
+
+    def _next_wakeup(self) -> float:
+        return min((stream.next_wakeup() for stream in self._memory_streams.values()), default=math.inf)
+
+    def _move_to(self, now: float) -> None:
+        self._now = max(self._now, now)
+        for stream in self._memory_streams.values():
+            stream.expire()
+        self._is_dirty = True
+        self._pump()
+
+
+class _MemoryPublisher:
+    """Stores at once: nothing is ever unanswered."""
+
+    is_full = False
+
+    def __init__(self, store: Callable[[bytes], Receipt]) -> None:
+        self._store = store
+
+    @property
+    def buffer(self) -> Any:
+        """Where messages go in."""
+        return self
+
+    def offer(self, encoded: bytes) -> asyncio.Future[Receipt]:
+        """Store a message."""
+        answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        try:
+            answer.set_result(self._store(encoded))
+        except MessageCenterError as error:
+            answer.set_exception(error)
+        return answer
+
+    def offer_one_way(self, encoded: bytes) -> bool:
+        """Store a message; whether it is refused stays unsaid."""
+        answer = self.offer(encoded)
+        # Looked at, so that asyncio does not report it as forgotten.
+        answer.exception()
+        return True
+
+    async def room(self) -> None:
+        """Return: there is room."""
+
+    async def flush(self) -> None:
+        """Return: all is stored."""
+
+    async def close(self, reason: MessageCenterError) -> None:
+        """Return: nothing is open."""

@@ -1,0 +1,193 @@
+"""Delivery inside an in-memory center: the broker's lanes on one side, the client's dispatcher on the other."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from confdb.routes import GroupRoute, TopicRoute
+from msgbroker.client.background import cancel_and_wait
+from msgbroker.client.dispatch import Dispatcher
+from msgbroker.client.message import Message
+from msgbroker.client.testing.log import MemoryLog, StoredMessage
+from msgbroker.client.testing.registry import Registry, queue_ids_of
+from msgbroker.client.verdicts import Verdict, VerdictKind
+from msgbroker.engine import verdicts as engine_verdicts
+from msgbroker.engine.lane import Lane
+from msgbroker.engine.lane_config import LaneConfig
+from msgbroker.engine.matching import Matcher
+from msgbroker.engine.retry import RetryPolicy
+from msgbroker.engine.stress import StressGate
+from msgdb.lane_records import DeadLetterMove, LaneKey
+
+_INSTANCE: Final = "in-memory"
+_NO_LIMIT: Final = 1 << 60
+
+_VERDICTS: Final = {
+    VerdictKind.ACK: engine_verdicts.Verdict.ACK,
+    VerdictKind.RETRY: engine_verdicts.Verdict.RETRY,
+    VerdictKind.RELEASE: engine_verdicts.Verdict.RELEASE,
+    VerdictKind.REJECT: engine_verdicts.Verdict.REJECT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message whose attempts are over for a group."""
+
+    group: str
+    message: Message
+    attempts: int
+    reason: str
+    """REJECTED or ATTEMPTS_EXHAUSTED."""
+    last_error: str
+
+
+class MemoryLane:
+    """A lane of the engine, and the handle through which handlers' verdicts reach it."""
+
+    def __init__(
+        self, lane: Lane[StoredMessage], topic_name: str, clock: Callable[[], float], wake: Callable[[], None]
+    ) -> None:
+        self.lane = lane
+        self.topic_name = topic_name
+        self.queue_id = lane.key.queue_id
+        self.live = True
+        self._clock = clock
+        self._wake = wake
+
+    def ack(self, queue_offset: int, attempt: int) -> None:
+        """Settle a message as done."""
+        self.settle(queue_offset, attempt or 1, Verdict(VerdictKind.ACK))
+
+    def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
+        """Settle a message with any verdict."""
+        self.lane.settle(
+            _INSTANCE,
+            _VERDICTS[verdict.kind],
+            queue_offset,
+            queue_offset,
+            attempt,
+            self._clock(),
+            verdict.delay_seconds,
+            verdict.error,
+        )
+        self._wake()
+
+
+class NoLane:
+    """The handle of messages that nobody settles: those a test looks at."""
+
+    def __init__(self, queue_id: int) -> None:
+        self.queue_id = queue_id
+        self.live = False
+
+    def ack(self, queue_offset: int, attempt: int) -> None:
+        """Do nothing."""
+
+    def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
+        """Do nothing."""
+
+
+class MemoryStream:
+    """What keeps one group of an in-memory center supplied: its lanes and its dispatcher."""
+
+    def __init__(
+        self,
+        group: GroupRoute,
+        dispatcher: Dispatcher,
+        registry: Registry,
+        log: MemoryLog,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        drain_timeout_seconds: float,
+    ) -> None:
+        self.attached = asyncio.Event()
+        self.attached.set()
+        self.dead_letters: list[DeadLetter] = []
+        self.dispatcher = dispatcher
+        self._group_name = group.name
+        self._registry = registry
+        self._log = log
+        self._clock = clock
+        self._wake = wake
+        self._drain_timeout_seconds = drain_timeout_seconds
+        self._lanes: dict[int, MemoryLane] = {}
+        self._closing = asyncio.Event()
+        self.task = asyncio.create_task(self._wait_for_close(), name=f"in-memory {group.name}")
+
+    async def close(self) -> None:
+        """Finish what is running; give back the rest."""
+        self._closing.set()
+        self.dispatcher.release_waiting()
+        if not await self.dispatcher.join(self._drain_timeout_seconds):
+            await self.dispatcher.cancel()
+        await cancel_and_wait(self.task)
+
+    async def _wait_for_close(self) -> None:
+        await self._closing.wait()
+
+    def next_wakeup(self) -> float:
+        """Return when `expire` is to be called next; infinity: never."""
+        wakeups = (lane.lane.next_wakeup() for lane in self._lanes.values())
+        return min((at for at in wakeups if at is not None), default=math.inf)
+
+    def expire(self) -> None:
+        """Take back what was not answered in time."""
+        for lane in self._lanes.values():
+            lane.lane.expire(self._clock())
+
+    def pump(self) -> None:
+        """Move messages from the log through the lanes to the handlers."""
+        group = self._registry.get_group(self._group_name)
+        for topic in self._registry.snapshot.topics.values():
+            if any(subscription.topic_id == topic.topic_id for subscription in group.subscriptions):
+                matcher = Matcher(group, topic)
+                for queue_id in queue_ids_of(topic):
+                    lane = self._lanes.get(queue_id) or self._open_lane(group, topic, queue_id)
+                    self._pump_lane(lane, group, topic, matcher)
+
+    def _pump_lane(self, lane: MemoryLane, group: GroupRoute, topic: TopicRoute, matcher: Matcher) -> None:
+        now = self._clock()
+        machine = lane.lane
+        queue = self._log.queue(lane.queue_id)
+        first = machine.next_offset
+        end = min(len(queue), first + machine.wants())
+        if end > first:
+            machine.feed(first, end, matcher.select(queue[first:end], lane.queue_id))
+        machine.feed_again([queue[offset] for offset, _ in machine.due(now, _NO_LIMIT)], [])
+        gate = StressGate(self._registry.snapshot)
+        room = group.unsettled_max - sum(other.lane.in_flight_count for other in self._lanes.values())
+        if room > 0 and not self._closing.is_set():
+            handout = machine.take(
+                _INSTANCE,
+                room,
+                _NO_LIMIT,
+                now,
+                lambda message: gate.allows(group.group_id, topic.topic_id, message.event_code),
+            )
+            deliveries = [again.message.delivery(again.attempt) for again in handout.again]
+            deliveries += [message.delivery(1) for message in handout.fresh]
+            self.dispatcher.dispatch(deliveries, lane, math.inf)
+        self._persist(lane)
+
+    def _persist(self, lane: MemoryLane) -> None:
+        checkpoint = lane.lane.checkpoint(self._clock())
+        if checkpoint is not None:
+            lane.lane.confirm(checkpoint)
+            self.dead_letters.extend(self._dead_letter(lane, move) for move in checkpoint.dead_letters)
+
+    def _dead_letter(self, lane: MemoryLane, move: DeadLetterMove) -> DeadLetter:
+        stored = self._log.queue(lane.queue_id)[move.queue_offset]
+        message = Message(stored.delivery(move.attempts), NoLane(lane.queue_id), 0.0)
+        return DeadLetter(self._group_name, message, move.attempts, move.reason, move.last_error or "")
+
+    def _open_lane(self, group: GroupRoute, topic: TopicRoute, queue_id: int) -> MemoryLane:
+        config = LaneConfig(group.ack_timeout_seconds, RetryPolicy(group.retry_schedule_seconds, group.attempts_max))
+        key = LaneKey(group.group_id, "", queue_id)
+        machine: Lane[StoredMessage] = Lane(key, 1, 0, [], [], config, self._clock())
+        lane = self._lanes[queue_id] = MemoryLane(machine, topic.name, self._clock, self._wake)
+        return lane

@@ -1,0 +1,172 @@
+"""What is registered with an in-memory center, as the snapshot that the engine routes by."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confdb.routes import (
+    GroupMode,
+    GroupOrder,
+    GroupRoute,
+    HeaderPredicate,
+    Snapshot,
+    StressOperator,
+    StressRule,
+    SubscriptionMode,
+    SubscriptionRoute,
+    TopicKind,
+    TopicRoute,
+)
+from msgbroker.contract import limits
+from msgbroker.contract.errors import GroupNotFoundError, TopicNotFoundError
+from msgbroker.contract.names import check_event_code, check_group, check_topic
+
+QUEUES_PER_TOPIC_MAX = limits.QUEUES_MAX
+_DEFAULT_RULE = StressRule("x-stress-test", StressOperator.EQUALS, "true")
+
+
+class Registry:
+    """Topics, groups, subscriptions and the stress whitelist of one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._next_id = 1
+        self.snapshot = Snapshot(1, namespaces=frozenset({namespace}), stress_rules={namespace: (_DEFAULT_RULE,)})
+
+    def find_topic(self, name: str) -> TopicRoute | None:
+        """Return a topic, if it is registered."""
+        return self.snapshot.topics.get((self._namespace, name))
+
+    def get_topic(self, name: str) -> TopicRoute:
+        """Return a topic, or raise TopicNotFoundError."""
+        topic = self.find_topic(name)
+        if topic is None:
+            raise TopicNotFoundError(self._namespace, name)
+        return topic
+
+    def find_group(self, name: str) -> GroupRoute | None:
+        """Return a group, if it is registered."""
+        return self.snapshot.groups.get((self._namespace, name))
+
+    def get_group(self, name: str) -> GroupRoute:
+        """Return a group, or raise GroupNotFoundError."""
+        group = self.find_group(name)
+        if group is None:
+            raise GroupNotFoundError(self._namespace, name)
+        return group
+
+    def list_groups(self) -> list[GroupRoute]:
+        """Return all groups."""
+        return list(self.snapshot.groups.values())
+
+    def put_topic(
+        self,
+        name: str,
+        event_codes: Sequence[str],
+        *,
+        queue_count: int = 1,
+        body_bytes_max: int = limits.BODY_BYTES_DEFAULT,
+        is_open: bool = False,
+        is_closed: bool = False,
+        stress_refused: bool = False,
+    ) -> TopicRoute:
+        """Register a topic, or replace its settings and add event codes."""
+        before = self.find_topic(check_topic(name))
+        codes = frozenset(check_event_code(code) for code in event_codes)
+        topic = TopicRoute(
+            topic_id=before.topic_id if before else self._new_id(),
+            namespace=self._namespace,
+            name=name,
+            kind=TopicKind.NORMAL,
+            queue_count=queue_count,
+            generation=1,
+            body_bytes_max=body_bytes_max,
+            is_open=is_open,
+            is_closed=is_closed,
+            stress_refused=stress_refused,
+            event_codes=codes | (before.event_codes if before else frozenset()),
+        )
+        self._change(topics={**self.snapshot.topics, (self._namespace, name): topic})
+        return topic
+
+    def add_event_code(self, topic: TopicRoute, event_code: str) -> None:
+        """Add an event code to a topic."""
+        more = dataclasses.replace(topic, event_codes=topic.event_codes | {check_event_code(event_code)})
+        self._change(topics={**self.snapshot.topics, (self._namespace, topic.name): more})
+
+    def put_group(
+        self,
+        name: str,
+        *,
+        ack_timeout_seconds: float = limits.ACK_TIMEOUT_SECONDS_DEFAULT,
+        retry_schedule_seconds: Sequence[float] = limits.RETRY_SCHEDULE_SECONDS_DEFAULT,
+        attempts_max: int | None = None,
+        unsettled_max: int = limits.UNSETTLED_MAX_DEFAULT,
+    ) -> GroupRoute:
+        """Register a subscriber group, or replace its settings."""
+        before = self.find_group(check_group(name))
+        group = GroupRoute(
+            group_id=before.group_id if before else self._new_id(),
+            namespace=self._namespace,
+            name=name,
+            ack_timeout_seconds=ack_timeout_seconds,
+            retry_schedule_seconds=tuple(retry_schedule_seconds),
+            attempts_max=len(retry_schedule_seconds) + 1 if attempts_max is None else attempts_max,
+            unsettled_max=unsettled_max,
+            order=GroupOrder.NONE,
+            mode=GroupMode.SHARED,
+            paused=False,
+            subscriptions=before.subscriptions if before else (),
+        )
+        self._put(group)
+        return group
+
+    def add_subscription(
+        self, group_name: str, topic_name: str, event_code: str, expression: str, start_offsets: Mapping[int, int]
+    ) -> bool:
+        """Register a subscription; return False if the group has it already."""
+        group, topic = self.get_group(group_name), self.get_topic(topic_name)
+        if any((s.topic_id, s.event_code) == (topic.topic_id, event_code) for s in group.subscriptions):
+            return False
+        subscription = SubscriptionRoute(
+            subscription_id=self._new_id(),
+            topic_id=topic.topic_id,
+            event_code=event_code,
+            mode=SubscriptionMode.HEADER if expression else SubscriptionMode.DIRECT,
+            expression=expression or None,
+            predicate=_compile(expression) if expression else None,
+            start_offsets=start_offsets,
+        )
+        self._put(dataclasses.replace(group, subscriptions=(*group.subscriptions, subscription)))
+        return True
+
+    def set_stress_allowed(self, group_name: str, topic_name: str, event_code: str, *, is_allowed: bool) -> None:
+        """Put a group on the whitelist of a message type, or take it off."""
+        entry = frozenset({(self.get_group(group_name).group_id, self.get_topic(topic_name).topic_id, event_code)})
+        whitelist = self.snapshot.stress_whitelist
+        self._change(stress_whitelist=whitelist | entry if is_allowed else whitelist - entry)
+
+    def _put(self, group: GroupRoute) -> None:
+        self._change(groups={**self.snapshot.groups, (self._namespace, group.name): group})
+
+    def _change(self, **changes: Any) -> None:
+        self.snapshot = dataclasses.replace(self.snapshot, version=self.snapshot.version + 1, **changes)
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id - 1
+
+
+def queue_ids_of(topic: TopicRoute) -> range:
+    """Return the ids of a topic's queues."""
+    first = topic.topic_id * QUEUES_PER_TOPIC_MAX
+    return range(first, first + topic.queue_count)
+
+
+def _compile(expression: str) -> HeaderPredicate:
+    # Here and not above: only tests with HEADER subscriptions need the CEL library.
+    from confdb.expressions import compile_expression
+
+    return compile_expression(expression)
