@@ -1,0 +1,123 @@
+"""Conformance: what a publisher may rely on."""
+
+from __future__ import annotations
+
+import pytest
+
+from msgbroker.client import (
+    BodyTooLargeError,
+    EventCodeNotFoundError,
+    InvalidHeadersError,
+    InvalidKeyError,
+    InvalidNameError,
+    MessageCenterError,
+    OutgoingMessage,
+    Receipt,
+    StressRefusedError,
+    TopicClosedError,
+    TopicNotFoundError,
+)
+from tests.contract.harness import Harness
+
+
+async def test_offsets_start_at_0_and_have_no_gaps(harness: Harness) -> None:
+    await harness.register_topic("TP", "EC")
+    async with harness.center() as center:
+        receipts = [await center.publish("TP", "EC", str(n)) for n in range(5)]
+
+    assert [receipt.queue_offset for receipt in receipts] == list(range(5))
+    assert len({receipt.queue_id for receipt in receipts}) == 1
+
+
+async def test_a_receipt_has_a_time_ordered_id_and_a_time(harness: Harness) -> None:
+    await harness.register_topic("TP", "EC")
+    async with harness.center() as center:
+        first = await center.publish("TP", "EC")
+        second = await center.publish("TP", "EC")
+
+    assert first.message_id.version == second.message_id.version == 7
+    assert first.message_id != second.message_id
+    assert first.stored_at <= second.stored_at
+    assert first.stored_at.tzinfo is not None
+    assert not first.duplicate
+
+
+async def test_messages_of_one_publisher_are_stored_in_the_order_of_the_calls(harness: Harness) -> None:
+    await harness.register_topic("TP", "EC")
+    async with harness.center() as center:
+        futures = [center.publish_soon("TP", "EC", str(n)) for n in range(50)]
+        answers = await center.publish_many(OutgoingMessage("TP", "EC", str(n)) for n in range(50))
+        offsets = [(await future).queue_offset for future in futures]
+
+    assert offsets == list(range(50))
+    assert [answer.queue_offset for answer in answers if isinstance(answer, Receipt)] == list(range(50, 100))
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "reason"),
+    [
+        (OutgoingMessage("TP_UNKNOWN", "EC"), TopicNotFoundError, "TOPIC_NOT_FOUND"),
+        (OutgoingMessage("TP", "EC_UNKNOWN"), EventCodeNotFoundError, "EVENT_CODE_NOT_FOUND"),
+        (OutgoingMessage("TP", "EC", bytes(8_193)), BodyTooLargeError, "BODY_TOO_LARGE"),
+        (OutgoingMessage("T" * 129, "EC"), InvalidNameError, "INVALID_NAME"),
+        (OutgoingMessage("TP", "E" * 65), InvalidNameError, "INVALID_NAME"),
+        (OutgoingMessage("TP", "EC", key="k" * 257), InvalidKeyError, "INVALID_KEY"),
+        (OutgoingMessage("TP", "EC", headers={"h": "\0"}), InvalidHeadersError, "INVALID_HEADERS"),
+        (OutgoingMessage("TP", "EC", headers={"h": "v" * 4_096}), InvalidHeadersError, "INVALID_HEADERS"),
+        (OutgoingMessage("TP", "EC", headers={str(n): "" for n in range(65)}), InvalidHeadersError, "INVALID_HEADERS"),
+    ],
+)
+async def test_a_bad_message_is_refused_alone_and_says_why(
+    harness: Harness, bad: OutgoingMessage, error: type[MessageCenterError], reason: str
+) -> None:
+    await harness.register_topic("TP", "EC")
+    async with harness.center() as center:
+        before, refused, after = await center.publish_many(
+            [OutgoingMessage("TP", "EC", b"before"), bad, OutgoingMessage("TP", "EC", b"after")]
+        )
+
+    assert isinstance(before, Receipt)
+    assert isinstance(after, Receipt)
+    assert after.queue_offset == before.queue_offset + 1
+    assert type(refused) is error
+    assert refused.reason == reason
+
+
+async def test_a_refusal_names_the_thing_and_the_limit(harness: Harness) -> None:
+    await harness.register_topic("TP", "EC")
+    async with harness.center() as center:
+        with pytest.raises(BodyTooLargeError, match=r"8193 bytes.*'TP'.*8192") as raised:
+            await center.publish("TP", "EC", bytes(8_193))
+
+    assert raised.value.facts["body_bytes_max"] == "8192"
+
+
+async def test_a_topic_may_be_given_a_larger_body(harness: Harness) -> None:
+    await harness.register_topic("TP", "EC", body_bytes_max=1_000_000)
+    async with harness.center() as center:
+        assert (await center.publish("TP", "EC", bytes(1_000_000))).queue_offset == 0
+        with pytest.raises(BodyTooLargeError):
+            await center.publish("TP", "EC", bytes(1_000_001))
+
+
+async def test_a_closed_topic_takes_nothing(harness: Harness) -> None:
+    await harness.register_topic("TP", "EC")
+    await harness.update_topic("TP", is_closed=True)
+    async with harness.center() as center:
+        with pytest.raises(TopicClosedError, match="'TP'"):
+            await center.publish("TP", "EC")
+
+
+async def test_an_open_topic_takes_new_event_codes(harness: Harness) -> None:
+    await harness.register_topic("TP", is_open=True)
+    async with harness.center() as center:
+        assert (await center.publish("TP", "EC_NEW")).queue_offset == 0
+
+
+async def test_the_kill_switch_refuses_stress_messages_only(harness: Harness) -> None:
+    await harness.register_topic("TP", "EC")
+    await harness.update_topic("TP", stress_refused=True)
+    async with harness.center() as center:
+        with pytest.raises(StressRefusedError):
+            await center.publish("TP", "EC", headers={"x-stress-test": "true"})
+        assert (await center.publish("TP", "EC")).queue_offset == 0
