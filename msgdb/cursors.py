@@ -14,20 +14,22 @@ from psycopg.types.multirange import Multirange
 
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgdb import lane_writes
+from msgdb.array_rows import array_rows
 from msgdb.binary_rows import TO_1970, binary_cursor
 from msgdb.connections import Connection
 from msgdb.lane_records import ClaimedLane, LaneCheckpoint, LaneKey, LaneToClaim, OffsetRange, OwnedLane, RedeliveryRow
+
+_KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
 
 # One statement: makes the missing rows, takes the free ones, leaves those of living owners alone; NOT EXISTS spares
 # them the row lock that a conflict takes before its condition is looked at. In the order of the key, or two brokers
 # that want the same lanes could each wait for the other. clock_timestamp, not now: the wait for such a row, or the
 # caller's transaction, must not make a lease shorter in the table than the owner counts it.
-_CLAIM: Final = """
+_CLAIM: Final = f"""
 INSERT INTO cursor AS c (group_id, member, queue_id, acked_offset, owner, epoch, lease_until)
 SELECT wanted.group_id, wanted.member, wanted.queue_id, wanted.initial_offset, %(owner)s, 1,
        clock_timestamp() + %(lease_seconds)s * interval '1 second'
-FROM unnest(%(group_ids)s::bigint[], %(members)s::text[], %(queue_ids)s::bigint[], %(offsets)s::bigint[])
-     AS wanted (group_id, member, queue_id, initial_offset)
+FROM {array_rows("wanted", **_KEY, initial_offset="bigint")}
 WHERE NOT EXISTS (
     SELECT 1 FROM cursor held
     WHERE held.group_id = wanted.group_id AND held.member = wanted.member AND held.queue_id = wanted.queue_id
@@ -41,10 +43,7 @@ WHERE c.owner IS NULL OR c.owner = excluded.owner OR c.lease_until <= clock_time
 RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges
 """
 
-_OWNED: Final = """
-unnest(%(group_ids)s::bigint[], %(members)s::text[], %(queue_ids)s::bigint[], %(epochs)s::bigint[])
-    AS owned (group_id, member, queue_id, epoch)
-"""
+_OWNED: Final = array_rows("owned", **_KEY, epoch="bigint")
 _GUARD: Final = """
 c.group_id = owned.group_id AND c.member = owned.member AND c.queue_id = owned.queue_id
 AND c.epoch = owned.epoch AND c.owner = %(owner)s
@@ -68,8 +67,7 @@ _LOAD_REDELIVERIES: Final = f"""
 SELECT wanted.group_id, wanted.member, wanted.queue_id,
        r.queue_offset, r.stored_at + {TO_1970}, r.attempt,
        extract(epoch FROM r.due_at - clock_timestamp())::float8, r.ordering_key
-FROM unnest(%(group_ids)s::bigint[], %(members)s::text[], %(queue_ids)s::bigint[])
-     AS wanted (group_id, member, queue_id)
+FROM {array_rows("wanted", **_KEY)}
 CROSS JOIN LATERAL (
     SELECT * FROM redelivery
     WHERE group_id = wanted.group_id AND member = wanted.member AND queue_id = wanted.queue_id
@@ -88,7 +86,7 @@ async def claim(conn: Connection, owner: UUID, lanes: Iterable[LaneToClaim], lea
         return []
     parameters = {
         **_key_columns(wanted),
-        "offsets": [lane.initial_offset for lane in wanted.values()],
+        "initial_offset": [lane.initial_offset for lane in wanted.values()],
         "owner": owner,
         "lease_seconds": lease_seconds,
     }
@@ -139,23 +137,23 @@ async def checkpoint(
 
 
 async def _guarded(conn: Connection, statement: str, parameters: dict[str, Any]) -> set[LaneKey]:
-    cursor = await conn.execute(statement.encode(), parameters, binary=True)
+    cursor = await conn.execute(statement, parameters, binary=True)
     return {LaneKey(*row) for row in await cursor.fetchall()}
 
 
 def _key_columns(keys: Iterable[LaneKey]) -> dict[str, Any]:
     rows = list(keys)
     return {
-        "group_ids": [key.group_id for key in rows],
-        "members": [key.member for key in rows],
-        "queue_ids": [key.queue_id for key in rows],
+        "group_id": [key.group_id for key in rows],
+        "member": [key.member for key in rows],
+        "queue_id": [key.queue_id for key in rows],
     }
 
 
 def _owned_columns(owner: UUID, lanes: Sequence[OwnedLane]) -> dict[str, Any]:
     return {
         **_key_columns(lane.key for lane in lanes),
-        "epochs": [lane.epoch for lane in lanes],
+        "epoch": [lane.epoch for lane in lanes],
         "owner": owner,
     }
 
@@ -163,7 +161,7 @@ def _owned_columns(owner: UUID, lanes: Sequence[OwnedLane]) -> dict[str, Any]:
 def _progress_columns(owner: UUID, checkpoints: Sequence[LaneCheckpoint]) -> dict[str, Any]:
     return {
         **_owned_columns(owner, [OwnedLane(mark.key, mark.epoch) for mark in checkpoints]),
-        "acked_offsets": [mark.acked_offset for mark in checkpoints],
+        "acked_offset": [mark.acked_offset for mark in checkpoints],
         "acked_ranges": [
             "{" + ",".join(f"[{first},{last})" for first, last in mark.acked_ranges) + "}" for mark in checkpoints
         ],

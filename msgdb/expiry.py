@@ -131,5 +131,5 @@ async def _raise_starts(conn: Connection, partition: DayPartition) -> None:
 
 
 async def _count(conn: Connection, statement: str, parameters: Mapping[str, object]) -> int:
-    row = await (await conn.execute(statement.encode(), parameters)).fetchone()
+    row = await (await conn.execute(statement, parameters)).fetchone()
     return 0 if row is None else int(row[0])

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from msgdb import ids
+from msgdb.array_rows import array_rows
 from msgdb.binary_rows import TO_1970, binary_cursor, datetime_of
 from msgdb.connections import Connection
 
@@ -58,7 +59,7 @@ ORDER BY m.queue_offset
 # filters without an order: a plan made while a day was empty would read it from end to end when it is full.
 _READ_OFFSETS: Final = f"""
 SELECT {_COLUMNS}
-FROM unnest(%(queue_offsets)s::bigint[], %(stored_at)s::timestamptz[]) AS wanted (queue_offset, stored_at)
+FROM {array_rows("wanted", queue_offset="bigint", stored_at="timestamptz")}
 JOIN message m ON m.queue_id = %(queue_id)s AND m.queue_offset = wanted.queue_offset AND m.stored_at = wanted.stored_at
 ORDER BY m.queue_offset
 """
@@ -112,7 +113,7 @@ async def read_offsets(conn: Connection, queue_id: int, wanted: Sequence[tuple[i
         _READ_OFFSETS,
         {
             "queue_id": queue_id,
-            "queue_offsets": [queue_offset for queue_offset, _ in wanted],
+            "queue_offset": [queue_offset for queue_offset, _ in wanted],
             "stored_at": [datetime_of(stored_at_us) for _, stored_at_us in wanted],
         },
         prepare=False,
@@ -172,6 +173,6 @@ async def _stored_at_us(conn: Connection, queue_id: int, queue_offset: int) -> i
 
 async def _find_one(conn: Connection, statement: str, parameters: dict[str, Any]) -> MessageRow | None:
     cursor = binary_cursor(conn)
-    await cursor.execute(statement.encode(), parameters, prepare=False)
+    await cursor.execute(statement, parameters, prepare=False)
     row = await cursor.fetchone()
     return None if row is None else MessageRow._make(row)

@@ -25,10 +25,12 @@ from msgdb.store import Connection, MessageStore
 
 log = structlog.get_logger(__name__)
 
-# Of a transaction, because a lock of the session would not survive a pooler. That transaction does nothing else: it has
-# no snapshot and no lock on a table that the work, on another connection, could wait for.
-_TRY_LOCK: Final = """
-SELECT pg_try_advisory_xact_lock(%s, 0), set_config('idle_in_transaction_session_timeout', '0', true)
+# Of a transaction, because a lock of the session would not survive a pooler. That transaction must hold no snapshot
+# while the work goes on elsewhere: a detach waits for older ones. Hence no parameters and never prepared: in the
+# extended protocol the statement's portal would keep its snapshot until the next statement.
+_TRY_LOCK: Final = f"""
+SELECT pg_try_advisory_xact_lock({MAINTENANCE_LOCK_CLASS}, 0),
+       set_config('idle_in_transaction_session_timeout', '0', true)
 """
 
 # Autovacuum analyzes partitions, never their parent, by which joins are planned. Bodies are sampled, too: once an hour.
@@ -106,7 +108,7 @@ class Maintenance:
     async def maintain_once(self) -> MaintenanceReport | None:
         """Do what is due; return None if another broker is at it."""
         async with self._store.transaction() as guard:
-            locked = await (await guard.execute(_TRY_LOCK, (MAINTENANCE_LOCK_CLASS,))).fetchone()
+            locked = await (await guard.execute(_TRY_LOCK, prepare=False)).fetchone()
             if locked is None or not locked[0]:
                 return None
             report = MaintenanceReport()

@@ -71,8 +71,8 @@ def _connected(url: str) -> Iterator[Connection]:
 @contextmanager
 def _guarded(url: str) -> Iterator[None]:
     # The lock sits in a transaction of its own connection: migrations may need several transactions, and a lock of the
-    # session would not survive a pooler. READ COMMITTED, so that the waiting transaction holds no snapshot which
-    # CREATE INDEX CONCURRENTLY would wait for.
+    # session would not survive a pooler. No parameters: in the extended protocol the statement's portal would keep its
+    # snapshot, and CREATE INDEX CONCURRENTLY would wait for it.
     with psycopg.connect(url, connect_timeout=_CONNECT_TIMEOUT_SECONDS, prepare_threshold=None) as guard:
-        guard.execute("SELECT pg_advisory_xact_lock(%s, 0)", (MIGRATION_LOCK_CLASS,))
+        guard.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK_CLASS}, 0)")
         yield

@@ -9,6 +9,7 @@ from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
 from msgdb.queues import QueueTailReader, ensure_queues, list_queues, list_topic_queues
 from msgdb.store import MessageStore
 from tests.integration.msgdb.rows import put_messages
+from tests.integration.msgdb.waiting import until_someone_waits_for_a_lock
 
 
 async def test_queues_are_made_once(conn: Connection) -> None:
@@ -61,7 +62,7 @@ async def test_a_queue_is_not_sealed_while_an_append_holds_it(store: MessageStor
                 "SELECT pg_advisory_xact_lock(%s, %s)", (QUEUE_LOCK_CLASS, queue_lock_key(queue.queue_id))
             )
             change = asyncio.create_task(change_layout())
-            await _until_someone_waits_for_a_lock(observer)
+            await until_someone_waits_for_a_lock(observer)
 
             assert [row.sealed for row in await list_topic_queues(observer, 1)] == [False]
 
@@ -79,16 +80,3 @@ async def test_tails_are_those_of_all_layouts(store: MessageStore) -> None:
     async with store.connection() as conn:
         queues = await list_topic_queues(conn, 1)
     assert tails == {queues[0].queue_id: 5, queues[1].queue_id: 0, queues[2].queue_id: 0}
-
-
-_WAITING = """
-SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
-WHERE NOT l.granted AND d.datname = current_database()
-"""
-
-
-async def _until_someone_waits_for_a_lock(conn: Connection) -> None:
-    while True:
-        row = await (await conn.execute(_WAITING)).fetchone()
-        if row is not None and row[0]:
-            return

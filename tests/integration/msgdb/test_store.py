@@ -38,10 +38,13 @@ async def test_a_transaction_commits_when_its_block_ends_well(store: MessageStor
 
 
 async def test_a_transaction_leaves_nothing_when_its_block_fails(store: MessageStore) -> None:
-    with pytest.raises(ZeroDivisionError):
+    async def fail_halfway() -> None:
         async with store.transaction() as conn:
             await conn.execute("INSERT INTO queue (topic_id, generation, ordinal) VALUES (1, 1, 0)")
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail_halfway()
     async with store.connection() as conn:
         assert await (await conn.execute("SELECT count(*) FROM queue")).fetchone() == (0,)
 
@@ -49,10 +52,13 @@ async def test_a_transaction_leaves_nothing_when_its_block_fails(store: MessageS
 async def test_a_connection_lost_in_use_is_reported_as_the_store_being_out_of_reach(
     store: MessageStore, database_url: str
 ) -> None:
-    with pytest.raises(StoreUnavailableError):
+    async def lose_it() -> None:
         async with store.connection() as conn:
             terminate(database_url, await backend_id(conn))
             await conn.execute("SELECT 1")
+
+    with pytest.raises(StoreUnavailableError):
+        await lose_it()
 
     await store.ping()
 
@@ -80,12 +86,15 @@ async def test_a_mistake_in_a_statement_is_not_taken_for_an_outage(store: Messag
 
 
 async def test_a_lock_timeout_is_an_outage_that_may_be_retried(store: MessageStore) -> None:
+    async def read_impatiently() -> None:
+        async with store.transaction() as conn:
+            await conn.execute("SET LOCAL lock_timeout = '10ms'")
+            await conn.execute("SELECT * FROM queue")
+
     async with store.transaction() as holder:
         await holder.execute("LOCK TABLE queue")
         with pytest.raises(StoreUnavailableError, match="55P03"):
-            async with store.transaction() as conn:
-                await conn.execute("SET LOCAL lock_timeout = '10ms'")
-                await conn.execute("SELECT * FROM queue")
+            await read_impatiently()
 
 
 async def test_waiting_for_a_free_connection_has_an_end(database_url: str) -> None:

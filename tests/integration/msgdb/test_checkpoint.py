@@ -1,0 +1,200 @@
+"""Checkpoints: all of a lane or nothing of it, and nothing of a stale owner's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from msgdb.connections import Connection
+from msgdb.cursors import checkpoint, claim, load_redeliveries
+from msgdb.dead_letters import get_dead_letter, list_dead_letters
+from msgdb.lane_records import ClaimedLane, DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
+from msgdb.log import MessageRow
+from msgdb.store import MessageStore
+from tests.integration.msgdb.rows import (
+    GROUP_NAMES,
+    OTHER_OWNER,
+    OWNER,
+    keys_of,
+    lanes_to_claim,
+    make_queue,
+    put_messages,
+)
+from tests.integration.msgdb.waiting import until_someone_waits_for_a_lock
+
+
+def waiting(row: MessageRow, attempt: int = 2, due_in_seconds: float = 60.0) -> RedeliveryUpsert:
+    return RedeliveryUpsert(row.queue_offset, row.stored_at_us, attempt, due_in_seconds, None, "it failed")
+
+
+def dead(row: MessageRow, *, had_row: bool = False) -> DeadLetterMove:
+    return DeadLetterMove(row.queue_offset, row.stored_at_us, 3, "REJECTED", "never again", had_row)
+
+
+async def claim_one(conn: Connection, queue_id: int) -> ClaimedLane:
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([queue_id]), 60)
+    return lane
+
+
+async def test_progress_is_there_for_the_next_owner(conn: Connection) -> None:
+    lane = await claim_one(conn, 1)
+
+    persisted = await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 20, [(22, 25), (30, 31)])], GROUP_NAMES)
+
+    assert persisted == {lane.key}
+    next_owned = await claim_one(conn, 1)
+    assert (next_owned.acked_offset, next_owned.acked_ranges) == (20, [(22, 25), (30, 31)])
+
+
+async def test_redeliveries_are_there_for_the_next_owner(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    rows = await put_messages(conn, queue_id, range(3))
+    lane = await claim_one(conn, queue_id)
+    upserts = [waiting(rows[0]), RedeliveryUpsert(2, rows[2].stored_at_us, 5, -3.0, "order-1", None)]
+
+    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 3, [], upserts)], GROUP_NAMES)
+
+    first, second = (await load_redeliveries(conn, [lane.key]))[lane.key]
+    assert (first.queue_offset, first.stored_at_us, first.attempt) == (0, rows[0].stored_at_us, 2)
+    assert 50 < first.due_in_seconds <= 60
+    assert (second.queue_offset, second.attempt, second.ordering_key) == (2, 5, "order-1")
+    assert second.due_in_seconds <= -3
+
+
+async def test_a_redelivery_is_replaced_by_its_next_attempt(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    (row,) = await put_messages(conn, queue_id, range(1))
+    lane = await claim_one(conn, queue_id)
+    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 1, [], [waiting(row)])], GROUP_NAMES)
+    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 1, [], [waiting(row, attempt=3)])], GROUP_NAMES)
+
+    (loaded,) = (await load_redeliveries(conn, [lane.key]))[lane.key]
+    assert loaded.attempt == 3
+
+
+async def test_a_redelivery_that_is_done_with_is_deleted(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    rows = await put_messages(conn, queue_id, range(2))
+    lane = await claim_one(conn, queue_id)
+    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 2, [], [waiting(row) for row in rows])], GROUP_NAMES)
+    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 2, [], redelivered=[0])], GROUP_NAMES)
+
+    assert [row.queue_offset for row in (await load_redeliveries(conn, [lane.key]))[lane.key]] == [1]
+
+
+async def test_a_dead_letter_is_a_full_copy_and_takes_its_redelivery_along(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    rows = await put_messages(conn, queue_id, range(2), days_ago=1)
+    lane = await claim_one(conn, queue_id)
+    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 2, [], [waiting(row) for row in rows])], GROUP_NAMES)
+
+    mark = LaneCheckpoint(lane.key, 1, 2, [], dead_letters=[dead(rows[1], had_row=True)])
+    await checkpoint(conn, OWNER, [mark], GROUP_NAMES)
+
+    assert [row.queue_offset for row in (await load_redeliveries(conn, [lane.key]))[lane.key]] == [0]
+    (summary,) = await list_dead_letters(conn)
+    assert (summary.group_name, summary.attempts, summary.reason) == ("SG_POINTS", 3, "REJECTED")
+    assert (summary.message_id, summary.stored_at_us) == (rows[1].message_id, rows[1].stored_at_us)
+    assert (summary.key, summary.headers) == ("key-1", {"region": "hz"})
+    assert (await get_dead_letter(conn, summary.dead_letter_id)).body == rows[1].body
+
+
+async def test_a_stale_epoch_changes_nothing(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    rows = await put_messages(conn, queue_id, range(3))
+    lane = await claim_one(conn, queue_id)
+    await claim_one(conn, queue_id)
+
+    mark = LaneCheckpoint(lane.key, lane.epoch, 3, [], [waiting(rows[0])], [1], [dead(rows[2])])
+    persisted = await checkpoint(conn, OWNER, [mark], GROUP_NAMES)
+
+    assert persisted == set()
+    assert (await claim_one(conn, queue_id)).acked_offset == 0
+    assert await load_redeliveries(conn, [lane.key]) == {lane.key: []}
+    assert await list_dead_letters(conn) == []
+
+
+async def test_another_owner_changes_nothing_even_with_the_right_epoch(conn: Connection) -> None:
+    lane = await claim_one(conn, 1)
+
+    assert await checkpoint(conn, OTHER_OWNER, [LaneCheckpoint(lane.key, lane.epoch, 3, [])], GROUP_NAMES) == set()
+    assert (await claim_one(conn, 1)).acked_offset == 0
+
+
+async def test_a_stale_lane_does_not_disturb_the_others_of_its_checkpoint(conn: Connection) -> None:
+    queue_ids = [await make_queue(conn, topic_id) for topic_id in (1, 2)]
+    rows = [(await put_messages(conn, queue_id, range(1)))[0] for queue_id in queue_ids]
+    lanes = [await claim_one(conn, queue_id) for queue_id in queue_ids]
+    stale, living = lanes
+    await claim_one(conn, stale.key.queue_id)
+
+    marks = [LaneCheckpoint(lane.key, lane.epoch, 1, [], [waiting(row)]) for lane, row in zip(lanes, rows, strict=True)]
+    assert await checkpoint(conn, OWNER, marks, GROUP_NAMES) == {living.key}
+
+    loaded = await load_redeliveries(conn, [stale.key, living.key])
+    assert [len(loaded[key]) for key in (stale.key, living.key)] == [0, 1]
+
+
+async def test_a_cursor_does_not_move_without_its_redeliveries(conn: Connection) -> None:
+    lane = await claim_one(conn, 1)
+    impossible = RedeliveryUpsert(0, 0, 2**40, 1.0, None, None)
+
+    with pytest.raises(psycopg.errors.NumericValueOutOfRange):
+        await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 5, [], [impossible])], GROUP_NAMES)
+
+    assert (await claim_one(conn, 1)).acked_offset == 0
+
+
+async def test_an_offset_that_retention_moved_up_is_not_moved_back(conn: Connection) -> None:
+    lane = await claim_one(conn, 1)
+    await conn.execute("UPDATE cursor SET acked_offset = 50")
+
+    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 10, [(20, 60), (70, 71)])], GROUP_NAMES)
+
+    again = await claim_one(conn, 1)
+    assert (again.acked_offset, again.acked_ranges) == (50, [(50, 60), (70, 71)])
+
+
+async def test_a_new_owner_waits_for_a_checkpoint_that_has_begun(store: MessageStore) -> None:
+    async with store.connection() as conn:
+        queue_id = await make_queue(conn)
+        (row,) = await put_messages(conn, queue_id, range(1))
+        (lane,) = await claim(conn, OWNER, lanes_to_claim([queue_id]), 0)
+
+    async def take_over() -> tuple[ClaimedLane, int]:
+        async with store.connection() as conn:
+            (taken,) = await claim(conn, OTHER_OWNER, lanes_to_claim([queue_id]), 60)
+            return taken, len((await load_redeliveries(conn, [lane.key]))[lane.key])
+
+    async with store.connection() as observer:
+        async with store.transaction() as conn:
+            await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 1, [], [waiting(row)])], GROUP_NAMES)
+            takeover = asyncio.create_task(take_over())
+            await until_someone_waits_for_a_lock(observer)
+
+        taken, redelivery_count = await takeover
+
+    # The wait has shown the old owner's last word to the new one: nothing in between, nothing afterwards.
+    assert (taken.epoch, taken.acked_offset, redelivery_count) == (2, 1, 1)
+
+
+async def test_a_dead_letter_of_a_dropped_day_does_not_stop_the_lane(conn: Connection) -> None:
+    lane = await claim_one(conn, 1)
+    gone = DeadLetterMove(0, 0, 3, "REJECTED", None, had_row=False)
+
+    assert await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 1, [], dead_letters=[gone])], {}) == {lane.key}
+
+
+async def test_a_checkpoint_of_no_lanes_is_nothing(conn: Connection) -> None:
+    assert await checkpoint(conn, OWNER, [], {}) == set()
+
+
+async def test_many_lanes_are_one_checkpoint(conn: Connection) -> None:
+    lanes = await claim(conn, OWNER, lanes_to_claim(range(1, 501)), 60)
+
+    persisted = await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 9, [(11, 12)]) for lane in lanes], {})
+
+    assert persisted == keys_of(lanes)
+    assert LaneKey(lanes[0].key.group_id, "", 500) in persisted

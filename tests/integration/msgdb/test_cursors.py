@@ -1,0 +1,127 @@
+"""Leases: who owns a lane, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from msgdb.connections import Connection
+from msgdb.cursors import claim, release, renew
+from msgdb.lane_records import LaneKey, LaneToClaim, OwnedLane
+from msgdb.store import MessageStore
+from tests.integration.msgdb.rows import GROUP, OTHER_OWNER, OWNER, keys_of, lanes_to_claim
+
+
+async def test_a_lane_that_was_never_claimed_starts_at_its_initial_offset(conn: Connection) -> None:
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([1], initial_offset=40), 10)
+
+    assert (lane.key, lane.epoch, lane.acked_offset, lane.acked_ranges) == (LaneKey(GROUP, "", 1), 1, 40, [])
+
+
+async def test_a_lane_that_was_claimed_before_continues_where_it_was(conn: Connection) -> None:
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([1], initial_offset=40), 10)
+    await release(conn, OWNER, [OwnedLane(lane.key, lane.epoch)])
+
+    (again,) = await claim(conn, OTHER_OWNER, lanes_to_claim([1], initial_offset=99), 10)
+
+    assert (again.epoch, again.acked_offset) == (2, 40)
+
+
+async def test_a_lane_with_a_living_owner_is_not_given_to_another(conn: Connection) -> None:
+    await claim(conn, OWNER, lanes_to_claim([1]), 10)
+
+    claimed = await claim(conn, OTHER_OWNER, lanes_to_claim([1, 2]), 10)
+
+    assert keys_of(claimed) == {LaneKey(GROUP, "", 2)}
+
+
+async def test_a_lane_is_given_to_another_when_its_lease_has_passed(conn: Connection) -> None:
+    await claim(conn, OWNER, lanes_to_claim([1]), 0)
+
+    (lane,) = await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10)
+
+    assert lane.epoch == 2
+
+
+async def test_an_owner_that_claims_again_gets_a_new_epoch(conn: Connection) -> None:
+    await claim(conn, OWNER, lanes_to_claim([1]), 10)
+
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 10)
+
+    assert lane.epoch == 2
+
+
+async def test_lanes_of_members_are_lanes_of_their_own(conn: Connection) -> None:
+    wanted = [LaneToClaim(GROUP, member, 1, 0) for member in ("a", "b")]
+
+    assert keys_of(await claim(conn, OWNER, wanted, 10)) == {LaneKey(GROUP, "a", 1), LaneKey(GROUP, "b", 1)}
+
+
+async def test_claiming_nothing_is_nothing(conn: Connection) -> None:
+    assert await claim(conn, OWNER, [], 10) == []
+
+
+async def test_the_same_lane_asked_for_twice_is_claimed_once(conn: Connection) -> None:
+    assert len(await claim(conn, OWNER, lanes_to_claim([1, 1]), 10)) == 1
+
+
+async def test_brokers_that_claim_the_same_lanes_at_once_share_them_out(store: MessageStore) -> None:
+    owners = [UUID(int=number) for number in range(1, 5)]
+
+    async def claim_all(owner: UUID, queue_ids: list[int]) -> set[LaneKey]:
+        async with store.connection() as conn:
+            return keys_of(await claim(conn, owner, lanes_to_claim(queue_ids), 60))
+
+    orders = [list(range(200)), list(range(199, -1, -1))]
+    claimed = await asyncio.gather(*(claim_all(owner, orders[at % 2]) for at, owner in enumerate(owners)))
+
+    assert sum(len(lanes) for lanes in claimed) == 200
+    assert len(set().union(*claimed)) == 200
+
+
+async def test_a_renewed_lease_keeps_others_away(conn: Connection) -> None:
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 0)
+
+    kept = await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10)
+
+    assert kept == {lane.key}
+    assert await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10) == []
+
+
+async def test_a_lease_that_another_took_over_is_not_renewed(conn: Connection) -> None:
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 0)
+    await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10)
+
+    assert await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10) == set()
+
+
+async def test_an_epoch_of_before_renews_nothing_even_for_its_owner(conn: Connection) -> None:
+    (before,) = await claim(conn, OWNER, lanes_to_claim([1]), 10)
+    await claim(conn, OWNER, lanes_to_claim([1]), 10)
+
+    assert await renew(conn, OWNER, [OwnedLane(before.key, before.epoch)], 10) == set()
+
+
+async def test_a_released_lane_is_free_at_once(conn: Connection) -> None:
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 60)
+
+    assert await release(conn, OWNER, [OwnedLane(lane.key, lane.epoch)]) == {lane.key}
+    assert keys_of(await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 60)) == {lane.key}
+
+
+async def test_a_stale_owner_releases_nothing(conn: Connection) -> None:
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 0)
+    await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 60)
+
+    assert await release(conn, OWNER, [OwnedLane(lane.key, lane.epoch)]) == set()
+    assert await claim(conn, OWNER, lanes_to_claim([1]), 60) == []
+
+
+async def test_claiming_lanes_of_living_owners_does_not_wait_for_their_checkpoints(store: MessageStore) -> None:
+    async with store.connection() as conn:
+        await claim(conn, OWNER, lanes_to_claim([1]), 60)
+
+    async with store.transaction() as checkpointing, store.transaction() as claiming:
+        await checkpointing.execute("UPDATE cursor SET acked_offset = 1")
+        await claiming.execute("SET LOCAL lock_timeout = '1s'")
+        assert await claim(claiming, OTHER_OWNER, lanes_to_claim([1]), 60) == []

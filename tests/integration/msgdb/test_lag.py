@@ -1,0 +1,69 @@
+"""Lag, by the tables alone."""
+
+from __future__ import annotations
+
+from msgdb.connections import Connection
+from msgdb.cursors import checkpoint, claim
+from msgdb.lag import list_lag
+from msgdb.lane_records import LaneCheckpoint, LaneToClaim, RedeliveryUpsert
+from tests.integration.msgdb.rows import GROUP, OWNER, lanes_to_claim, make_queue, put_messages
+
+
+async def test_a_lane_is_behind_by_what_is_neither_settled_nor_moved(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    old = await put_messages(conn, queue_id, range(5), days_ago=1)
+    await put_messages(conn, queue_id, range(5, 20))
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([queue_id]), 60)
+    upsert = RedeliveryUpsert(2, old[2].stored_at_us, 2, 60.0, None, None)
+    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 8, [(10, 12)], [upsert])], {})
+
+    (lag,) = await list_lag(conn)
+
+    assert (lag.key, lag.topic_id, lag.ordinal) == (lane.key, 1, 0)
+    assert (lag.acked_offset, lag.next_offset) == (8, 20)
+    assert (lag.behind, lag.redeliveries, lag.unsettled) == (10, 1, 11)
+    assert lag.oldest_stored_at_us == old[2].stored_at_us
+    assert (lag.owner, lag.epoch) == (OWNER, 1)
+    assert lag.lease_in_seconds is not None
+    assert 0 < lag.lease_in_seconds <= 60
+
+
+async def test_the_oldest_message_is_the_first_above_the_cursor(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(5), days_ago=1)
+    newer = await put_messages(conn, queue_id, range(5, 20))
+    await claim(conn, OWNER, lanes_to_claim([queue_id], initial_offset=5), 60)
+
+    (lag,) = await list_lag(conn)
+
+    assert (lag.behind, lag.oldest_stored_at_us) == (15, newer[0].stored_at_us)
+
+
+async def test_a_lane_that_has_caught_up_is_behind_by_nothing(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(3))
+    await claim(conn, OWNER, lanes_to_claim([queue_id], initial_offset=3), 60)
+
+    (lag,) = await list_lag(conn)
+
+    assert (lag.unsettled, lag.oldest_stored_at_us) == (0, None)
+
+
+async def test_days_that_were_dropped_are_not_counted(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(10, 15))
+    await conn.execute("UPDATE queue SET start_offset = 10")
+    await claim(conn, OWNER, lanes_to_claim([queue_id]), 60)
+
+    (lag,) = await list_lag(conn)
+
+    assert lag.behind == 5
+
+
+async def test_lag_may_be_asked_for_some_groups(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    await claim(conn, OWNER, [LaneToClaim(group_id, "", queue_id, 0) for group_id in (GROUP, GROUP + 1)], 60)
+
+    assert [lag.group_id for lag in await list_lag(conn)] == [GROUP, GROUP + 1]
+    assert [lag.group_id for lag in await list_lag(conn, [GROUP + 1])] == [GROUP + 1]
+    assert await list_lag(conn, []) == []

@@ -1,0 +1,182 @@
+"""Plans of the hot statements, on tables of some size: none of them may read a table from end to end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from msgdb import cursors, dead_letters, lag, lane_writes, log, queues
+from msgdb.binary_rows import datetime_of
+from tests.conftest import database_named
+
+LANES = range(1, 501)
+LARGE_TABLES = ("message", "cursor", "redelivery", "dead_letter")
+_POPULATE = """
+INSERT INTO queue (topic_id, generation, ordinal) SELECT t, 1, 0 FROM generate_series(1, 1000) t;
+
+INSERT INTO message (queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, body, born_at, stress)
+SELECT q, d * 5000 + o, date_trunc('day', now(), 'UTC') + (d - 1) * interval '1 day' + o * interval '1 second',
+       gen_random_uuid(), 'default', 'TP', 'EC', '', now(), false
+FROM generate_series(1, 4) q, generate_series(0, 3) d, generate_series(0, 4999) o;
+
+INSERT INTO cursor (group_id, member, queue_id, acked_offset, owner, epoch, lease_until)
+SELECT g, '', q, 0, '00000000-0000-0000-0000-000000000001', 1, now() + interval '1 hour'
+FROM generate_series(1, 20) g, generate_series(1, 500) q;
+
+INSERT INTO redelivery (group_id, member, queue_id, queue_offset, stored_at, attempt, due_at)
+SELECT g, '', q, o, now(), 2, now() FROM generate_series(1, 4) g, generate_series(1, 4) q, generate_series(0, 1999) o;
+
+INSERT INTO dead_letter (group_id, group_name, attempts, reason, queue_id, queue_offset, stored_at, message_id,
+                         namespace, topic, event_code, body, born_at, stress)
+SELECT g, '', 16, 'REJECTED', 1, o, now(), gen_random_uuid(), 'default', 'TP', 'EC', '', now(), false
+FROM generate_series(1, 20) g, generate_series(0, 999) o;
+
+ANALYZE;
+"""
+
+
+@pytest.fixture(scope="module")
+def connection(postgres_url: str, template_database: str) -> Iterator[psycopg.Connection[TupleRow]]:
+    """A populated database for the statements of this module."""
+    name = f"{template_database}_plans"
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template_database}"')
+        try:
+            with psycopg.connect(database_named(postgres_url, name), autocommit=True) as connection:
+                connection.execute(_POPULATE)
+                yield connection
+        finally:
+            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def lanes(count: int) -> dict[str, Any]:
+    return {
+        "group_id": [7] * count,
+        "member": [""] * count,
+        "queue_id": list(LANES)[:count],
+        "initial_offset": [0] * count,
+        "epoch": [1] * count,
+        "acked_offset": [10] * count,
+        "acked_ranges": ["{[12,13)}"] * count,
+        "owner": UUID(int=1),
+        "lease_seconds": 10.0,
+        "limit": 10_000,
+    }
+
+
+def messages(count: int) -> dict[str, Any]:
+    return {
+        "group_id": [1] * count,
+        "group_name": [""] * count,
+        "member": [""] * count,
+        "queue_id": [1] * count,
+        "queue_offset": list(range(count)),
+        "stored_at": [datetime_of(1_700_000_000_000_000)] * count,
+        "attempt": [2] * count,
+        "attempts": [2] * count,
+        "due_in_seconds": [1.0] * count,
+        "ordering_key": [None] * count,
+        "reason": ["REJECTED"] * count,
+        "last_error": [None] * count,
+    }
+
+
+RANGE = {"queue_id": 1, "first_offset": 7_000, "limit": 500, "bytes_max": 1 << 20}
+DAY = {"message_id": UUID(int=5), "first": datetime_of(0), "last": datetime_of(1 << 52)}
+PAGE = {"group_id": 3, "before_id": 500, "limit": 100}
+
+# Those that psycopg may prepare are planned once without their values, too.
+PREPARED: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "read_range": (log._READ_RANGE, RANGE),
+    "next_offsets": (log._NEXT_OFFSETS, {"queue_ids": [1, 2, 3]}),
+    "stored_at": (log._STORED_AT, {"queue_id": 1, "queue_offset": 99}),
+    "list_topic_queues": (queues._LIST_OF_TOPIC, {"topic_id": 5}),
+    "claim": (cursors._CLAIM, lanes(100)),
+    "renew": (cursors._RENEW, lanes(100)),
+    "release": (cursors._RELEASE, lanes(100)),
+    "load_redeliveries": (cursors._LOAD_REDELIVERIES, lanes(20)),
+    "move_cursors": (lane_writes.MOVE_CURSORS, lanes(100)),
+    "upsert_redeliveries": (lane_writes.UPSERT_REDELIVERIES, messages(100)),
+    "delete_redeliveries": (lane_writes.DELETE_REDELIVERIES, messages(100)),
+    "list_dead_letters": (dead_letters._LIST_OF_GROUP, PAGE),
+    "get_dead_letter": (dead_letters._GET, {"id": 7}),
+}
+PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "read_offsets": (log._READ_OFFSETS, {**messages(500), "queue_id": 1}),
+    "copy_dead_letters": (lane_writes.COPY_DEAD_LETTERS, messages(100)),
+    "find_message": (log._FIND, DAY),
+    "find_message_anywhere": (log._FIND_ANYWHERE, DAY),
+    "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
+}
+"""A plan that depends on its values is judged with values only."""
+
+
+@pytest.mark.parametrize("name", [*PREPARED, *PLANNED_EACH_TIME])
+def test_a_hot_statement_uses_an_index(connection: psycopg.Connection[TupleRow], name: str) -> None:
+    statement, values = {**PREPARED, **PLANNED_EACH_TIME}[name]
+
+    assert scanned_tables(explain(connection, statement, values, "force_custom_plan")) == set()
+
+
+@pytest.mark.parametrize("name", PREPARED)
+def test_a_prepared_statement_uses_an_index(connection: psycopg.Connection[TupleRow], name: str) -> None:
+    statement, values = PREPARED[name]
+
+    assert scanned_tables(explain(connection, statement, values, "force_generic_plan")) == set()
+
+
+@pytest.mark.parametrize("name", ["read_offsets", "copy_dead_letters"])
+def test_single_messages_are_looked_for_in_their_own_day_only(
+    connection: psycopg.Connection[TupleRow], name: str
+) -> None:
+    statement, values = PLANNED_EACH_TIME[name]
+    with connection.transaction(force_rollback=True):
+        rows = connection.execute(f"EXPLAIN (ANALYZE, TIMING OFF) {statement}", values).fetchall()
+
+    probes = [row[0] for row in rows if re.search(r"Scan.* on message_p", row[0])]
+    assert probes
+    # The values name a day without a partition.
+    assert all("never executed" in probe for probe in probes)
+
+
+def test_a_sequential_scan_would_be_noticed(connection: psycopg.Connection[TupleRow]) -> None:
+    plan = explain(connection, "SELECT * FROM message WHERE topic = %(topic)s", {"topic": "x"}, "auto")
+
+    assert scanned_tables(plan) == {"message"}
+
+
+def explain(
+    connection: psycopg.Connection[TupleRow], statement: str, values: Mapping[str, Any], mode: str
+) -> list[str]:
+    """Return the plan of *statement* as a prepared statement under that plan_cache_mode."""
+    numbered: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        return f"${numbered.setdefault(match[1], len(numbered) + 1)}"
+
+    # Statements with unnamed placeholders have one each, in order; named ones may repeat.
+    text = re.sub(r"%\((\w+)\)s", number, statement)
+    for at in range(statement.count("%s")):
+        text = text.replace("%s", f"${at + 1}", 1)
+    arguments = [values[name] for name in numbered] or list(values.values())
+    with connection.transaction(force_rollback=True), psycopg.ClientCursor(connection) as cursor:
+        cursor.execute(f"SET LOCAL plan_cache_mode = {mode}")
+        cursor.execute(f"PREPARE hot AS {text}")
+        try:
+            placeholders = ", ".join(["%s"] * len(arguments))
+            cursor.execute(f"EXPLAIN EXECUTE hot({placeholders})", arguments)
+            return [row[0] for row in cursor.fetchall()]
+        finally:
+            cursor.execute("DEALLOCATE hot")
+
+
+def scanned_tables(plan: list[str]) -> set[str]:
+    """Return the large tables that the plan reads from end to end; days that are empty do not count."""
+    scans = [match for line in plan if (match := re.search(r"Seq Scan on (\w+?)(_p\d{8})?\b.*\.\.(\d+)\.", line))]
+    return {match[1] for match in scans if match[1] in LARGE_TABLES and int(match[3]) > 0}

@@ -1,0 +1,195 @@
+"""Maintenance: a day goes only when nothing points into it, and offsets outlive it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from msgdb.connections import Connection
+from msgdb.cursors import checkpoint, claim, load_redeliveries
+from msgdb.dead_letters import list_dead_letters
+from msgdb.lane_records import ClaimedLane, LaneCheckpoint, RedeliveryUpsert
+from msgdb.locks import MAINTENANCE_LOCK_CLASS
+from msgdb.log import first_offsets, next_offsets
+from msgdb.names import MESSAGE, PUBLISHER_FRAME
+from msgdb.partitions import ensure_for, list_partitions, today
+from msgdb.retention import Maintenance, MaintenanceConfig, MaintenanceReport
+from msgdb.store import MessageStore
+from tests.integration.msgdb.rows import (
+    GROUP_NAMES,
+    OWNER,
+    lanes_to_claim,
+    make_queue,
+    put_messages,
+)
+
+DEFAULTS = MaintenanceConfig()
+
+
+def maintenance(store: MessageStore, config: MaintenanceConfig = DEFAULTS) -> Maintenance:
+    return Maintenance(store, config, group_names=lambda: GROUP_NAMES)
+
+
+async def maintain(store: MessageStore, config: MaintenanceConfig = DEFAULTS) -> MaintenanceReport:
+    report = await maintenance(store, config).maintain_once()
+    assert report is not None
+    return report
+
+
+async def claim_one(conn: Connection, queue_id: int) -> ClaimedLane:
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([queue_id]), 60)
+    return lane
+
+
+async def test_days_are_made_three_ahead(store: MessageStore, conn: Connection) -> None:
+    for partition in (await list_partitions(conn, MESSAGE))[2:]:
+        await conn.execute(f"DROP TABLE {partition.name}".encode())
+
+    report = await maintain(store)
+
+    day = await today(conn)
+    assert report.created == [f"message_p{day + timedelta(days=days):%Y%m%d}" for days in (1, 2, 3)]
+    assert report.dropped == []
+
+
+async def test_a_second_round_finds_nothing_to_do(store: MessageStore) -> None:
+    await maintain(store)
+
+    assert (await maintain(store)).is_empty
+
+
+async def test_a_day_is_kept_until_all_of_it_is_older_than_the_retention(store: MessageStore, conn: Connection) -> None:
+    day = await today(conn)
+    for days in (7, 8, 9):
+        await ensure_for(conn, day - timedelta(days=days))
+
+    report = await maintain(store)
+
+    gone = [day - timedelta(days=days) for days in (9, 8)]
+    assert report.dropped == [f"{table}_p{d:%Y%m%d}" for table in (MESSAGE, PUBLISHER_FRAME) for d in gone]
+    assert (await list_partitions(conn, MESSAGE))[0].day == day - timedelta(days=7)
+
+
+async def test_retention_may_be_shorter(store: MessageStore, conn: Connection) -> None:
+    day = await today(conn)
+    await ensure_for(conn, day - timedelta(days=2))
+
+    assert (await maintain(store, MaintenanceConfig(retention_days=1))).dropped == [
+        f"{table}_p{day - timedelta(days=2):%Y%m%d}" for table in (MESSAGE, PUBLISHER_FRAME)
+    ]
+
+
+async def test_offsets_go_on_where_they_were_when_all_messages_are_gone(store: MessageStore, conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(42), days_ago=8)
+
+    await maintain(store)
+
+    assert await next_offsets(conn, [queue_id]) == {queue_id: 42}
+    assert await first_offsets(conn, [queue_id]) == {queue_id: 42}
+
+
+async def test_a_redelivery_into_a_dropped_day_becomes_a_dead_letter(store: MessageStore, conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    old = await put_messages(conn, queue_id, range(2), days_ago=8)
+    new = await put_messages(conn, queue_id, range(2, 4))
+    lane = await claim_one(conn, queue_id)
+    upserts = [RedeliveryUpsert(row.queue_offset, row.stored_at_us, 3, 60.0, None, "boom") for row in (old[1], new[1])]
+    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 4, [], upserts)], GROUP_NAMES)
+
+    report = await maintain(store)
+
+    assert (report.expired_redelivery_count, report.skipped_message_count) == (1, 0)
+    (dead,) = await list_dead_letters(conn)
+    assert (dead.message_id, dead.reason, dead.attempts, dead.last_error) == (old[1].message_id, "EXPIRED", 2, "boom")
+    assert dead.group_name == "SG_POINTS"
+    assert [row.queue_offset for row in (await load_redeliveries(conn, [lane.key]))[lane.key]] == [3]
+
+
+async def test_a_cursor_that_never_got_there_is_moved_and_what_it_skipped_is_counted(
+    store: MessageStore, conn: Connection
+) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(20), days_ago=8)
+    await put_messages(conn, queue_id, range(20, 30))
+    lane = await claim_one(conn, queue_id)
+    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 4, [(6, 10), (18, 25), (27, 28)])], GROUP_NAMES)
+
+    report = await maintain(store)
+
+    # 4, 5 and 10 to 17.
+    assert report.skipped_message_count == 10
+    moved = await claim_one(conn, queue_id)
+    assert (moved.acked_offset, moved.acked_ranges) == (20, [(20, 25), (27, 28)])
+
+
+async def test_a_day_whose_cursor_is_being_written_waits_for_the_next_round(
+    store: MessageStore, conn: Connection
+) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(5), days_ago=8)
+    lane = await claim_one(conn, queue_id)
+    async with store.transaction() as checkpointing:
+        await checkpoint(checkpointing, OWNER, [LaneCheckpoint(lane.key, 1, 2, [])], GROUP_NAMES)
+
+        held_up = await maintain(store)
+        assert (len(held_up.postponed), held_up.skipped_message_count) == (1, 0)
+        assert MESSAGE not in {name.split("_p2")[0] for name in held_up.dropped}
+
+    report = await maintain(store)
+    assert (len(report.dropped), report.skipped_message_count) == (1, 3)
+
+
+async def test_a_day_that_is_being_read_is_dropped_in_a_later_round(store: MessageStore, conn: Connection) -> None:
+    await ensure_for(conn, await today(conn) - timedelta(days=8))
+    async with store.transaction() as reader:
+        await reader.execute("SELECT count(*) FROM message")
+        held_up = await maintain(store, MaintenanceConfig(detach_timeout_seconds=0.2))
+        assert len(held_up.postponed) == 1
+
+    report = await maintain(store)
+
+    assert [name[:9] for name in report.dropped] == ["message_p"]
+    assert not any(partition.is_detach_pending for partition in await list_partitions(conn, MESSAGE))
+
+
+async def test_one_broker_at_a_time_does_it(store: MessageStore) -> None:
+    async with store.transaction() as other_broker:
+        await other_broker.execute("SELECT pg_advisory_xact_lock(%s, 0)", (MAINTENANCE_LOCK_CLASS,))
+
+        assert await maintenance(store).maintain_once() is None
+
+    assert await maintenance(store).maintain_once() is not None
+
+
+async def test_the_parents_are_analyzed_now_and_then(store: MessageStore, conn: Connection) -> None:
+    now = 0.0
+    keeper = Maintenance(store, MaintenanceConfig(analyze_interval_seconds=100), group_names=dict, clock=lambda: now)
+    first = await keeper.maintain_once()
+    now = 101.0
+    second = await keeper.maintain_once()
+    third = await keeper.maintain_once()
+
+    assert [report is not None and report.is_analyzed for report in (first, second, third)] == [False, True, False]
+    analyzed = await conn.execute("SELECT last_analyze IS NOT NULL FROM pg_stat_all_tables WHERE relname = 'message'")
+    assert await analyzed.fetchone() == (True,)
+
+
+async def test_the_loop_survives_an_outage(database_url: str) -> None:
+    stop = asyncio.Event()
+    rounds: list[str] = []
+
+    async with MessageStore.open("postgresql://postgres@127.0.0.1:1/none") as away:
+        keeper = maintenance(away, MaintenanceConfig(interval_seconds=0.01))
+        original = keeper.maintain_once
+
+        async def counted() -> MaintenanceReport | None:
+            rounds.append("round")
+            if len(rounds) == 2:
+                stop.set()
+            return await original()
+
+        keeper.maintain_once = counted  # type: ignore[method-assign]
+        await keeper.run(stop)
+
+    assert rounds == ["round", "round"]
