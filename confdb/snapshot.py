@@ -51,6 +51,10 @@ class SnapshotFeed:
             return self._round_since if time.monotonic() - self._round_since > STALLED_SECONDS else None
         return self._failing_since
 
+    def get(self) -> Snapshot:
+        """Return the current snapshot: for those that ask each time."""
+        return self.current
+
     @property
     def healthy(self) -> bool:
         """Whether the last round reached confdb, that is, whether `current` is known to be current."""

@@ -14,10 +14,12 @@ from typing import Final
 import psycopg
 import structlog
 
+from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
+from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause
-from msgdb.failures import store_failures
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -25,6 +27,30 @@ log = structlog.get_logger(__name__)
 CHANNEL: Final = "msgcenter_appended"
 _QUEUES_PER_NOTICE_MAX: Final = 200
 _RETRY_SECONDS: Final = 1.0
+
+
+class WatchedTopics:
+    """Which topics' queues other brokers read: worked out again when snapshot or registry changed."""
+
+    def __init__(self, cluster: Cluster, feed: SnapshotFeed) -> None:
+        self._cluster = cluster
+        self._feed = feed
+        self._known: tuple[object, object] | None = None
+        self._topic_ids: frozenset[int] = frozenset()
+
+    def includes(self, message: LogMessage) -> bool:
+        """Return whether another broker may read the message's queue."""
+        now = (self._feed.current, self._cluster.brokers)
+        if self._known is None or self._known[0] is not now[0] or self._known[1] is not now[1]:
+            self._known = now
+            elsewhere = self._cluster.groups_elsewhere()
+            self._topic_ids = frozenset(
+                subscription.topic_id
+                for group in self._feed.current.groups.values()
+                if group.group_id in elsewhere
+                for subscription in group.subscriptions
+            )
+        return message.route is not None and message.route.topic_id in self._topic_ids
 
 
 class Announcer:

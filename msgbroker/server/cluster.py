@@ -1,8 +1,8 @@
 """This broker among its equals: heartbeats, which lanes are its own, and the leases they are held by.
 
 Lanes of a group are spread over the brokers that have instances of it, by a rule every broker computes for itself from
-the registry. The rule only says who *should* own a lane; who *does* is the row in `cursor`, taken with a new epoch and a
-lease by the database's clock. A planned move drains first; a dead broker's lanes are free when its leases have passed.
+the registry. The rule only says who *should* own a lane; who *does* is the row in `cursor`, taken with a new epoch and
+a lease by the database's clock. A planned move drains first; a dead broker's lanes are free once its leases end.
 """
 
 from __future__ import annotations

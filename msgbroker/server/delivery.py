@@ -75,7 +75,7 @@ class DeliveryHub:
     def queue_went_on(self, queue_id: int) -> None:
         """Wake the groups that read this queue here."""
         for group in self._readers.get(queue_id, ()):
-            self.mark(group)
+            group.queue_went_on(queue_id)
 
     def queues_read(self) -> list[int]:
         """Return the queues that lanes here read."""

@@ -38,9 +38,7 @@ class DirectoryService:
         brokers = sorted(self._cluster.brokers, key=lambda broker: broker.broker_id != own_id)
         return directory_pb2.ListBrokersResponse(
             brokers=[
-                directory_pb2.Broker(
-                    broker_id=str(broker.broker_id), address=broker.address, draining=broker.draining
-                )
+                directory_pb2.Broker(broker_id=str(broker.broker_id), address=broker.address, draining=broker.draining)
                 for broker in brokers
             ]
         )
@@ -72,9 +70,7 @@ class DirectoryService:
                 )
             )
         if request.group:
-            steps.append(
-                (f"group {request.group}", lambda: service.subscriber_groups.create(namespace, request.group))
-            )
+            steps.append((f"group {request.group}", lambda: service.subscriber_groups.create(namespace, request.group)))
             steps.append(
                 (
                     f"subscription {request.group} {request.topic}/{request.event_code}",

@@ -1,8 +1,12 @@
 """Delivery of one subscriber group on this broker: its lanes here, its instances here, and the moves between them.
 
-`pump` does all that can be done without waiting: it takes turns over the lanes and the instances that have credit, feeds
+`pump` does all that can be done without waiting: it takes turns over the lanes and the instances with credit, feeds
 lanes from the log cache, and gives what they hand out to the instances. Where a lane needs msgdb it starts one read and
 goes on; the read's end makes the group pump again.
+
+Only *active* lanes get turns. A lane that had a turn with an instance ready and gave nothing is inactive until an event
+happens to it (its queue went on, a read ended, a verdict, a due retry), so that a group with thousands of quiet lanes
+costs what its busy ones cost.
 """
 
 from __future__ import annotations
@@ -44,6 +48,8 @@ class LaneSlot:
     """By this broker's monotonic clock: nothing is handed out afterwards."""
     is_reading: bool = False
     is_fetching: bool = False
+    is_read_failed: bool = False
+    """A read of msgdb failed: the next tick tries again."""
     leaves_at: float | None = None
     """A planned move: given up when it is drained, or then."""
 
@@ -69,8 +75,8 @@ class GroupDelivery:
     instances: dict[str, Instance] = field(default_factory=dict)
     slots: dict[int, LaneSlot] = field(default_factory=dict)
     _takers: deque[Instance] = field(default_factory=deque)
-    _turns: deque[int] = field(default_factory=deque)
-    _read_failed: bool = False
+    _active: dict[int, LaneSlot] = field(default_factory=dict)
+    """Lanes that may have something to hand out, in the order of their turns."""
 
     # --- instances --------------------------------------------------------------------------------------------------
 
@@ -92,7 +98,7 @@ class GroupDelivery:
         for slot in self.slots.values():
             if slot.lane.return_instance(instance.name, now):
                 self.touched(slot)
-        self.wake(self)
+                self.activate(slot)
 
     def settle(
         self,
@@ -115,24 +121,33 @@ class GroupDelivery:
         if settled.count:
             instance.unsettled -= settled.count
             self.touched(slot)
-        self.wake(self)
+            self.activate(slot)
         return settled.count
 
     # --- lanes ------------------------------------------------------------------------------------------------------
 
+    def activate(self, slot: LaneSlot) -> None:
+        """Give the lane turns: something happened to it."""
+        self._active.setdefault(slot.lane.key.queue_id, slot)
+        self.wake(self)
+
+    def queue_went_on(self, queue_id: int) -> None:
+        """Take note that there is more in a queue."""
+        slot = self.slots.get(queue_id)
+        if slot is not None:
+            self.activate(slot)
+
     def add_lane(self, slot: LaneSlot) -> None:
         """Serve a lane from now on."""
-        queue_id = slot.lane.key.queue_id
-        self.slots[queue_id] = slot
-        self._turns.append(queue_id)
-        self.wake(self)
+        self.slots[slot.lane.key.queue_id] = slot
+        self.activate(slot)
 
     def remove_lane(self, queue_id: int) -> LaneSlot | None:
         """Serve a lane no longer: its instances learn that its messages are not theirs any more."""
         slot = self.slots.pop(queue_id, None)
         if slot is None:
             return None
-        self._turns.remove(queue_id)
+        self._active.pop(queue_id, None)
         unsettled = dict(slot.lane.unsettled_by_instance)
         slot.lane.stop()
         for name, count in unsettled.items():
@@ -145,10 +160,10 @@ class GroupDelivery:
 
     def tick(self, now: float) -> None:
         """Take back what was not answered in time, see to what is due, and try again what could not be read."""
-        if self._read_failed:
-            self._read_failed = False
-            self.wake(self)
         for slot in self.slots.values():
+            if slot.is_read_failed:
+                slot.is_read_failed = False
+                self.activate(slot)
             wakeup = slot.lane.next_wakeup()
             if wakeup is None or wakeup > now:
                 continue
@@ -157,7 +172,7 @@ class GroupDelivery:
                 if instance is not None:
                     instance.unsettled -= count
             self.touched(slot)
-            self.wake(self)
+            self.activate(slot)
 
     def reroute(self, route: GroupRoute, snapshot: Snapshot, topics: dict[int, TopicRoute]) -> None:
         """Follow a change of the configuration: matching, limits, permissions."""
@@ -168,6 +183,7 @@ class GroupDelivery:
             slot.matcher = Matcher(route, slot.topic)
             slot.may_hand_out = stress_check(route, slot.topic, snapshot)
             slot.lane.reconfigure(config)
+            self.activate(slot)
         self.wake(self)
 
     # --- the pump ---------------------------------------------------------------------------------------------------
@@ -176,19 +192,20 @@ class GroupDelivery:
         """Hand out what can be handed out; return whether there is more than the budget allowed."""
         if self.route.paused or not self._takers:
             return False
-        idle_turns = 0
-        while idle_turns < len(self._turns):
+        active = self._active
+        while active:
             if budget.messages <= 0:
                 return True
             taker = self._next_taker()
             if taker is None:
                 return False
-            slot = self.slots[self._turns[0]]
-            self._turns.rotate(-1)
+            queue_id, slot = next(iter(active.items()))
+            del active[queue_id]
             given = self._give(slot, taker, now)
-            budget.messages -= given
-            # A lane that only read something that does not match has a turn again, on the account of the budget.
-            idle_turns = 0 if given else idle_turns + 1
+            if given:
+                # Behind the others: its next turn.
+                active[queue_id] = slot
+                budget.messages -= given
         return False
 
     def _next_taker(self) -> Instance | None:
@@ -211,7 +228,8 @@ class GroupDelivery:
         work = 0
         if lane.ready_count < BATCH_MESSAGES_MAX:
             work = self._feed(slot)
-        if not lane.ready_count:
+        ready_count = lane.ready_count
+        if not ready_count:
             return work
         handout = lane.take(
             taker.name, min(taker.count_room, BATCH_MESSAGES_MAX), max(taker.bytes_room, 1), now, slot.may_hand_out
@@ -220,7 +238,8 @@ class GroupDelivery:
             wires = wires_of(handout.fresh, [(again.message, again.attempt) for again in handout.again])
             taker.give(lane.key.queue_id, lane.epoch, wires, sum(map(len, wires)))
         self.touched(slot)
-        return max(work, handout.count)
+        # What was denied was work as well: there may be more behind it.
+        return max(work, ready_count - lane.ready_count)
 
     def _feed(self, slot: LaneSlot) -> int:
         """Feed the lane from memory, or start a read; return how many messages were looked at."""
@@ -248,7 +267,7 @@ class GroupDelivery:
             block = await self.cache.read(queue_id, offset)
         except StoreUnavailableError:
             log.warning("delivery.read_failed", queue_id=queue_id)
-            self._read_failed = True
+            slot.is_read_failed = True
             return
         finally:
             slot.is_reading = False
@@ -261,7 +280,7 @@ class GroupDelivery:
             end = self.cache.end_of(queue_id)
             lane.feed(end, end, (), days_dropped=True)
         self.touched(slot)
-        self.wake(self)
+        self.activate(slot)
 
     def _fetch_due(self, slot: LaneSlot, now: float) -> None:
         """Start fetching what comes again and whose bodies are needed."""
@@ -289,14 +308,14 @@ class GroupDelivery:
             messages = await self.cache.read_again(slot.lane.key.queue_id, wanted)
         except StoreUnavailableError:
             slot.lane.fetch_failed([offset for offset, _ in wanted])
-            self._read_failed = True
+            slot.is_read_failed = True
             return
         finally:
             slot.is_fetching = False
         found = {message.queue_offset for message in messages}
         slot.lane.feed_again(messages, [offset for offset, _ in wanted if offset not in found])
         self.touched(slot)
-        self.wake(self)
+        self.activate(slot)
 
 
 def lane_config(route: GroupRoute) -> LaneConfig:

@@ -1,7 +1,7 @@
 """Ours → wire: the one place where an error becomes a gRPC status, or a refusal inside an answer.
 
-A status carries the standard details (`google.rpc.ErrorInfo`, and `RetryInfo` where there is a hint) for every language,
-and the same facts as plain trailing metadata for clients without the googleapis types.
+A status carries the standard details (`google.rpc.ErrorInfo`, and `RetryInfo` where there is a hint) for every
+language, and the same facts as plain trailing metadata for clients without the googleapis types.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def _trailing_metadata(error: MessageCenterError, code: grpc.StatusCode) -> tupl
     hint = error.facts.get("retry_after_seconds")
     if hint is not None:
         delay_ms = int(float(hint) * 1_000)
-        details.append(_packed(RetryInfo(retry_delay=Duration(nanos=delay_ms % 1_000 * 1_000_000, seconds=delay_ms // 1_000))))
+        delay = Duration(seconds=delay_ms // 1_000, nanos=delay_ms % 1_000 * 1_000_000)
+        details.append(_packed(RetryInfo(retry_delay=delay)))
         metadata.append(("grpc-retry-pushback-ms", str(delay_ms)))
     status = Status(code=code.value[0], message=error.message, details=details)
     metadata.append(("grpc-status-details-bin", status.SerializeToString()))

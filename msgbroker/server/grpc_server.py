@@ -40,7 +40,8 @@ _OPTIONS: Final = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
+    # How much of a stream gRPC takes in before it is asked for: times many publishers, it is the broker's memory.
+    ("grpc.http2.lookahead_bytes", 256 * 1024),
 )
 
 

@@ -46,7 +46,7 @@ class HealthWatch:
             store_answers = True
         await self._say(MSGDB, serving=store_answers)
         await self._say(CONFDB, serving=self._feed.healthy)
-        # Without the store a broker cannot do its work, but restarting it, or sending clients elsewhere, would not help.
+        # Without the store a broker cannot do its work, but restarting it or sending clients elsewhere would not help.
         for service in ("", *SERVICES):
             await self._say(service, serving=not self._leaving)
 

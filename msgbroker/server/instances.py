@@ -74,9 +74,7 @@ class Instance:
         self.outbox_bytes -= sum(b.size_bytes for b in self.outbox) - sum(b.size_bytes for b in kept)
         self.outbox = kept
         self.notice(
-            subscriber_pb2.SubscribeResponse(
-                revoked=[subscriber_pb2.LaneRevoked(queue_id=queue_id, epoch=epoch)]
-            )
+            subscriber_pb2.SubscribeResponse(revoked=[subscriber_pb2.LaneRevoked(queue_id=queue_id, epoch=epoch)])
         )
 
     def notice(self, response: subscriber_pb2.SubscribeResponse) -> None:
@@ -104,8 +102,6 @@ class Instance:
 
 def wires_of(fresh: list[LogMessage], again: list[tuple[LogMessage, int]]) -> list[bytes]:
     """Return the encoded deliveries of a hand-out: what comes again first, with its attempt."""
-    wires = [
-        message.wire if attempt <= 1 else wire.with_attempt(message.wire, attempt) for message, attempt in again
-    ]
+    wires = [message.wire if attempt <= 1 else wire.with_attempt(message.wire, attempt) for message, attempt in again]
     wires += [message.wire for message in fresh]
     return wires

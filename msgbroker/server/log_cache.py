@@ -186,7 +186,7 @@ class LogCache:
         self._tail_bytes -= size_bytes
         queue = self._queues[queue_id]
         count = end - queue.first
-        if 0 < count:
+        if count > 0:
             del queue.messages[:count]
             queue.first = end
 

@@ -84,7 +84,9 @@ class PublisherService:
         finally:
             self._streams.discard(stream)
 
-    async def publish(self, request: publisher_pb2.PublishRequest, context: PublisherContext) -> publisher_pb2.PublishResult:
+    async def publish(
+        self, request: publisher_pb2.PublishRequest, context: PublisherContext
+    ) -> publisher_pb2.PublishResult:
         """Store the messages of one call."""
         try:
             if self._draining:

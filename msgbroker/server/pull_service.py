@@ -72,9 +72,7 @@ class PullService:
         """Refuse further pulls."""
         self._draining = True
 
-    async def pull(
-        self, request: subscriber_pb2.PullRequest, context: PullContext
-    ) -> subscriber_pb2.PullResponse:
+    async def pull(self, request: subscriber_pb2.PullRequest, context: PullContext) -> subscriber_pb2.PullResponse:
         """Return messages, waiting for them as long as the caller wants to."""
         try:
             if self._draining:
@@ -139,7 +137,16 @@ class PullService:
             queue_id, epoch, offset, attempt = _open_receipt(receipt)
             if puller is not None:
                 settled += puller.group.settle(
-                    puller.instance, queue_id, epoch, verdict, offset, offset, attempt, now, delay_seconds, request.error
+                    puller.instance,
+                    queue_id,
+                    epoch,
+                    verdict,
+                    offset,
+                    offset,
+                    attempt,
+                    now,
+                    delay_seconds,
+                    request.error,
                 )
         if puller is not None:
             puller.used_at = now

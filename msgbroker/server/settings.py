@@ -22,11 +22,12 @@ class BrokerSettings(BaseSettings):
         "", description="host:port that clients and other brokers reach this one at. Default: where it listens."
     )
     shared_port: bool = Field(
-        False,
+        default=False,
         description="Share `listen` with other processes of this machine, and serve on a port of its own as well.",
     )
     client_registration: bool = Field(
-        False, description="Let clients register topics, groups and subscriptions (register=True). For development."
+        default=False,
+        description="Let clients register topics, groups and subscriptions (register=True). For development.",
     )
     retention_days: int = Field(
         limits.RETENTION_DAYS_MAX,
@@ -48,16 +49,18 @@ class BrokerSettings(BaseSettings):
     log_cache_bytes_max: int = Field(
         48 * 1024 * 1024, ge=4 * 1024 * 1024, description="Bytes of messages kept in memory for delivery."
     )
-    store_pool_size: int = Field(6, ge=3, le=50, description="Connections to the message store, beside three of its own.")
+    store_pool_size: int = Field(
+        6, ge=3, le=50, description="Connections to the message store, beside a few of its own."
+    )
     pooled: bool = Field(
-        False,
+        default=False,
         description="The databases are behind a transaction-pooling PgBouncer: no prepared statements, no LISTEN.",
     )
     drain_seconds: float = Field(
         5.0, ge=0, le=60, description="How long SIGTERM waits for subscribers to settle what they hold."
     )
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="What is logged.")
-    log_json: bool = Field(False, description="Log JSON lines, for machines.")
+    log_json: bool = Field(default=False, description="Log JSON lines, for machines.")
 
     @field_validator("listen", "advertise")
     @classmethod

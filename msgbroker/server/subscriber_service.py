@@ -165,7 +165,8 @@ class SubscriberService:
 
 
 def find_group(
-    snapshot: Snapshot, hello: subscriber_pb2.SubscriberHello | subscriber_pb2.PullRequest | subscriber_pb2.SettleRequest
+    snapshot: Snapshot,
+    hello: subscriber_pb2.SubscriberHello | subscriber_pb2.PullRequest | subscriber_pb2.SettleRequest,
 ) -> GroupRoute:
     """Return the named subscriber group. Raises InvalidNameError or GroupNotFoundError."""
     namespace = hello.namespace or names.DEFAULT_NAMESPACE

@@ -1,6 +1,6 @@
 """The publisher and subscriber processes of a bench run.
 
-Each is told what to do on its command line (JSON), says `{"ready": ...}` on standard output, and its results at the end.
+Each is told what to do on its command line (JSON), says `{"ready": ...}` on standard output, and at last its results.
 The publisher begins when it reads a line; so does the subscriber end.
 """
 
@@ -102,7 +102,7 @@ async def _publish_unary(
     address: str, keys: Iterator[str], body: bytes, headers: dict[str, str] | None, concurrency: int
 ) -> None:
     async with grpc.aio.insecure_channel(address) as channel:
-        stub: Any = publisher_pb2_grpc.PublisherStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = publisher_pb2_grpc.PublisherStub(channel)
 
         async def caller() -> None:
             for key in keys:

@@ -1,0 +1,196 @@
+"""Makes a broker's parts and connects them: who is told what, and who calls whom."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import grpc
+
+from confdb.brokers import BrokerRegistry
+from confdb.routes import Snapshot
+from confdb.services import ConfigService
+from confdb.snapshot import SnapshotFeed
+from confdb.store import ConfigStore
+from msgbroker.server import grpc_server
+from msgbroker.server.announcements import Announcer, Listener, WatchedTopics
+from msgbroker.server.broker import Broker, Loop
+from msgbroker.server.checkpoints import Checkpointer
+from msgbroker.server.cluster import BrokerIdentity, Cluster, ClusterConfig
+from msgbroker.server.committer import Committer, CommitterConfig
+from msgbroker.server.delivery import DeliveryHub
+from msgbroker.server.directory_service import DirectoryService
+from msgbroker.server.event_code_registrar import EventCodeRegistrar
+from msgbroker.server.health_watch import HealthWatch
+from msgbroker.server.log_cache import LogCache, LogCacheConfig
+from msgbroker.server.log_message import LogMessage
+from msgbroker.server.loops import pause
+from msgbroker.server.publisher_service import PublisherService
+from msgbroker.server.pull_service import PullService
+from msgbroker.server.queue_map import QueueMap
+from msgbroker.server.settings import BrokerSettings
+from msgbroker.server.subscriber_service import SubscriberService
+from msgdb.append import AppendConfig, Appender
+from msgdb.partitions import ensure_ahead
+from msgdb.queues import QueueTailReader
+from msgdb.retention import Maintenance, MaintenanceConfig
+from msgdb.store import MessageStore
+
+_POLL_SECONDS_AMONG_OTHERS: Final = 1.0
+_POLL_SECONDS_ALONE: Final = 10.0
+_HOUSEKEEPING_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What a broker stands on."""
+
+    config: ConfigStore
+    messages: MessageStore
+    feed: SnapshotFeed
+    queues: QueueMap
+
+
+def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
+    """Make a broker; nothing runs yet. Raises PortInUseError."""
+    server = grpc_server.make_server(shared_port=settings.shared_port)
+    health = HealthWatch(grpc_server.add_health(server), stores.messages, stores.feed)
+    address = _listen(server, settings)
+    hub, checkpointer, cluster = _assemble_delivery(settings, stores, address)
+    announcer = Announcer(stores.messages)
+    committer = _assemble_committer(settings, stores, hub, _teller(hub, announcer, WatchedTopics(cluster, stores.feed)))
+    service = ConfigService(stores.config, f"broker {address}", QueueTailReader(stores.messages))
+    registrar = EventCodeRegistrar(service)
+    publisher = PublisherService(committer, stores.feed.get, registrar.learn)
+    subscriber = SubscriberService(hub, cluster, stores.feed.get)
+    pull = PullService(hub, cluster, stores.feed.get)
+    directory = DirectoryService(cluster, service, client_registration=settings.client_registration)
+    grpc_server.add_services(server, publisher, subscriber, pull, directory)
+    listener = Listener(stores.messages, hub, lambda: _poll_seconds(cluster))
+    loops: dict[str, Loop] = {
+        "snapshot": stores.feed.run,
+        "ticks": hub.run_ticks,
+        "checkpoints": checkpointer.run,
+        "cluster": cluster.run,
+        "announcer": announcer.run,
+        "listener-poll": listener.run_poll,
+        "event-codes": registrar.run,
+        "maintenance": _maintenance(settings, stores).run,
+        "health": health.run,
+        "housekeeping": lambda stop: _keep_house(stop, pull),
+    }
+    if not settings.pooled:
+        loops["listener"] = listener.run
+    _follow_snapshots(stores.feed, hub, cluster)
+    return Broker(
+        settings,
+        address,
+        stores.feed,
+        hub,
+        committer,
+        checkpointer,
+        cluster,
+        publisher,
+        subscriber,
+        pull,
+        health,
+        server,
+        loops,
+    )
+
+
+def _assemble_delivery(
+    settings: BrokerSettings, stores: Stores, address: str
+) -> tuple[DeliveryHub, Checkpointer, Cluster]:
+    identity = BrokerIdentity(uuid.uuid4(), address, importlib.metadata.version("msgcenter"))
+    half_bytes = settings.log_cache_bytes_max // 2
+    cache = LogCache(stores.messages, LogCacheConfig(tail_bytes_max=half_bytes, blocks_bytes_max=half_bytes))
+    hub = DeliveryHub(cache)
+    checkpointer = Checkpointer(hub, stores.messages, identity.broker_id, settings.checkpoint_seconds)
+    cluster = Cluster(
+        identity,
+        BrokerRegistry(stores.config),
+        stores.messages,
+        hub,
+        checkpointer,
+        stores.queues,
+        stores.feed.get,
+        ClusterConfig(lease_seconds=settings.lease_seconds),
+    )
+    return hub, checkpointer, cluster
+
+
+def _assemble_committer(
+    settings: BrokerSettings,
+    stores: Stores,
+    hub: DeliveryHub,
+    on_stored: Callable[[Mapping[int, list[LogMessage]]], None],
+) -> Committer:
+    async def ensure_partitions(_: datetime) -> None:
+        async with stores.messages.connection() as connection:
+            await ensure_ahead(connection)
+
+    appender = Appender(stores.messages.connect_dedicated, ensure_partitions, AppendConfig(pooled=settings.pooled))
+    config = CommitterConfig(waiting_bytes_max=settings.ingest_bytes_max)
+    return Committer(appender, stores.queues, on_stored, hub.stored_before, config)
+
+
+def _teller(
+    hub: DeliveryHub, announcer: Announcer, watched: WatchedTopics
+) -> Callable[[Mapping[int, list[LogMessage]]], None]:
+    """Return what the committer calls after a commit: lanes here hear of it first, then other brokers."""
+
+    def tell(by_queue: Mapping[int, list[LogMessage]]) -> None:
+        hub.stored(by_queue)
+        ends = {q: messages[-1].queue_offset + 1 for q, messages in by_queue.items() if watched.includes(messages[0])}
+        if ends:
+            announcer.announce(ends)
+
+    return tell
+
+
+def _follow_snapshots(feed: SnapshotFeed, hub: DeliveryHub, cluster: Cluster) -> None:
+    def follow(snapshot: Snapshot) -> None:
+        hub.follow(snapshot)
+        cluster.wake.set()
+
+    follow(feed.current)
+    feed.on_change(follow)
+
+
+def _maintenance(settings: BrokerSettings, stores: Stores) -> Maintenance:
+    return Maintenance(
+        stores.messages,
+        MaintenanceConfig(retention_days=settings.retention_days),
+        group_names=lambda: {group.group_id: group.name for group in stores.feed.current.groups.values()},
+    )
+
+
+def _poll_seconds(cluster: Cluster) -> float:
+    return _POLL_SECONDS_AMONG_OTHERS if cluster.other_brokers() else _POLL_SECONDS_ALONE
+
+
+async def _keep_house(stop: asyncio.Event, pull: PullService) -> None:
+    while not stop.is_set():
+        pull.forget_idle(time.monotonic())
+        await pause(stop, _HOUSEKEEPING_SECONDS)
+
+
+def _listen(server: grpc.aio.Server, settings: BrokerSettings) -> str:
+    """Bind the ports; return the address that others reach this process at."""
+    host = settings.listen.rpartition(":")[0]
+    port = grpc_server.bind(server, settings.listen)
+    if settings.shared_port:
+        # Whoever must reach this very process (a lane's owner, say) cannot use the port it shares.
+        port = grpc_server.bind(server, f"{host}:0")
+    elif settings.advertise:
+        return settings.advertise
+    reachable = socket.gethostname() if host in {"0.0.0.0", "[::]"} else host  # noqa: S104 - compared, not bound
+    return f"{reachable}:{port}"
