@@ -37,7 +37,7 @@ check: $(VENV)/.installed-dev ## Check format, lint, types, import rules, and th
 	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted: run $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo | tail -n 8
+	@said=$$($(BIN)/lint-imports --no-logo) || { echo "$$said"; exit 1; }; echo "$$said" | tail -n 1
 
 .PHONY: format
 format: $(VENV)/.installed-dev ## Format the code, and fix what lint can fix

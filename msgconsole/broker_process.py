@@ -17,7 +17,7 @@ from msgbroker.contract.errors import UnavailableError
 
 BROKER_COMMAND: Final = (sys.executable, "-m", "msgconsole.cli", "broker")
 
-_READY_SECONDS_MAX: Final = 30.0
+_READY_SECONDS_MAX: Final = 60.0
 _READY_POLL_SECONDS: Final = 0.1
 # A broker drains within 10 s; what is not gone then is frozen.
 _STOP_SECONDS_MAX: Final = 12.0
