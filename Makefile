@@ -46,7 +46,7 @@ format: $(VENV)/.installed-dev ## Format the code, and fix what lint can fix
 
 .PHONY: bench-quick
 bench-quick: $(VENV)/.installed-dev ## Measure for some seconds
-	@$(BIN)/msgcenter bench --quick
+	@$(BIN)/msgcenter bench --scale 0.1
 
 .PHONY: bench
 bench: $(VENV)/.installed-dev ## Measure thoroughly: messages/s, deliveries/s, latency
