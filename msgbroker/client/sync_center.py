@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
+from msgbroker.client.background import cancel_and_wait
 from msgbroker.client.bodies import Body
 from msgbroker.client.center import DEFAULT_ADDRESS, Function, MessageCenter
 from msgbroker.client.config import CenterSettings, make_config
@@ -19,6 +20,7 @@ from msgbroker.contract.errors import CenterClosedError, ClientBufferFullError, 
 Result = TypeVar("Result")
 
 _THREAD_NAME: Final = "msgcenter-client"
+_FINISH_SECONDS: Final = 2.0
 
 
 class SyncMessageCenter:
@@ -251,8 +253,17 @@ class _LoopThread:
         asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     def stop(self) -> None:
-        """End the loop and the thread."""
+        """End the loop and the thread, once the calls of other threads have their answers."""
+        self.run_until_done(_finish_tasks())
         self.run_until_done(self.loop.shutdown_asyncgens())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+
+async def _finish_tasks() -> None:
+    """Let every other task of the loop end: somebody waits for each `run` and `publish`."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        _, pending = await asyncio.wait(others, timeout=_FINISH_SECONDS)
+        await cancel_and_wait(*pending)

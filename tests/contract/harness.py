@@ -165,7 +165,8 @@ class BrokerHarness:
 
     async def register_group(self, name: str, **settings: Any) -> None:
         """Register a subscriber group."""
-        await self._active(await self._service.subscriber_groups.create(NAMESPACE, name, **settings))
+        # Nothing is delivered to a group before `subscribe`, which waits for both.
+        await self._service.subscriber_groups.create(NAMESPACE, name, **settings)
 
     async def subscribe(
         self, group: str, topic: str, event_code: str = "*", *, expression: str = "", from_beginning: bool = False

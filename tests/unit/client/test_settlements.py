@@ -1,0 +1,96 @@
+"""Verdicts become ranges, none is lost, none outlives its lane."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgbroker.client.settlements import SettledRanges, Settlements, coalesce
+from msgbroker.client.verdicts import Verdict, VerdictKind
+
+RETRY = Verdict(VerdictKind.RETRY, None, "no luck")
+
+
+def offsets_of(ranges: list[int]) -> list[int]:
+    return [o for first, last in zip(ranges[::2], ranges[1::2], strict=True) for o in range(first, last + 1)]
+
+
+def make() -> tuple[Settlements, list[None]]:
+    calls: list[None] = []
+    return Settlements(lambda: calls.append(None)), calls
+
+
+@given(st.sets(st.integers(0, 60), min_size=1), st.integers(1, 10), st.randoms())
+def test_ranges_and_the_rest_are_exactly_what_was_given(offsets: set[int], ranges_max: int, random: object) -> None:
+    ranges, rest = coalesce(list(offsets), ranges_max)
+
+    assert sorted(offsets_of(ranges) + rest) == sorted(offsets)
+    assert len(ranges) <= 2 * ranges_max
+    assert all(last + 1 < first for last, first in zip(ranges[1::2], ranges[2::2], strict=False))
+
+
+def test_acknowledgements_of_a_lane_become_one_range() -> None:
+    settlements, calls = make()
+    lane = settlements.lane(7, 3)
+    for queue_offset in (12, 10, 11):
+        lane.ack(queue_offset, 1)
+
+    assert settlements.take() == [SettledRanges(7, 3, 1, Verdict(VerdictKind.ACK), [10, 12])]
+    assert (settlements.is_empty, len(calls), settlements.settled_count) == (True, 1, 3)
+
+
+def test_other_verdicts_are_kept_apart_by_attempt_and_text() -> None:
+    settlements, _ = make()
+    lane = settlements.lane(7, 3)
+    lane.settle(1, 1, RETRY)
+    lane.settle(2, 1, RETRY)
+    lane.settle(3, 2, RETRY)
+    lane.ack(4, 2)
+
+    assert settlements.take() == [
+        SettledRanges(7, 3, 1, RETRY, [1, 2]),
+        SettledRanges(7, 3, 2, RETRY, [3, 3]),
+        SettledRanges(7, 3, 2, Verdict(VerdictKind.ACK), [4, 4]),
+    ]
+
+
+def test_a_revoked_lane_forgets_what_was_said_and_hears_no_more() -> None:
+    settlements, _ = make()
+    lane, other = settlements.lane(7, 3), settlements.lane(8, 3)
+    lane.ack(1, 1)
+    lane.settle(2, 1, RETRY)
+    other.ack(1, 1)
+    settlements.revoke(7, 3)
+    lane.ack(3, 1)
+    lane.settle(4, 1, RETRY)
+
+    assert [settled.queue_id for settled in settlements.take()] == [8]
+    assert settlements.is_empty
+
+
+def test_a_closed_stream_hears_no_more() -> None:
+    settlements, _ = make()
+    lane = settlements.lane(7, 3)
+    lane.ack(1, 1)
+    settlements.close()
+    lane.ack(2, 1)
+
+    assert settlements.is_empty
+    assert not lane.live
+
+
+def test_one_request_takes_a_bounded_number_of_ranges_and_the_next_the_rest() -> None:
+    settlements, _ = make()
+    lane = settlements.lane(7, 3)
+    for queue_offset in range(0, 20, 2):
+        lane.ack(queue_offset, 1)
+        lane.settle(queue_offset + 100, 1, RETRY)
+
+    seen: list[int] = []
+    for _ in range(10):
+        taken = settlements.take(3)
+        assert sum(len(settled.ranges) for settled in taken) <= 6
+        seen += [offset for settled in taken for offset in offsets_of(settled.ranges)]
+
+    assert sorted(seen) == sorted([*range(0, 20, 2), *range(100, 120, 2)])
+    assert settlements.is_empty
