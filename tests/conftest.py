@@ -18,6 +18,8 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
+pytest_plugins = ("tests.broker_fixtures",)
+
 _SERVER_VARIABLE = "MSGCENTER_TEST_POSTGRES_URL"
 _TEMPLATE_VARIABLE = "MSGCENTER_TEST_TEMPLATE"
 _UNIT_TESTS = Path(__file__).parent / "unit"

@@ -6,16 +6,18 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 ResultT = TypeVar("ResultT")
 
 _LOOK_SECONDS = 0.02
 
 
-async def eventually(
-    look: Callable[[], ResultT | Awaitable[ResultT]], seconds: float = 10.0, *, what: str = ""
-) -> ResultT:
+@overload
+async def eventually(look: Callable[[], Awaitable[ResultT]], seconds: float = ..., *, what: str = ...) -> ResultT: ...
+@overload
+async def eventually(look: Callable[[], ResultT], seconds: float = ..., *, what: str = ...) -> ResultT: ...
+async def eventually(look: Callable[[], Any], seconds: float = 10.0, *, what: str = "") -> Any:
     """Return the first true result of *look*; fail after *seconds* with the last one."""
     deadline = time.monotonic() + seconds
     while True:

@@ -105,13 +105,14 @@ async def test_a_holder_in_the_middle_of_its_copy_is_ended(
         # No timeout of the server's ends it here: it waits for data, not for a statement.
         await frozen.execute("SET statement_timeout = '2s'; SET idle_in_transaction_session_timeout = '2s'")
         cursor = frozen.cursor()
-        copy = await cursor.copy(append_sql.COPY_MESSAGES).__aenter__()
+        copying = cursor.copy(append_sql.COPY_MESSAGES)
+        copy = await copying.__aenter__()
         await copy.write(SIGNATURE)
 
         results, seconds = await store_all(appender, frames)
 
         with pytest.raises(psycopg.OperationalError):
-            await copy.__aexit__(None, None, None)
+            await copying.__aexit__(None, None, None)
 
     assert [places(result) for result in results] == [[(queues[0], 0)], [(queues[1], 0)]]
     assert seconds < _HELD_UP_SECONDS_MAX

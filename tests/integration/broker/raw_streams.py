@@ -1,0 +1,147 @@
+"""The wire without the client around it: for what a well-behaved client does not do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import grpc
+
+from msgbroker.v1 import publisher_pb2, publisher_pb2_grpc, subscriber_pb2, subscriber_pb2_grpc
+from tests.eventually import eventually
+from tests.integration.broker.collecting import GROUP
+
+
+class Given(NamedTuple):
+    """A delivery and the lane it came by."""
+
+    queue_id: int
+    epoch: int
+    delivery: subscriber_pb2.Delivery
+
+    @property
+    def body(self) -> str:
+        """Its message's body."""
+        return self.delivery.message.body.decode()
+
+
+class RawSubscriber:
+    """One Subscribe stream: keeps all it is told, settles only what it is asked to."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self.given: list[Given] = []
+        self.told: list[subscriber_pb2.SubscribeResponse] = []
+        self.ended: grpc.aio.AioRpcError | None = None
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def bodies(self) -> list[str]:
+        """The bodies so far."""
+        return [given.body for given in self.given]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the stream has ended."""
+        return self._reading.done()
+
+    async def until(self, count: int, seconds: float = 10.0) -> list[Given]:
+        """Return what was given once it is *count*."""
+        await eventually(lambda: len(self.given) >= count, seconds, what=f"{count} given, not {len(self.given)}")
+        return self.given
+
+    async def settle(self, *given: Given, verdict: int = subscriber_pb2.VERDICT_ACK, **more: Any) -> None:
+        """Give a verdict on each of these."""
+        settlements = [
+            subscriber_pb2.Settlement(
+                queue_id=one.queue_id,
+                epoch=one.epoch,
+                attempt=one.delivery.attempt or 1,
+                verdict=verdict,  # type: ignore[arg-type]
+                ranges=[one.delivery.queue_offset, one.delivery.queue_offset],
+                **more,
+            )
+            for one in given
+        ]
+        await self.send(settlements=settlements)
+
+    async def send(self, **request: Any) -> None:
+        """Send a request."""
+        await self._call.write(subscriber_pb2.SubscribeRequest(**request))
+
+    async def vanish(self) -> None:
+        """End the stream without a word."""
+        self._call.cancel()
+        await asyncio.wait([self._reading])
+
+    async def _read(self) -> None:
+        try:
+            while (response := await self._call.read()) is not grpc.aio.EOF:
+                self.told.append(response)
+                for batch in response.batches:
+                    self.given += [Given(batch.queue_id, batch.epoch, delivery) for delivery in batch.deliveries]
+        except grpc.aio.AioRpcError as error:
+            self.ended = error
+        except asyncio.CancelledError:
+            # Its own doing: `vanish`.
+            return
+
+
+@asynccontextmanager
+async def raw_subscriber(
+    address: str, group: str = GROUP, *, instance_id: str = "raw", credit: int = 100
+) -> AsyncIterator[RawSubscriber]:
+    """Open a Subscribe stream."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = subscriber_pb2_grpc.SubscriberStub(channel).Subscribe()
+        hello = subscriber_pb2.SubscriberHello(group=group, instance_id=instance_id)
+        await call.write(subscriber_pb2.SubscribeRequest(hello=hello, credit=credit))
+        subscriber = RawSubscriber(call)
+        try:
+            yield subscriber
+        finally:
+            await subscriber.vanish()
+
+
+class RawPublisher:
+    """One PublishStream, frame by frame."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def send(self, sequence: int, messages: Sequence[Any], **hello: Any) -> None:
+        """Send a frame; with *hello* the first one of a stream."""
+        frame = publisher_pb2.PublishFrame(sequence=sequence, messages=messages)
+        if hello:
+            frame.hello.CopyFrom(publisher_pb2.PublisherHello(**hello))
+        await self._call.write(frame)
+
+    async def answer(self) -> publisher_pb2.PublishResult:
+        """Return the next answer."""
+        async with asyncio.timeout(10):
+            answer = await self._call.read()
+        assert answer is not grpc.aio.EOF
+        assert isinstance(answer, publisher_pb2.PublishResult)
+        return answer
+
+    async def end(self) -> tuple[grpc.StatusCode, dict[str, Any]]:
+        """Return how the broker ended the stream: status and trailing metadata."""
+        async with asyncio.timeout(10):
+            return await self._call.code(), dict(await self._call.trailing_metadata())
+
+    async def done(self) -> None:
+        """Say that no further frame comes."""
+        await self._call.done_writing()
+
+
+@asynccontextmanager
+async def raw_publisher(address: str) -> AsyncIterator[RawPublisher]:
+    """Open a PublishStream; the first frame says hello."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = publisher_pb2_grpc.PublisherStub(channel).PublishStream()
+        try:
+            yield RawPublisher(call)
+        finally:
+            call.cancel()
