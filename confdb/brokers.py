@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -129,6 +129,15 @@ class BrokerRegistry:
         async with self._store.single_statement() as connection:
             rows = (await connection.execute(LIST_LIVE)).all()
         return [_live(row) for row in rows]
+
+    async def versions(self, broker_ids: Iterable[UUID]) -> dict[UUID, int]:
+        """Return the version that each of these brokers said last that it routes by, alive or not."""
+        wanted = list(broker_ids)
+        if not wanted:
+            return {}
+        statement = sa.select(Broker.broker_id, Broker.snapshot_version).where(Broker.broker_id.in_(wanted))
+        async with self._store.single_statement() as connection:
+            return {row.broker_id: row.snapshot_version for row in await connection.execute(statement)}
 
     async def leave(self, broker_id: UUID) -> None:
         """Forget a broker that has stopped in good order. A repeat changes nothing."""

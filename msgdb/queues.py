@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from msgdb.connections import Connection
 from msgdb.locks import QUEUE_LOCK_CLASS, TOPIC_LOCK_CLASS, queue_lock_key, topic_lock_key
@@ -27,6 +28,9 @@ _LIST: Final = f"SELECT {_COLUMNS} FROM queue ORDER BY queue_id"
 
 # By the unique index on (topic_id, generation, ordinal).
 _LIST_OF_TOPIC: Final = f"SELECT {_COLUMNS} FROM queue WHERE topic_id = %s ORDER BY generation, ordinal"
+
+# Reads all cursors. It is asked when someone registers a subscription, and never in a loop of a broker.
+_LANE_OWNERS: Final = "SELECT DISTINCT owner FROM cursor WHERE owner IS NOT NULL AND lease_until > clock_timestamp()"
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(%s, %s)"
 
@@ -74,7 +78,7 @@ async def list_topic_queues(conn: Connection, topic_id: int) -> list[QueueRow]:
 
 
 class QueueTailReader:
-    """Tells where a topic's queues end: what a new subscription starts from."""
+    """Tells where a topic's queues end, and who delivers: what a new subscription depends on."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -85,6 +89,12 @@ class QueueTailReader:
             await ensure_queues(conn, topic_id, generation, queue_count)
             queues = await list_topic_queues(conn, topic_id)
             return await next_offsets(conn, [queue.queue_id for queue in queues])
+
+    async def lane_owners(self) -> set[UUID]:
+        """Return the brokers whose leases have not passed."""
+        async with self._store.connection() as conn:
+            cursor = await conn.execute(_LANE_OWNERS)
+            return {owner for (owner,) in await cursor.fetchall()}
 
 
 def _stands(queues: list[QueueRow], generation: int, count: int) -> bool:

@@ -29,6 +29,7 @@ class ConfigService:
         """Make the services. *tails* is needed for subscriptions that start now; *actor* goes to the audit trail."""
         changes = Changes(store, actor)
         self._registry = BrokerRegistry(store)
+        self._tails = tails
         self.namespaces = Namespaces(store, changes)
         self.topics = Topics(store, changes)
         self.event_codes = EventCodes(store, changes)
@@ -45,16 +46,31 @@ class ConfigService:
     async def wait_until_active(
         self, version: int, timeout_seconds: float = ACTIVE_TIMEOUT_SECONDS, *, group: str = ""
     ) -> None:
-        """Return once every live broker routes by *version* or a later one.
+        """Return once every broker that serves routes by *version* or a later one.
 
-        Raises SubscriptionNotActiveError, naming the brokers that do not, after *timeout_seconds*. Without a live
-        broker there is nothing to wait for: each routes by the newest version from its start.
+        Raises SubscriptionNotActiveError, naming the brokers that do not, after *timeout_seconds*. Without a broker
+        there is nothing to wait for: each routes by the newest version from its start.
         """
         deadline = asyncio.get_running_loop().time() + timeout_seconds
-        while behind := [live for live in await self.list_brokers() if live.snapshot_version < version]:
+        while behind := await self._brokers_behind(version):
             if asyncio.get_running_loop().time() >= deadline:
-                raise SubscriptionNotActiveError(group, ", ".join(_described(live, version) for live in behind))
+                raise SubscriptionNotActiveError(group, ", ".join(behind))
             await asyncio.sleep(_ACTIVE_POLL_SECONDS)
+
+    async def _brokers_behind(self, version: int) -> list[str]:
+        """Return, for people, the brokers that may still deliver by an older version."""
+        live = await self.list_brokers()
+        behind = [_described(broker, version) for broker in live if broker.snapshot_version < version]
+        if self._tails is None:
+            return behind
+        # A broker that is cut off from here keeps its lanes, and routes by its last snapshot.
+        silent = await self._tails.lane_owners() - {broker.broker_id for broker in live}
+        known = await self._registry.versions(silent)
+        return behind + [
+            f"broker {broker_id} (holds lanes, and has not been heard of)"
+            for broker_id in sorted(silent)
+            if known.get(broker_id, 0) < version
+        ]
 
 
 def _described(live: LiveBroker, version: int) -> str:

@@ -7,6 +7,7 @@ once a broker routes by it lies behind them and is delivered; what was stored be
 from __future__ import annotations
 
 from typing import Final, Protocol
+from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -41,10 +42,13 @@ _NAMED: Final = (
 
 
 class QueueTails(Protocol):
-    """Where the queues of a topic end. msgdb knows."""
+    """What msgdb knows and a subscription depends on: where queues end, and who delivers."""
 
     async def tails(self, topic_id: int, generation: int, queue_count: int) -> dict[int, int]:
         """Return the next offset by queue_id, for all generations; makes the queues that are missing."""
+
+    async def lane_owners(self) -> set[UUID]:
+        """Return the brokers that hold lanes at the moment, whether or not the registry hears of them."""
 
 
 class Subscriptions:

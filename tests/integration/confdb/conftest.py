@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import pytest
 
@@ -17,10 +18,14 @@ class KnownTails:
 
     offsets: dict[int, int] = field(default_factory=lambda: {1: 10, 2: 20})
     asked: list[tuple[int, int, int]] = field(default_factory=list)
+    owners: set[UUID] = field(default_factory=set)
 
     async def tails(self, topic_id: int, generation: int, queue_count: int) -> dict[int, int]:
         self.asked.append((topic_id, generation, queue_count))
         return self.offsets
+
+    async def lane_owners(self) -> set[UUID]:
+        return self.owners
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from confdb.brokers import BrokerBeat, BrokerRegistry, LiveBroker
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.contract.errors import SubscriptionNotActiveError
+from tests.integration.confdb.conftest import KnownTails
 
 
 def beat_of(broker_id: UUID, *, port: int = 7400, snapshot_version: int = 1, draining: bool = False) -> BrokerBeat:
@@ -163,6 +164,21 @@ async def test_without_a_live_broker_there_is_nothing_to_wait_for(
     await registry.beat(beat_of(dead, snapshot_version=1))
     age(database_url, dead, 6)
 
+    await service.wait_until_active(5, timeout_seconds=0.0)
+
+
+async def test_a_broker_that_is_cut_off_but_holds_lanes_is_waited_for(
+    service: ConfigService, registry: BrokerRegistry, tails: KnownTails, database_url: str
+) -> None:
+    cut_off = uuid4()
+    await registry.beat(beat_of(cut_off, snapshot_version=4))
+    age(database_url, cut_off, 60)
+    tails.owners = {cut_off}
+
+    with pytest.raises(SubscriptionNotActiveError, match=str(cut_off)):
+        await service.wait_until_active(5, timeout_seconds=0.0)
+
+    tails.owners = set()
     await service.wait_until_active(5, timeout_seconds=0.0)
 
 
