@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from uuid import UUID
 
 from msgdb.connections import Connection
@@ -10,6 +11,7 @@ from msgdb.cursors import claim, release, renew
 from msgdb.lane_records import LaneKey, LaneToClaim, OwnedLane
 from msgdb.store import MessageStore
 from tests.integration.msgdb.rows import GROUP, OTHER_OWNER, OWNER, keys_of, lanes_to_claim
+from tests.integration.msgdb.waiting import until_someone_waits_for_a_lock
 
 
 async def test_a_lane_that_was_never_claimed_starts_at_its_initial_offset(conn: Connection) -> None:
@@ -65,18 +67,25 @@ async def test_the_same_lane_asked_for_twice_is_claimed_once(conn: Connection) -
     assert len(await claim(conn, OWNER, lanes_to_claim([1, 1]), 10)) == 1
 
 
-async def test_brokers_that_claim_the_same_lanes_at_once_share_them_out(store: MessageStore) -> None:
-    owners = [UUID(int=number) for number in range(1, 5)]
+async def test_brokers_that_want_the_same_lanes_in_opposite_orders_do_not_block_each_other(store: MessageStore) -> None:
+    async with store.connection() as conn:
+        await claim(conn, OWNER, lanes_to_claim(range(20)), 0)
 
-    async def claim_all(owner: UUID, queue_ids: list[int]) -> set[LaneKey]:
+    async def claim_all(owner: UUID, queue_ids: Sequence[int]) -> set[LaneKey]:
         async with store.connection() as conn:
             return keys_of(await claim(conn, owner, lanes_to_claim(queue_ids), 60))
 
-    orders = [list(range(200)), list(range(199, -1, -1))]
-    claimed = await asyncio.gather(*(claim_all(owner, orders[at % 2]) for at, owner in enumerate(owners)))
+    async with store.connection() as observer:
+        # Both get halfway, from opposite ends, before either can go on.
+        async with store.transaction() as holder:
+            await holder.execute("UPDATE cursor SET acked_offset = 0 WHERE queue_id = 10")
+            orders = {UUID(int=3): range(20), UUID(int=4): range(19, -1, -1)}
+            claims = [asyncio.create_task(claim_all(owner, order)) for owner, order in orders.items()]
+            await until_someone_waits_for_a_lock(observer, how_many=2)
+        first, second = await asyncio.gather(*claims)
 
-    assert sum(len(lanes) for lanes in claimed) == 200
-    assert len(set().union(*claimed)) == 200
+    assert first | second == {LaneKey(GROUP, "", queue_id) for queue_id in range(20)}
+    assert first & second == set()
 
 
 async def test_a_renewed_lease_keeps_others_away(conn: Connection) -> None:

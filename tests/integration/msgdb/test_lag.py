@@ -60,6 +60,18 @@ async def test_days_that_were_dropped_are_not_counted(conn: Connection) -> None:
     assert lag.behind == 5
 
 
+async def test_settled_ranges_of_dropped_days_are_not_counted(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(10, 15))
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([queue_id]), 60)
+    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 0, [(2, 12)])], {})
+    await conn.execute("UPDATE queue SET start_offset = 10")
+
+    (lag,) = await list_lag(conn)
+
+    assert lag.behind == 3
+
+
 async def test_lag_may_be_asked_for_some_groups(conn: Connection) -> None:
     queue_id = await make_queue(conn)
     await claim(conn, OWNER, [LaneToClaim(group_id, "", queue_id, 0) for group_id in (GROUP, GROUP + 1)], 60)
