@@ -35,7 +35,7 @@ class SyncMessageCenter:
     """
 
     def __init__(self, addresses: str | Sequence[str] = DEFAULT_ADDRESS, **settings: Unpack[CenterSettings]) -> None:
-        self._core = MessageCenter(addresses, **settings)
+        self._core = self._make_core(addresses, settings)
         config = make_config(addresses, settings)
         self._unanswered_max = config.unanswered_messages_max
         self._room_timeout_seconds = config.publish_timeout_seconds
@@ -209,6 +209,9 @@ class SyncMessageCenter:
         if thread is not None:
             thread.run_until_done(self._core.close())
             thread.stop()
+
+    def _make_core(self, addresses: str | Sequence[str], settings: CenterSettings) -> MessageCenter:
+        return MessageCenter(addresses, **settings)
 
     def _call(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         try:

@@ -7,5 +7,6 @@ extra).
 
 from msgbroker.client.testing.center import InMemoryCenter
 from msgbroker.client.testing.delivery import DeadLetter
+from msgbroker.client.testing.sync_center import SyncInMemoryCenter
 
-__all__ = ["DeadLetter", "InMemoryCenter"]
+__all__ = ["DeadLetter", "InMemoryCenter", "SyncInMemoryCenter"]

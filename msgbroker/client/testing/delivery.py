@@ -123,8 +123,8 @@ class MemoryStream:
         """Finish what is running; give back the rest."""
         self._closing.set()
         self.dispatcher.release_waiting()
-        if not await self.dispatcher.join(self._drain_timeout_seconds):
-            await self.dispatcher.cancel()
+        await self.dispatcher.join(self._drain_timeout_seconds)
+        await self.dispatcher.cancel()
         await cancel_and_wait(self.task)
 
     async def _wait_for_close(self) -> None:

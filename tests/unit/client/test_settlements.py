@@ -70,10 +70,11 @@ def test_a_revoked_lane_forgets_what_was_said_and_hears_no_more() -> None:
 
 def test_a_closed_stream_hears_no_more() -> None:
     settlements, _ = make()
-    lane = settlements.lane(7, 3)
+    lane, untouched = settlements.lane(7, 3), settlements.lane(8, 3)
     lane.ack(1, 1)
     settlements.close()
     lane.ack(2, 1)
+    untouched.ack(2, 1)
 
     assert settlements.is_empty
     assert not lane.live

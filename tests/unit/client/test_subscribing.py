@@ -297,10 +297,12 @@ async def test_closing_finishes_what_runs_and_gives_back_the_rest(broker: FakeBr
     closing = asyncio.ensure_future(center.close())
     assert await call.settled(1) == [(1, RELEASE, 1)]
     assert call.paused
+    call.deliver(b"too late", first=2)
+    assert await call.settled(2) == [(1, RELEASE, 1), (2, RELEASE, 1)]
     gate.set()
     await closing
 
-    assert await call.settled(2) == [(0, ACK, 1), (1, RELEASE, 1)]
+    assert await call.settled(3) == [(0, ACK, 1), (1, RELEASE, 1), (2, RELEASE, 1)]
 
 
 async def test_closing_gives_back_a_handler_that_does_not_end_in_time(broker: FakeBroker) -> None:

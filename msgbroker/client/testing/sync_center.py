@@ -1,0 +1,54 @@
+"""SyncInMemoryCenter: the in-memory center for tests of blocking code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from msgbroker.client.center import MessageCenter
+from msgbroker.client.config import CenterSettings
+from msgbroker.client.message import Message
+from msgbroker.client.sync_center import SyncMessageCenter
+from msgbroker.client.testing.center import SETTLE_SECONDS_MAX, InMemoryCenter
+from msgbroker.client.testing.delivery import DeadLetter
+
+
+class SyncInMemoryCenter(SyncMessageCenter):
+    """A SyncMessageCenter that is an InMemoryCenter inside; `memory` registers things.
+
+    Example:
+        with SyncInMemoryCenter() as center:
+            attach_handlers(center)
+            center.start()
+            center.publish("TP_TRADE", "EC_PAID", {"order": 1})
+            center.settle_all()
+    """
+
+    memory: InMemoryCenter
+    """For `register_topic`, `register_group`, `register_subscription` and `allow_stress`."""
+
+    def __init__(self, *, strict: bool = False, **settings: Unpack[CenterSettings]) -> None:
+        self._is_strict = strict
+        super().__init__("in-memory:0", **settings)
+
+    @property
+    def published(self) -> list[Message]:
+        """Everything stored so far, in order."""
+        return self.memory.published
+
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """What was dead-lettered so far, group by group."""
+        return self.memory.dead_letters
+
+    def settle_all(self, within_seconds: float = SETTLE_SECONDS_MAX) -> None:
+        """Run the handlers until every message is settled, as `InMemoryCenter.settle_all` does."""
+        self._call(self.memory.settle_all(within_seconds))
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, as `InMemoryCenter.advance` does."""
+        self._call(self.memory.advance(seconds))
+
+    def _make_core(self, addresses: str | Sequence[str], settings: CenterSettings) -> MessageCenter:
+        self.memory = InMemoryCenter(strict=self._is_strict, **settings)
+        return self.memory
