@@ -124,12 +124,12 @@ class Message:
         return self._delivery.stress
 
     def ack(self) -> None:
-        """Settle the message as done. (The client does so when the handler returns.)"""
+        """Settle the message as done; for the client itself, when the handler returns."""
         delivery = self._delivery
         self._lane.ack(delivery.queue_offset, delivery.attempt)
 
     def settle(self, verdict: Verdict) -> None:
-        """Settle the message in another way. (The client does so when the handler raises.)"""
+        """Settle the message in another way; for the client itself, when the handler raises."""
         self._lane.settle(self._delivery.queue_offset, self._delivery.attempt or 1, verdict)
 
     def is_live(self, now: float) -> bool:

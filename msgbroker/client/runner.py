@@ -145,7 +145,7 @@ class HandlerRunner:
             message.settle(Verdict(VerdictKind.RETRY, None, "CancelledError in the handler"))
         except HandlerVerdict as said:
             message.settle(said.verdict)
-        except Exception as failure:  # noqa: BLE001 - a handler may raise anything: the message is tried again
+        except Exception as failure:
             log.warning("handler.failed", extra={"message_id": str(message.message_id)}, exc_info=failure)
             message.settle(verdict_of(failure))
         else:

@@ -60,7 +60,9 @@ class SubscriberStream:
         except SessionOverError as over:
             cause = over.cause
             if cause is not None and not cause.retryable:
-                log.error("subscriber.refused", extra={"group": self._group, "detail": cause.message})
+                log.error(  # noqa: TRY400 - the reason says it; the traceback is of the stream
+                    "subscriber.refused", extra={"group": self._group, "detail": cause.message}
+                )
                 raise cause from over
             if over.relocation and self._relocations < RELOCATIONS_IN_A_ROW_MAX:
                 self._relocations += 1

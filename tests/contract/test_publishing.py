@@ -54,7 +54,7 @@ async def test_messages_of_one_publisher_are_stored_in_the_order_of_the_calls(ha
 
 
 @pytest.mark.parametrize(
-    ("bad", "error", "reason"),
+    "bad, error, reason",
     [
         (OutgoingMessage("TP_UNKNOWN", "EC"), TopicNotFoundError, "TOPIC_NOT_FOUND"),
         (OutgoingMessage("TP", "EC_UNKNOWN"), EventCodeNotFoundError, "EVENT_CODE_NOT_FOUND"),

@@ -30,7 +30,8 @@ from importlib.metadata import distributions
 import msgbroker.client
 import msgbroker.client.testing
 
-foreign = {"sqlalchemy", "psycopg", "pydantic", "structlog", "uvloop", "cel_expr_python", "alembic", "typer"} & set(sys.modules)
+extras = {"sqlalchemy", "psycopg", "pydantic", "structlog", "uvloop", "cel_expr_python", "alembic", "typer"}
+foreign = extras & set(sys.modules)
 assert not foreign, foreign
 
 
@@ -58,9 +59,7 @@ print(sorted(found.metadata["Name"].lower() for found in distributions()))
 @pytest.mark.timeout(300)
 def test_a_wheel_without_extras_brings_grpcio_and_protobuf_and_nothing_else(tmp_path: Path) -> None:
     tree = _copy_sources(tmp_path / "tree")
-    _run(
-        sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(tree)
-    )
+    _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(tree))
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=True)

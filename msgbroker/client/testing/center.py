@@ -208,7 +208,7 @@ class InMemoryCenter(MessageCenter):
         group: str = "",
         expression: str = "",
         from_beginning: bool = False,
-        timeout_seconds: float = 15.0,
+        timeout_seconds: float = 15.0,  # noqa: ARG002 - the signature is MessageCenter's
     ) -> list[str]:
         """Register what does not exist, as `MessageCenter.register` does."""
         registry = self._registry

@@ -49,6 +49,6 @@ class SyncInMemoryCenter(SyncMessageCenter):
         """Let time pass, as `InMemoryCenter.advance` does."""
         self._call(self.memory.advance(seconds))
 
-    def _make_core(self, addresses: str | Sequence[str], settings: CenterSettings) -> MessageCenter:
+    def _make_core(self, addresses: str | Sequence[str], settings: CenterSettings) -> MessageCenter:  # noqa: ARG002
         self.memory = InMemoryCenter(strict=self._is_strict, **settings)
         return self.memory

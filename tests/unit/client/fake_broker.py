@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -177,7 +177,7 @@ class FakeBroker(
         self.address = ""
         self._server: grpc.aio.Server | None = None
 
-    async def __aenter__(self) -> FakeBroker:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -230,7 +230,7 @@ class FakeBroker(
                 result.draining = True
             yield result
 
-    async def Subscribe(  # noqa: N802
+    async def Subscribe(
         self, requests: AsyncIterator[subscriber_pb2.SubscribeRequest], context: Any
     ) -> AsyncIterator[subscriber_pb2.SubscribeResponse]:
         """Hand the stream to the test."""
@@ -246,7 +246,7 @@ class FakeBroker(
         finally:
             reading.cancel()
 
-    async def ListBrokers(  # noqa: N802
+    async def ListBrokers(
         self, request: directory_pb2.ListBrokersRequest, context: Any
     ) -> directory_pb2.ListBrokersResponse:
         """Tell of the brokers in `listed`."""
@@ -254,9 +254,7 @@ class FakeBroker(
             brokers=[directory_pb2.Broker(broker_id=address, address=address) for address in self.listed]
         )
 
-    async def Register(  # noqa: N802
-        self, request: directory_pb2.RegisterRequest, context: Any
-    ) -> directory_pb2.RegisterResponse:
+    async def Register(self, request: directory_pb2.RegisterRequest, context: Any) -> directory_pb2.RegisterResponse:
         """Keep what was asked for."""
         self.registered.append(request)
         return directory_pb2.RegisterResponse(created=["topic"])

@@ -225,7 +225,7 @@ class OutboxMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way)
     @rule(retryable=st.booleans())
     def fail(self, retryable: bool) -> None:
-        publisher_id, sequence, messages = self.under_way.pop(0)
+        publisher_id, sequence, _messages = self.under_way.pop(0)
         if sequence <= self.broker.last.get(publisher_id, 0):
             # It is stored already: a broker says so.
             self._resolve(self.outbox.stored(sequence))

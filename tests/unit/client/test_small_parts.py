@@ -115,7 +115,7 @@ def test_broken_facts_do_not_hide_the_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"),
+    "code, kind",
     [
         (grpc.StatusCode.UNAVAILABLE, BrokerUnavailableError),
         (grpc.StatusCode.INTERNAL, BrokerUnavailableError),
