@@ -96,7 +96,8 @@ class Instance:
             batch = self.outbox.popleft()
             self.outbox_bytes -= batch.size_bytes
             size_bytes += batch.size_bytes
-            parts.append(wire.batch(batch.queue_id, batch.epoch, batch.wires))
+            parts.append(wire.batch_head(batch.queue_id, batch.epoch, batch.size_bytes))
+            parts += batch.wires
         return b"".join(parts)
 
 

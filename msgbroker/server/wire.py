@@ -6,7 +6,7 @@ each body once per group and message. `tests/unit/server` holds these bytes agai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from msgbroker.server.log_message import LogMessage
@@ -108,7 +108,10 @@ def with_attempt(wire: bytes, attempt: int) -> bytes:
     return b"".join((_BATCH_DELIVERIES, varint(len(delivery) + len(mark)), delivery, mark))
 
 
-def batch(queue_id: int, epoch: int, wires: Sequence[bytes]) -> bytes:
-    """Return an encoded SubscribeResponse with one batch. Responses may be joined: their fields then merge."""
-    inner = b"".join((_BATCH_QUEUE_ID, varint(queue_id), _BATCH_EPOCH, varint(epoch), *wires))
-    return b"".join((_RESPONSE_BATCHES, varint(len(inner)), inner))
+def batch_head(queue_id: int, epoch: int, wires_bytes: int) -> bytes:
+    """Return what comes before a batch's wires in an encoded SubscribeResponse.
+
+    Responses may be joined, and their batches then follow each other: so a response is one join of heads and wires.
+    """
+    lane = b"".join((_BATCH_QUEUE_ID, varint(queue_id), _BATCH_EPOCH, varint(epoch)))
+    return b"".join((_RESPONSE_BATCHES, varint(len(lane) + wires_bytes), lane))
