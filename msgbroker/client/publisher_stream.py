@@ -34,11 +34,12 @@ _LOOK_SECONDS: Final = 0.25
 
 
 class _LeaveStreamError(Exception):
-    """The stream works no longer, or is not wanted any more; a cause means: wait before the next one."""
+    """The stream works no longer (then there is a cause), or is not wanted any more."""
 
-    def __init__(self, cause: MessageCenterError | None = None) -> None:
+    def __init__(self, cause: MessageCenterError | None = None, *, is_draining: bool = False) -> None:
         super().__init__(str(cause or "on purpose"))
         self.cause = cause
+        self.is_draining = is_draining
 
 
 class PublisherStream:
@@ -88,6 +89,10 @@ class PublisherStream:
             except _LeaveStreamError as left:
                 if left.cause is not None:
                     await self._step_back(left.cause)
+                elif left.is_draining:
+                    self._addresses.advance()
+                    # There may be no other broker, and this one takes a while to end.
+                    await asyncio.sleep(self._backoff.next_seconds())
 
     async def _step_back(self, cause: MessageCenterError) -> None:
         """Turn to the next broker after a while; fail what waits where waiting does not help or is not wanted."""
@@ -168,8 +173,7 @@ class PublisherStream:
                 is_leaving = True
                 self._outbox.hold()
             if is_leaving and self._outbox.in_flight == 0:
-                self._addresses.advance()
-                raise _LeaveStreamError
+                raise _LeaveStreamError(is_draining=True)
             if self._outbox.is_quiet:
                 # All frames of the stream are answered: nothing is missed while this waits.
                 await asyncio.sleep(self._backoff.next_seconds(_hint_seconds(result)))
