@@ -51,7 +51,7 @@ def command(
     try:
         asyncio.run(_run(center, printer))
     except KeyboardInterrupt:
-        typer.echo(f"{printer.printed_count} messages.", err=True)
+        typer.echo(f"Printed: {printer.printed_count}.", err=True)
 
 
 async def _run(center: MessageCenter, printer: _Printer) -> None:

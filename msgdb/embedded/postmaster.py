@@ -90,12 +90,12 @@ def kill(layout: Layout, postmaster: psutil.Process) -> None:
     wait_until(lambda: not processes_in(layout.data), _ORPHANS_SECONDS_MAX)
 
 
-def wait_until_ready(layout: Layout, is_alive: Callable[[], bool], seconds_max: float) -> None:
-    """Return when the server takes connections."""
+def wait_until_ready(layout: Layout, pid: int, is_alive: Callable[[], bool], seconds_max: float) -> None:
+    """Return when server *pid* takes connections."""
 
     def is_ready() -> bool:
         found = read_pid_file(layout.data)
-        return (found is not None and found.is_ready) or not is_alive()
+        return found == PidFile(pid, is_ready=True) or not is_alive()
 
     if not wait_until(is_ready, seconds_max):
         message = f"PostgreSQL in {layout.root} was not ready within {seconds_max:g} s{log_tail(layout.log)}"

@@ -176,7 +176,7 @@ class EmbeddedPostgres:
         except OSError as error:
             message = f"the embedded PostgreSQL cannot be started in {self._layout.root}: {error}"
             raise EmbeddedPostgresError(message) from error
-        postmaster.wait_until_ready(self._layout, lambda: self.is_alive, _READY_SECONDS_MAX)
+        postmaster.wait_until_ready(self._layout, self.pid, lambda: self.is_alive, _READY_SECONDS_MAX)
         if self._tcp_port is not None:
             self._set_password()
 
