@@ -75,3 +75,14 @@ def test_the_first_migration_makes_the_days_from_yesterday_on(database_url: str)
 
     assert len(rows) == 5
     assert all(expected == found and has_frames for expected, found, has_frames in rows)
+
+
+def test_the_guard_of_a_migration_holds_no_snapshot(database_url: str) -> None:
+    # CREATE INDEX CONCURRENTLY, in a migration that the guard stands for, would wait for it forever.
+    with schema._guarded(database_url), psycopg.connect(database_url) as connection:
+        guards = connection.execute(
+            "SELECT backend_xmin FROM pg_stat_activity"
+            " WHERE datname = current_database() AND state = 'idle in transaction' AND pid <> pg_backend_pid()"
+        ).fetchall()
+
+    assert guards == [(None,)]
