@@ -7,8 +7,9 @@ write, reports every answer, and calls `rewind` when it has a new stream. What i
   that whoever stores it can tell a repeat;
 - the broker stores only the next number, so one failed frame fails those behind it: nothing more is sent until all
   that is under way has been answered, then sending starts again from the oldest unanswered frame;
-- a frame given up without being stored leaves a hole that no broker would pass: the rest goes on under a new
-  publisher id, from 1. Copies of it that are still under way under the old id meet the hole and cannot be stored.
+- a frame that can never be stored (every broker refuses it alike) leaves a hole that no broker would pass: the rest
+  goes on under a new publisher id, from 1. Copies of it still under way under the old id meet the hole and cannot be
+  stored. Frames given up for any other reason are given up all together, for the same reason.
 """
 
 from __future__ import annotations

@@ -172,11 +172,13 @@ class ModelBroker:
 
     last: dict[bytes, int] = field(default_factory=dict)
     log: list[bytes] = field(default_factory=list)
+    impossible: set[bytes] = field(default_factory=set)
+    """Frames that no broker will ever store: what can never succeed is refused by all alike."""
 
     def store(self, publisher_id: bytes, sequence: int, messages: bytes) -> int | None:
         """Store a frame and return None, or the number expected instead."""
         last = self.last.get(publisher_id, 0)
-        if sequence == last + 1:
+        if sequence == last + 1 and messages not in self.impossible:
             self.last[publisher_id] = sequence
             self.log.extend(messages.split(b","))
             return None
@@ -232,6 +234,7 @@ class OutboxMachine(RuleBasedStateMachine):
         else:
             reaction, frame = self.outbox.failed(sequence, "SOME_REASON", retryable=retryable)
             if frame is not None:
+                self.broker.impossible.add(frame.messages)
                 self.given_up.update(frame.messages.split(b","))
             self._react(reaction)
         self._rewind_if_quiet()
