@@ -65,7 +65,8 @@ def test_handlers_run_in_threads_and_may_publish(served: ThreadedBroker) -> None
             handled.set()
 
         center.start()
-        served.loop.call_soon_threadsafe(lambda: served.subscribe_calls.get_nowait().deliver(b"1"))
+        call = asyncio.run_coroutine_threadsafe(served.subscribe_calls.get(), served.loop).result()
+        served.loop.call_soon_threadsafe(call.deliver, b"1")
         assert handled.wait(5)
 
     assert [message.body for message in served.store.messages] == [b"from a handler"]
