@@ -42,6 +42,8 @@ _OPTIONS: Final = (
     ("grpc.http2.max_pings_without_data", 0),
     # How much of a stream gRPC takes in before it is asked for: times many publishers, it is the broker's memory.
     ("grpc.http2.lookahead_bytes", 256 * 1024),
+    # Or else it decides by itself, and lets a fast publisher send more than 20 MiB ahead.
+    ("grpc.http2.bdp_probe", 0),
 )
 
 
