@@ -1,0 +1,148 @@
+"""What must be true of each message of one lane, kept beside the lane in the plainest way there is.
+
+The mirror learns what the driver learns (what was handed out, which verdicts were given) and says what the lane has to
+answer. It knows nothing of windows, flights or checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from msgbroker.engine.lane_config import Handout, LaneConfig
+from msgbroker.engine.verdicts import Verdict
+from tests.unit.engine.builders import FakeMessage
+from tests.unit.engine.model_store import ModelStore
+
+
+@dataclass
+class Unsettled:
+    """A message that was handed out at least once and is not settled."""
+
+    attempt: int
+    instance_id: str | None = None
+    """Where it is in flight; None: it comes again ..."""
+    deadline: float = 0.0
+    not_before: float = 0.0
+    """... from then on."""
+    has_row: bool = False
+    """Its attempts are counted in the store, so the next checkpoint must hold a row."""
+
+
+class Mirror:
+    """The expected state of every message of a lane."""
+
+    def __init__(self, store: ModelStore, config: LaneConfig) -> None:
+        self.config = config
+        self.unsettled = {
+            offset: Unsettled(row.attempt, not_before=row.due_at, has_row=True) for offset, row in store.rows.items()
+        }
+        self.settled = {offset: "before" for offset in store.behind_cursor() if offset not in self.unsettled}
+
+    # --- what the lane did --------------------------------------------------------------------------------------
+
+    def read(self, store: ModelStore, first: int, end: int) -> None:
+        """The lane read the log."""
+        for offset in range(first, end):
+            if offset not in self.unsettled and offset not in self.settled:
+                if offset < store.first_offset:
+                    self.settled[offset] = "expired"
+                elif not store.log[offset].matches:
+                    self.settled[offset] = "not matched"
+
+    def handed_out(self, handout: Handout[FakeMessage], instance_id: str, now: float) -> None:
+        """Check what was handed out, and note where it is."""
+        deadline = now + self.config.ack_timeout_seconds
+        for message in handout.fresh:
+            offset = message.queue_offset
+            assert offset not in self.settled, f"{offset} was delivered though {self.settled[offset]}"
+            assert offset not in self.unsettled, f"{offset} was delivered as new a second time"
+            self.unsettled[offset] = Unsettled(1, instance_id, deadline)
+        for message, attempt in handout.again:
+            offset = message.queue_offset
+            assert offset not in self.settled, f"{offset} was delivered again though {self.settled[offset]}"
+            expected = self.unsettled[offset]
+            assert expected.instance_id is None, f"{offset} is in flight already"
+            assert expected.attempt == attempt
+            assert expected.not_before <= now, f"{offset} came again too early"
+            expected.instance_id, expected.deadline = instance_id, deadline
+
+    def settle(self, offset: int, reason: str) -> None:
+        """Note that the message is settled."""
+        self.unsettled.pop(offset, None)
+        self.settled[offset] = reason
+
+    # --- what the lane was told ---------------------------------------------------------------------------------
+
+    def in_flight(self, instance_id: str | None = None) -> list[int]:
+        """Return what is in flight, with one instance or at all."""
+        return [
+            offset
+            for offset, entry in sorted(self.unsettled.items())
+            if entry.instance_id is not None and instance_id in (None, entry.instance_id)
+        ]
+
+    def answered(self, instance_id: str, verdict: Verdict, first: int, last: int, attempt: int) -> list[int]:
+        """Return the messages a verdict is about."""
+        found = self.in_flight(instance_id)
+        return [o for o in found if first <= o <= last and self.unsettled[o].attempt == attempt]
+
+    def apply(self, offset: int, verdict: Verdict, now: float, delay_seconds: float | None) -> str | None:
+        """Apply a verdict to one message; return why it is settled now, if it is."""
+        entry = self.unsettled[offset]
+        if verdict is Verdict.ACK:
+            self.settle(offset, "acked")
+        elif verdict is Verdict.REJECT:
+            self.settle(offset, "dead letter")
+        elif verdict is Verdict.RETRY:
+            self.fail(offset, now, delay_seconds)
+        else:
+            entry.instance_id, entry.not_before = None, now + (delay_seconds or 0.0)
+            entry.has_row |= bool(delay_seconds)
+        return self.settled.get(offset)
+
+    def fail(self, offset: int, now: float, delay_seconds: float | None) -> None:
+        """Count the attempt as failed."""
+        entry = self.unsettled[offset]
+        if entry.attempt >= self.config.retry.attempts_max:
+            self.settle(offset, "dead letter")
+            return
+        delay = self.config.retry.schedule_seconds[entry.attempt - 1] if delay_seconds is None else delay_seconds
+        entry.attempt += 1
+        entry.instance_id, entry.not_before, entry.has_row = None, now + delay, True
+
+    def expire(self, now: float) -> Counter[str]:
+        """Fail what was not answered in time; return how many each instance lost."""
+        late = [offset for offset in self.in_flight() if self.unsettled[offset].deadline <= now]
+        lost = Counter(str(self.unsettled[offset].instance_id) for offset in late)
+        for offset in late:
+            self.fail(offset, now, None)
+        return lost
+
+    def return_instance(self, instance_id: str, now: float) -> int:
+        """Take back what an instance had: the attempt counts, the next may be made at once."""
+        had = self.in_flight(instance_id)
+        for offset in had:
+            entry = self.unsettled[offset]
+            if entry.attempt >= self.config.retry.attempts_max:
+                self.settle(offset, "dead letter")
+            else:
+                entry.attempt += 1
+                entry.instance_id, entry.not_before = None, now
+        return len(had)
+
+    # --- what must be in the store ------------------------------------------------------------------------------
+
+    def check_persisted(self, store: ModelStore, settled: set[int], rows: dict[int, int]) -> None:
+        """Check that the store holds exactly *settled* as settled, and *rows* among its redeliveries."""
+        kept = {offset for offset in store.behind_cursor() if offset >= store.first_offset}
+        assert kept - store.rows.keys() == {offset for offset in settled if offset >= store.first_offset}
+        for offset, attempt in rows.items():
+            if offset >= store.first_offset:
+                assert store.rows[offset].attempt == attempt
+        for offset in store.rows:
+            assert offset not in settled, f"the row of {offset} was left behind"
+
+    def must_have_rows(self) -> dict[int, int]:
+        """Return the attempts that must be stored, by offset."""
+        return {offset: entry.attempt for offset, entry in self.unsettled.items() if entry.has_row}
