@@ -45,12 +45,20 @@ format: $(VENV)/.installed-dev ## Format the code, and fix what lint can fix
 	@$(BIN)/ruff check --fix .
 
 .PHONY: bench-quick
-bench-quick: $(VENV)/.installed-dev ## Measure for some seconds
-	@$(BIN)/msgcenter bench --scale 0.1
+bench-quick: $(VENV)/.installed-dev ## Measure most of it, in less than a minute
+	@$(BIN)/python -m msgconsole.cli bench tests/bench/quick.py
 
 .PHONY: bench
-bench: $(VENV)/.installed-dev ## Measure thoroughly: messages/s, deliveries/s, latency
-	@$(BIN)/msgcenter bench
+bench: $(VENV)/.installed-dev ## Measure against every target (20 minutes); report in docs/benchmarks
+	@$(BIN)/python -m msgconsole.cli bench tests/bench/standard.py --report docs/benchmarks
+
+.PHONY: bench-full
+bench-full: $(VENV)/.installed-dev ## The same with 5 M messages behind and a snapshot held for 10 minutes (50 GB)
+	@$(BIN)/python -m msgconsole.cli bench tests/bench/full.py --report docs/benchmarks
+
+.PHONY: bench-peers
+bench-peers: $(VENV)/.installed-peers ## Measure beside other brokers and queues; report in docs/benchmarks
+	@$(BIN)/python -m tests.bench.peers --report docs/benchmarks
 
 .PHONY: chaos
 chaos: $(VENV)/.installed-dev ## Kill and freeze things under load, and check what was promised
@@ -82,4 +90,9 @@ $(VENV)/.installed-up: $(INSTALLED_FROM) | $(VENV)/.made
 $(VENV)/.installed-dev: $(INSTALLED_FROM) | $(VENV)/.made
 	@echo "Installing into $(VENV) what development needs (once, about a minute) ..."
 	@$(PIP) install --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-peers: $(INSTALLED_FROM) | $(VENV)/.made
+	@echo "Installing into $(VENV) the clients of other systems ..."
+	@$(PIP) install --editable '.[dev,bench-peers]'
 	@touch $@

@@ -1,50 +1,45 @@
-"""A run's results for people: tables for the terminal, Markdown for `docs/benchmarks/`."""
+"""A run's results for people: on the terminal, and as files (JSON, Markdown, a chart) in a directory."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from msgconsole.bench.driver import PhaseResult, RunResult
+from msgconsole.bench import markdown
+from msgconsole.bench.results import RunResult
+from msgconsole.bench.targets import judge
 
 
-def print_result(console: Console, result: RunResult) -> None:
-    """Print *result* as tables."""
-    bare = result.bare_copy_rows_per_second
-    table = Table(title=f"{result.scenario} at {result.commit}: bare COPY {bare:,.0f} rows/s")
-    for column in ("phase", "msg/s", "of bare COPY", "deliveries/s", "p50 ms", "p99 ms", "CPU µs/msg", "broker MiB"):
+def print_result(console: Console, run: RunResult) -> None:
+    """Print *run* as tables."""
+    bare = run.bare_copy()
+    of_bare = f": bare COPY {bare:,.0f} rows/s" if bare else ""
+    table = Table(title=f"{run.scenario} at {run.commit}{' (changed)' if run.dirty else ''}{of_bare}")
+    for column in markdown.PHASE_COLUMNS:
         table.add_column(column, justify="left" if column == "phase" else "right")
-    for phase in result.phases:
-        table.add_row(*_row(phase, bare))
+    for phase in run.phases:
+        table.add_row(*markdown.phase_row(phase, bare))
     console.print(table)
+    targets = Table()
+    for column in markdown.TARGET_COLUMNS:
+        targets.add_column(column, justify="left" if column == "what" else "right")
+    for verdict in judge(run):
+        if verdict.measured is not None:
+            targets.add_row(*markdown.target_row(verdict))
+    console.print(targets)
 
 
-def as_markdown(result: RunResult) -> str:
-    """Return *result* as a Markdown section."""
-    bare = result.bare_copy_rows_per_second
-    lines = [
-        f"## {result.scenario}, {result.started_at[:16]} UTC, commit {result.commit}",
-        "",
-        f"Machine: {result.machine}. Versions: {result.versions}.",
-        f"Bare COPY loop into the same table in the same run: {bare:,.0f} rows/s.",
-        "",
-        "| phase | msg/s | of bare COPY | deliveries/s | p50 ms | p99 ms | CPU µs/msg by process | broker RSS MiB |",
-        "|---|---|---|---|---|---|---|---|",
-        *("| " + " | ".join(_row(phase, bare)) + " |" for phase in result.phases),
-        "",
-    ]
-    return "\n".join(lines)
+def write_report(run: RunResult, directory: Path) -> list[Path]:
+    """Write the run's JSON, Markdown and chart to *directory*, named after the scenario; return the files."""
+    from msgconsole.bench.chart import draw
 
-
-def _row(phase: PhaseResult, bare: float) -> tuple[str, ...]:
-    cpu = ", ".join(f"{role} {used:.1f}" for role, used in phase.cpu_us_per_message.items())
-    return (
-        phase.name,
-        f"{phase.messages_per_second:,.0f}",
-        f"{phase.messages_per_second / bare:.2f}" if bare else "",
-        f"{phase.deliveries_per_second:,.0f}",
-        f"{phase.latency_ms['p50']:.2f}",
-        f"{phase.latency_ms['p99']:.2f}",
-        cpu,
-        f"{phase.rss_mib.get('broker', 0):,.0f}",
-    )
+    directory.mkdir(parents=True, exist_ok=True)
+    stem = directory / run.scenario
+    chart, data, text = (stem.with_suffix(suffix) for suffix in (".png", ".json", ".md"))
+    draw(run, chart)
+    data.write_text(json.dumps(run.as_json(), indent=2) + "\n")
+    text.write_text(markdown.document(run, chart.name, data.name))
+    return [text, chart, data]

@@ -1,9 +1,17 @@
-"""What a bench run does: phases, each with the groups that listen and the load that is sent."""
+"""What a bench run does: steps, each a load, a measurement of the machine, or a change of the configuration.
+
+Declarative: nothing here runs anything. `driver` carries a scenario out.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
+
+EXPRESSION = 'headers.region == "hz" && int(headers.amount) > {threshold} && headers.channel != "test"'
+"""Of the HEADER groups: three terms, each of which is evaluated on every message of the bench. The threshold differs
+from group to group, so that no two groups share a compiled program."""
 
 
 class Publishing(StrEnum):
@@ -19,34 +27,97 @@ class Publishing(StrEnum):
     """`rate` messages a second, awaited by nobody."""
 
 
+class LateGroup(StrEnum):
+    """What becomes of a group that is behind the others."""
+
+    NONE = "NONE"
+    """There is none; one that an earlier phase left is deleted."""
+    AWAY = "AWAY"
+    """It is registered, if it was not, and has no instance: what is published is its backlog."""
+    CATCHES_UP = "CATCHES_UP"
+    """An instance of it connects, and publishing goes on until it has what was stored when the phase began."""
+
+
 @dataclass(frozen=True, slots=True)
 class Groups:
     """Subscriber groups that listen during a phase."""
 
     direct: int = 1
     header: int = 0
-    expression: str = 'headers.region == "hz" && int(headers.amount) > 100 && headers.channel != "test"'
-    """Of the HEADER groups. The messages of the bench satisfy it."""
+    """With an expression; needs `Phase.with_headers`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One measurement: *messages* are published and must all arrive, at every group."""
+    """One load: messages are published and must all arrive, at every group that wants them."""
 
     name: str
-    messages: int
+    messages: int = 0
+    """0: as many as go in `seconds`, or until the late group has caught up."""
+    seconds: float = 0.0
     groups: Groups = field(default_factory=Groups)
+    late: LateGroup = LateGroup.NONE
     publishing: Publishing = Publishing.STREAM
     concurrency: int = 64
     rate: float = 1_000.0
+    publishers: int = 1
+    """Processes that share the messages."""
+    subscribers: int = 1
+    """Processes, each with an instance of every group."""
+    workers: int = 1
+    """Broker processes. The broker is started again where the phase before had another number."""
     body_bytes: int = 1_024
     keyed_share: float = 0.5
     """Of the messages; the others go to any queue."""
     with_headers: bool = False
-    seconds_max: float = 300.0
+    matching_share: float = 1.0
+    """Of the messages: those that satisfy the expression of the HEADER groups."""
+    counts_rows: bool = False
+    """Count the rows that were written per message. Costs some seconds: the database is slow to tell."""
+    probes: bool = False
+    """A further process publishes ten messages a second, each awaited: how long a commit takes under this load."""
+    holds_snapshot: bool = False
+    """Another session keeps a transaction with a snapshot open while the phase lasts."""
+    duplicates_allowed: bool = False
+    """For phases with faults: without one, each message arrives once."""
+    seconds_max: float = 600.0
     """The phase fails if it has not ended by then."""
     is_warm_up: bool = False
     """Carried out and left out of the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class BareCopy:
+    """The yardstick: a bare binary COPY loop into the same table with the same indexes."""
+
+    rows: int = 60_000
+    body_bytes: int = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class LargeConfiguration:
+    """A configuration of realistic size stands from here on, with live instances of some of its groups.
+
+    The broker is started again. Measured: how long that takes, how soon a change is seen, what an idle broker uses.
+    """
+
+    topics: int = 5_000
+    queues_per_topic: int = 4
+    groups: int = 2_000
+    subscriptions_per_group: int = 5
+    live_groups: int = 40
+    changes: int = 5
+    """Event codes that are added, one by one, to see when each can be published to."""
+    settling_seconds: float = 5.0
+    idle_seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class FreshStart:
+    """What follows runs on a new, empty center; the one so far is gone, and its disk space free."""
+
+
+Step: TypeAlias = Phase | BareCopy | LargeConfiguration | FreshStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +125,4 @@ class Scenario:
     """A run."""
 
     name: str
-    phases: tuple[Phase, ...]
-    bare_copy_rows: int = 60_000
-    """Rows of the bare COPY loop that the rates are compared with."""
-    workers: int = 1
-    """Broker processes."""
-
-
-def baseline(scale: float = 1.0) -> Scenario:
-    """Return the scenario that `msgcenter bench` runs unless it is given another: 1 group, 5 groups, latency."""
-
-    def scaled(messages: int) -> int:
-        return max(1_000, int(messages * scale))
-
-    return Scenario(
-        "baseline",
-        (
-            Phase("warm-up", scaled(20_000), is_warm_up=True),
-            Phase("one group", scaled(200_000)),
-            Phase("five groups", scaled(100_000), Groups(direct=5)),
-            Phase("latency at 1,000/s", scaled(8_000), publishing=Publishing.RATE),
-        ),
-        bare_copy_rows=scaled(60_000),
-    )
+    steps: tuple[Step, ...]

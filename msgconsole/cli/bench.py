@@ -10,9 +10,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from msgconsole.bench.driver import BenchFailedError, Driver
-from msgconsole.bench.report import as_markdown, print_result
-from msgconsole.bench.scenario import Scenario, baseline
+from msgconsole.bench.catalogue import baseline
+from msgconsole.bench.driver import Driver
+from msgconsole.bench.report import print_result, write_report
+from msgconsole.bench.scenario import Scenario
+from msgconsole.bench.worker_process import BenchFailedError
+from msgconsole.cli import output
 from msgconsole.cli.options import AsJson
 
 
@@ -25,7 +28,8 @@ def command(
         Path | None, typer.Option("--directory", help="Where the database goes. Default: a temporary directory.")
     ] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Append the result to this file, as Markdown.")
+        Path | None,
+        typer.Option("--report", help="Write JSON, Markdown and a chart to this directory (needs msgcenter[bench])."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -36,15 +40,17 @@ def command(
 
     Example: msgcenter bench --scale 0.1 --json
     """
-    console = Console(stderr=True)
-    result = Driver(console.print, directory).run(_load(scenario) if scenario else baseline(scale))
+    console = Console(stderr=True, highlight=False)
+    result = Driver(lambda text: console.print(text, soft_wrap=True), directory).run(
+        _load(scenario) if scenario else baseline(scale)
+    )
     if as_json:
         typer.echo(json.dumps(result.as_json(), indent=2))
     else:
-        print_result(Console(), result)
+        print_result(output.console(), result)
     if report is not None:
-        with report.open("a") as file:
-            file.write(as_markdown(result) + "\n")
+        for file in write_report(result, report):
+            console.print(f"Written: {file}")
 
 
 def _load(path: Path) -> Scenario:

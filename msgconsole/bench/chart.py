@@ -1,0 +1,52 @@
+"""A run's chart. Needs matplotlib, from the extra `bench`."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from msgbroker.contract.errors import FailedPreconditionError
+from msgconsole.bench.results import RunResult
+
+
+class ChartNotPossibleError(FailedPreconditionError):
+    """The library that draws is not installed."""
+
+    reason = "CHART_NOT_POSSIBLE"
+
+
+def draw(run: RunResult, file: Path) -> None:
+    """Draw the rates of the run's phases and what CPU a message costs, as a PNG."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ChartNotPossibleError("matplotlib is not installed: pip install 'msgcenter[bench]'") from error
+    # No display is needed, and none is asked for.
+    mpl.use("Agg")
+    names = list(dict.fromkeys(phase.name for phase in run.phases))
+    figure = Figure(figsize=(11, 1.5 + 0.45 * len(names)), layout="constrained")
+    rates, costs = figure.subplots(1, 2, sharey=True)
+    delivered = [run.median(name, lambda phase: phase.deliveries_per_second) or 0.0 for name in names]
+    published = [run.median(name, lambda phase: phase.messages_per_second) or 0.0 for name in names]
+    rates.barh(names, delivered, color="#9ecae1", label="deliveries/s")
+    rates.barh(names, published, height=0.4, color="#08519c", label="messages/s")
+    bare = run.bare_copy()
+    if bare:
+        rates.axvline(bare, color="#d94801", linestyle="--", label="bare COPY, rows/s")
+    rates.set_title("per second")
+    rates.invert_yaxis()
+    rates.legend(fontsize="small")
+    left = [0.0] * len(names)
+    for role in dict.fromkeys(role for phase in run.phases for role in phase.cpu_us_per_message):
+        used = [
+            statistics.median(phase.cpu_us_per_message.get(role, 0.0) for phase in run.named(name)) for name in names
+        ]
+        costs.barh(names, used, left=left, label=role)
+        left = [start + more for start, more in zip(left, used, strict=True)]
+    costs.set_title("CPU per message, µs (the longest are cut off)")
+    # Unary calls and a hundred groups cost many times what the others do.
+    costs.set_xlim(0, min(max(left), 4 * statistics.median(left)))
+    costs.legend(fontsize="small")
+    figure.suptitle(f"{run.scenario}, {run.started_at[:10]}, commit {run.commit}")
+    figure.savefig(file, dpi=110)

@@ -1,0 +1,63 @@
+"""The regression guard: how fast it is compared with PostgreSQL itself, and with less to do. Never an absolute time.
+
+Short phases in turns, and the median of each: what else the machine does meets all of them alike. A ratio that is still
+too low after the usual number of rounds gets some more before it counts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from msgconsole.bench import bare_copy, catalogue
+from msgconsole.bench.center import BenchCenter
+from msgconsole.bench.phase_runner import PhaseRunner
+from msgconsole.bench.results import RunResult
+from msgconsole.bench.scenario import Phase
+from msgconsole.bench.targets import ratios
+
+# Far below what a quiet machine shows (see docs/benchmarks): what falls below these is no noise.
+RATIOS_MIN = {
+    "one group / bare COPY": 0.25,
+    "five groups / one group, deliveries": 1.3,
+    "HEADER / DIRECT, same messages": 0.5,
+}
+ROUNDS = 3
+ROUNDS_MAX = 6
+MESSAGES = 20_000
+
+
+@pytest.mark.timeout(300)
+def test_speed_keeps_its_ratios_to_a_bare_copy_and_between_kinds_of_groups() -> None:
+    run = RunResult("ratios", "", "", dirty=False, machine={}, versions={})
+    with tempfile.TemporaryDirectory(prefix="msgcenter-ratios-") as directory, _center(Path(directory)) as center:
+        runner = PhaseRunner(center)
+        runner.run(catalogue.warm_up(5_000))
+        for number in range(1, ROUNDS_MAX + 1):
+            _run_round(center, runner, run)
+            if number >= ROUNDS and not _too_low(run):
+                break
+
+    assert _too_low(run) == {}, run
+
+
+def _center(directory: Path) -> BenchCenter:
+    return BenchCenter(directory, lambda _: None)
+
+
+def _run_round(center: BenchCenter, runner: PhaseRunner, run: RunResult) -> None:
+    phases: list[Phase] = [
+        catalogue.one_group(MESSAGES),
+        catalogue.five_groups(MESSAGES // 2),
+        catalogue.with_headers(MESSAGES // 2),
+        catalogue.header(MESSAGES // 2),
+    ]
+    run.bare_copy_rows_per_second.append(bare_copy.run(center.msgdb_url, MESSAGES, phases[0].body_bytes))
+    run.phases.extend(runner.run(phase) for phase in phases)
+
+
+def _too_low(run: RunResult) -> dict[str, float]:
+    measured = ratios(run)
+    return {name: measured[name] for name, at_least in RATIOS_MIN.items() if measured[name] < at_least}
