@@ -62,7 +62,7 @@ bench-peers: $(VENV)/.installed-peers ## Measure beside other brokers and queues
 
 .PHONY: chaos
 chaos: $(VENV)/.installed-dev ## Kill and freeze things under load, and check what was promised
-	@$(BIN)/pytest --quiet tests/chaos
+	@MSGCENTER_CHAOS=long $(BIN)/pytest --quiet tests/chaos
 
 .PHONY: proto
 proto: $(VENV)/.installed-dev ## Generate msgbroker/v1 from the proto files

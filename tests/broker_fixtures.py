@@ -26,6 +26,11 @@ StartBrokerProcess = Callable[..., "BrokerProcess"]
 LEASE_SECONDS = 3.0
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "chaos: kills and freezes processes")
+    config.addinivalue_line("markers", "long: takes minutes; runs with MSGCENTER_CHAOS=long")
+
+
 @pytest.fixture
 async def message_store(database_url: str) -> AsyncIterator[MessageStore]:
     """Return the test's message store."""
