@@ -104,11 +104,13 @@ class LogCache:
             else:
                 # Others have written in between: what is before the gap is read from msgdb, if anyone wants it.
                 self._forget_tail(queue_id, queue)
-                queue.messages = messages
+                # A list of its own: the tail is cut, and the committer's is not the cache's to cut.
+                queue.messages = messages[:]
                 queue.first = first
-            queue.end = max(queue.end, first + len(messages))
+            end = first + len(messages)
+            queue.end = max(queue.end, end)
             size_bytes = sum([message.size_bytes for message in messages])
-            self._segments.append((queue_id, queue.end, size_bytes))
+            self._segments.append((queue_id, end, size_bytes))
             self._tail_bytes += size_bytes
         while self._tail_bytes > self._config.tail_bytes_max:
             self._drop_oldest_segment()

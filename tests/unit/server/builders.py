@@ -1,0 +1,46 @@
+"""Routes, snapshots and messages for the broker's unit tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confdb.routes import Snapshot, TopicKind, TopicRoute
+from msgbroker.server.log_message import NO_HEADERS, LogMessage
+from msgbroker.server.wire import seal
+
+TOPIC = "TP_TRADE"
+PAID = "EC_PAID"
+
+
+def route(topic_id: int = 1, **fields: Any) -> TopicRoute:
+    """Return a topic of one queue."""
+    values: dict[str, Any] = {
+        "namespace": "default",
+        "name": TOPIC,
+        "kind": TopicKind.NORMAL,
+        "queue_count": 1,
+        "generation": 1,
+        "body_bytes_max": 8_192,
+        "is_open": False,
+        "is_closed": False,
+        "stress_refused": False,
+        "event_codes": frozenset({PAID}),
+    }
+    return TopicRoute(topic_id=topic_id, **{**values, **fields})
+
+
+def snapshot(*topics: TopicRoute, version: int = 1, **fields: Any) -> Snapshot:
+    """Return a snapshot of these topics."""
+    return Snapshot(version, topics={(topic.namespace, topic.name): topic for topic in topics}, **fields)
+
+
+def log_message(
+    queue_offset: int = -1, *, queue_id: int = 1, body: bytes = b"body", key: str = "", topic: TopicRoute | None = None
+) -> LogMessage:
+    """Return a message as admission makes it; committed, if it has an offset."""
+    message = LogMessage(topic or route(), PAID, NO_HEADERS, key, body, b"", b"row", stress=False)
+    if queue_offset >= 0:
+        message.queue_id = queue_id
+        message.queue_offset = queue_offset
+        seal([message], [queue_offset.to_bytes(16, "big")], 1_000)
+    return message

@@ -1,0 +1,204 @@
+"""Admission: what is refused at the edge, in which words, and what the rest becomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from confdb.routes import Snapshot, StressOperator, StressRule, TopicKind, TopicRoute
+from msgbroker.contract.errors import (
+    FrameTooLargeError,
+    GroupNotFoundError,
+    InvalidRequestFieldError,
+    NamespaceNotFoundError,
+)
+from msgbroker.server.admission import Admission, Origin, check_origin
+from msgbroker.v1 import message_pb2
+from tests.unit.server.builders import PAID, TOPIC, route, snapshot
+
+NOW_US = 1_700_000_000_000_000
+ORIGIN = Origin("default", "", "host")
+RULES = {"default": (StressRule("x-stress-test", StressOperator.EQUALS, "true"),)}
+
+
+class Edge:
+    """An admission whose snapshot can change."""
+
+    def __init__(self, *topics: TopicRoute, **fields: Any) -> None:
+        self.snapshot = snapshot(*(topics or (route(),)), **fields)
+        self.learnt: list[tuple[str, str]] = []
+        self.admission = Admission(ORIGIN, lambda: self.snapshot, lambda r, code: self.learnt.append((r.name, code)))
+
+    def admit(self, *messages: message_pb2.Message) -> Any:
+        return self.admission.admit(messages, NOW_US)
+
+    def reasons(self, *messages: message_pb2.Message) -> dict[int, str]:
+        return {refused.index: refused.reason for refused in self.admit(*messages).refusals}
+
+
+def said(**fields: Any) -> message_pb2.Message:
+    return message_pb2.Message(**{"topic": TOPIC, "event_code": PAID, "body": b"body", **fields})
+
+
+@pytest.mark.parametrize(
+    "fields, reason, words",
+    [
+        ({"body": b"x" * 8_193}, "BODY_TOO_LARGE", (TOPIC, "8193", "8192")),
+        ({"key": "k" * 257}, "INVALID_KEY", ("key", "257", "256")),
+        ({"key": "键" * 86}, "INVALID_KEY", ("258", "256")),
+        ({"key": "a\0"}, "INVALID_KEY", ("NUL",)),
+        ({"ordering_key": "k" * 257}, "INVALID_KEY", ("ordering key", "257", "256")),
+        ({"ordering_key": "\0"}, "INVALID_KEY", ("ordering key", "NUL")),
+        ({"headers": {str(n): "" for n in range(65)}}, "INVALID_HEADERS", ("65", "64")),
+        ({"headers": {"h": "x" * 4_096}}, "INVALID_HEADERS", ("4097", "4096")),
+        ({"headers": {"文" * 1_000: "文" * 366}}, "INVALID_HEADERS", ("4098", "4096")),
+        ({"headers": {"h": "\0"}}, "INVALID_HEADERS", ("'h'", "NUL")),
+        ({"headers": {"": "x"}}, "INVALID_HEADERS", ("without a name",)),
+        ({"topic": "T" * 129}, "INVALID_NAME", ("topic", "129", "128")),
+        ({"topic": "-x"}, "INVALID_NAME", ("topic", "'-x'", "A-Z a-z 0-9")),
+        ({"topic": ""}, "INVALID_NAME", ("topic", "empty")),
+        ({"event_code": "E" * 65}, "INVALID_NAME", ("event code", "65", "64")),
+        ({"event_code": "*"}, "INVALID_NAME", ("event code", "'*'")),
+        ({"topic": "TP_NONE"}, "TOPIC_NOT_FOUND", ("TP_NONE", "default")),
+        ({"event_code": "EC_NONE"}, "EVENT_CODE_NOT_FOUND", ("EC_NONE", TOPIC)),
+        ({"deliver_at_us": 5}, "DELAY_NOT_SUPPORTED", (TOPIC,)),
+        ({"born_at_us": -1}, "INVALID_FIELD", ("born_at_us",)),
+        ({"born_at_us": 5_000_000_000_000_000}, "INVALID_FIELD", ("born_at_us", "2100")),
+    ],
+)
+def test_a_bad_message_is_refused_alone_with_the_name_and_the_limit(
+    fields: dict[str, Any], reason: str, words: tuple[str, ...]
+) -> None:
+    admitted = Edge().admit(said(body=b"before"), said(**fields), said(body=b"after"))
+
+    (refused,) = admitted.refusals
+    assert (refused.index, refused.reason) == (1, reason)
+    assert all(word in refused.message for word in words), refused.message
+    bodies = [message_pb2.Message.FromString(message.content).body for message in admitted.messages]
+    assert bodies == [b"before", b"after"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"body": b"x" * 8_192},
+        {"body": b""},
+        {"key": "键" * 85, "ordering_key": "k" * 256},
+        {"headers": {str(n): "" for n in range(64)}},
+        {"headers": {"h": "x" * 4_095}},
+        {"born_at_us": 1},
+    ],
+    ids=", ".join,
+)
+def test_what_is_just_within_the_limits_is_admitted(fields: dict[str, Any]) -> None:
+    message = said(**fields)
+    admitted = Edge().admit(message)
+
+    assert admitted.refusals == ()
+    assert message_pb2.Message.FromString(admitted.messages[0].content) == message
+
+
+@pytest.mark.parametrize(
+    "topic, reason, word",
+    [
+        (route(is_closed=True), "TOPIC_CLOSED", "closed"),
+        (route(kind=TopicKind.SCHEDULED), "KIND_NOT_SUPPORTED", "SCHEDULED"),
+        (route(kind=TopicKind.TRANSACTIONAL), "KIND_NOT_SUPPORTED", "NORMAL"),
+    ],
+    ids=["closed", "scheduled", "transactional"],
+)
+def test_a_topic_that_takes_no_messages_says_why(topic: TopicRoute, reason: str, word: str) -> None:
+    (refused,) = Edge(topic).admit(said()).refusals
+
+    assert refused.reason == reason
+    assert word in refused.message
+
+
+def test_a_topics_own_body_limit_counts() -> None:
+    edge = Edge(route(body_bytes_max=10), route(2, name="TP_LARGE", body_bytes_max=1_000_000))
+
+    assert edge.reasons(said(body=b"x" * 11), said(topic="TP_LARGE", body=b"x" * 11)) == {0: "BODY_TOO_LARGE"}
+
+
+def test_an_open_topic_takes_codes_it_does_not_know_and_learns_each_once() -> None:
+    edge = Edge(route(is_open=True))
+
+    assert edge.reasons(said(event_code="EC_NEW"), said(event_code="EC_NEW"), said()) == {}
+    assert edge.learnt == [(TOPIC, "EC_NEW")]
+    assert edge.reasons(said(event_code="no spaces")) == {0: "INVALID_NAME"}
+
+
+def test_a_message_without_a_time_was_born_when_it_arrived() -> None:
+    (message,) = Edge().admit(said()).messages
+
+    assert message_pb2.Message.FromString(message.content).born_at_us == NOW_US
+
+
+def test_the_ordering_key_is_the_key_where_none_is_given() -> None:
+    messages = Edge().admit(said(key="k"), said(key="k", ordering_key="o"), said()).messages
+
+    assert [message.ordering_key for message in messages] == ["k", "o", ""]
+
+
+def test_stress_is_decided_by_the_namespaces_rules() -> None:
+    edge = Edge(stress_rules=RULES)
+    messages = edge.admit(
+        said(headers={"x-stress-test": "true"}), said(headers={"x-stress-test": "no"}), said()
+    ).messages
+
+    assert [message.stress for message in messages] == [True, False, False]
+
+
+def test_the_kill_switch_refuses_stress_messages_only() -> None:
+    edge = Edge(route(stress_refused=True), stress_rules=RULES)
+
+    assert edge.reasons(said(), said(headers={"x-stress-test": "true"})) == {1: "STRESS_REFUSED"}
+
+
+def test_a_new_snapshot_counts_from_the_next_frame_on() -> None:
+    edge = Edge()
+    assert edge.reasons(said()) == {}
+    edge.snapshot = snapshot(route(is_closed=True), version=2)
+    assert edge.reasons(said()) == {0: "TOPIC_CLOSED"}
+    edge.snapshot = snapshot(route(), version=3)
+    assert edge.reasons(said()) == {}
+
+
+@pytest.mark.parametrize(
+    "count, body_bytes, unit", [(1_001, 1, "messages"), (600, 8_000, "bytes")], ids=["messages", "bytes"]
+)
+def test_a_frame_that_is_too_large_is_refused_as_a_whole(count: int, body_bytes: int, unit: str) -> None:
+    with pytest.raises(FrameTooLargeError) as raised:
+        Edge().admit(*[said(body=b"x" * body_bytes)] * count)
+
+    assert raised.value.facts["unit"] == unit
+
+
+def test_a_single_message_may_be_larger_than_a_frame() -> None:
+    large = Edge(route(body_bytes_max=4 * 1024 * 1024)).admit(said(body=b"x" * 4 * 1024 * 1024))
+
+    assert len(large.messages) == 1
+
+
+def test_what_is_held_in_memory_is_counted() -> None:
+    admitted = Edge().admit(said(body=b"x" * 1_000), said(body=b"x" * 9_000))
+
+    assert 2_000 < admitted.bytes_held < 3_000
+
+
+@pytest.mark.parametrize(
+    "origin, error",
+    [
+        (Origin("nowhere", "", ""), NamespaceNotFoundError),
+        (Origin("default", "PG_NOBODY", ""), GroupNotFoundError),
+        (Origin("default", "", "h" * 129), InvalidRequestFieldError),
+        (Origin("default", "", "h\0"), InvalidRequestFieldError),
+    ],
+)
+def test_an_origin_that_is_not_known_is_refused(origin: Origin, error: type[Exception]) -> None:
+    known: Snapshot = snapshot(route(), publisher_groups=frozenset({("default", "PG_SHOP")}))
+    check_origin(known, Origin("default", "PG_SHOP", "h" * 128))
+
+    with pytest.raises(error):
+        check_origin(known, origin)

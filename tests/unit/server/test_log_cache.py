@@ -1,0 +1,196 @@
+"""The log cache: what is found in memory is what was committed, and memory is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgbroker.server import log_cache
+from msgbroker.server.log_cache import BLOCK_OFFSETS, LogCache, LogCacheConfig
+from msgbroker.server.log_message import LogMessage
+from tests.unit.server.builders import log_message
+
+
+class FakeStore:
+    """Lends connections that nobody uses."""
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[None]:
+        yield
+
+
+class Reads:
+    """Stands for msgdb.log: a queue of so many messages; counts the reads."""
+
+    def __init__(self, end: int, first: int = 0, *, limit: int = 10_000) -> None:
+        self.end = end
+        self.first = first
+        self.limit = limit
+        self.asked: list[tuple[int, int]] = []
+
+    async def read_range(
+        self, _: object, queue_id: int, first: int, limit: int, bytes_max: int
+    ) -> Sequence[LogMessage]:
+        self.asked.append((first, limit))
+        first = max(first, self.first)
+        return [log_message(offset, queue_id=queue_id) for offset in range(first, min(first + limit, self.end))][
+            : self.limit
+        ]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    reads = Reads(2_000)
+    monkeypatch.setattr(log_cache, "read_range", reads.read_range)
+    monkeypatch.setattr(log_cache, "message_of_row", lambda row: row)
+    return reads
+
+
+def make_cache(end: int = 0, **config: Any) -> LogCache:
+    cache = LogCache(FakeStore(), LogCacheConfig(**config))  # type: ignore[arg-type]
+    cache.learn_end(1, end)
+    return cache
+
+
+def committed(first: int, count: int, queue_id: int = 1, body: bytes = b"body") -> dict[int, list[LogMessage]]:
+    return {queue_id: [log_message(offset, queue_id=queue_id, body=body) for offset in range(first, first + count)]}
+
+
+def offsets(messages: Sequence[LogMessage] | None) -> list[int]:
+    return [message.queue_offset for message in messages or ()]
+
+
+def test_what_was_committed_here_is_found_in_memory() -> None:
+    cache = make_cache()
+    cache.add(committed(10, 5))
+    cache.add(committed(15, 5))
+
+    assert cache.end_of(1) == 20
+    assert offsets(cache.find(1, 12, 4)) == [12, 13, 14, 15]
+    assert offsets(cache.find(1, 18, 10)) == [18, 19]
+    assert cache.find(1, 9, 1) is None
+    assert cache.find(1, 20, 1) is None
+    assert cache.find(2, 0, 1) is None
+
+
+def test_where_others_wrote_in_between_only_the_newest_run_is_in_memory() -> None:
+    cache = make_cache()
+    cache.add(committed(0, 5))
+    cache.add(committed(8, 2))
+
+    assert cache.end_of(1) == 10
+    assert cache.find(1, 4, 1) is None
+    assert offsets(cache.find(1, 8, 9)) == [8, 9]
+
+
+def test_an_end_that_was_heard_of_never_goes_back() -> None:
+    cache = make_cache()
+
+    assert cache.learn_end(1, 7)
+    assert not cache.learn_end(1, 7)
+    assert not cache.learn_end(1, 3)
+    cache.add(committed(0, 2))
+    assert cache.end_of(1) == 7
+
+
+def test_the_tail_forgets_the_oldest_first() -> None:
+    cache = make_cache(tail_bytes_max=4_000)
+    for first in range(0, 50, 10):
+        for queue_id in (1, 2):
+            cache.add(committed(first, 10, queue_id, body=b"x" * 100))
+
+    in_memory = [cache.find(queue_id, first, 1) is not None for first in range(0, 50, 10) for queue_id in (1, 2)]
+    assert in_memory == [False] * 6 + [True] * 4
+
+
+def test_the_tail_keeps_its_own_messages_when_others_were_heard_of_first() -> None:
+    cache = make_cache(tail_bytes_max=1_500)
+    cache.learn_end(1, 100)
+    cache.add(committed(50, 10, body=b"x" * 100))
+    cache.add(committed(60, 10, body=b"x" * 100))
+
+    assert cache.find(1, 50, 1) is None
+    assert offsets(cache.find(1, 60, 10)) == list(range(60, 70))
+    assert cache.end_of(1) == 100
+
+
+def test_a_commit_larger_than_the_tail_leaves_the_committers_messages_alone() -> None:
+    cache = make_cache(tail_bytes_max=1_000)
+    by_queue = committed(0, 20, body=b"x" * 100)
+    cache.add(by_queue)
+
+    # Whoever told the cache has others to tell.
+    assert offsets(by_queue[1]) == list(range(20))
+    assert cache.find(1, 0, 1) is None
+    assert cache.end_of(1) == 20
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(1, 30), st.integers(0, 200)), max_size=40))
+def test_the_tail_is_bounded_and_true_whatever_is_committed(commits: list[tuple[int, int, int, int]]) -> None:
+    cache = make_cache(tail_bytes_max=2_000)
+    ends: dict[int, int] = {}
+    for queue_id, skipped, count, body_bytes in commits:
+        first = ends.get(queue_id, 0) + skipped
+        ends[queue_id] = first + count
+        cache.add(committed(first, count, queue_id, b"x" * body_bytes))
+
+        held = [message for queue in cache._queues.values() for message in queue.messages]
+        assert sum(message.size_bytes for message in held) == cache._tail_bytes <= 2_000
+        for queue_id_, end in ends.items():
+            assert cache.end_of(queue_id_) == end
+            for offset in range(end):
+                found = cache.find(queue_id_, offset, 3)
+                assert found is None or offsets(found) == list(range(offset, min(offset + 3, end)))
+
+
+async def test_a_block_ends_where_all_groups_blocks_end(reads: Reads) -> None:
+    cache = make_cache(2_000)
+    block = await cache.read(1, 700)
+
+    assert (block.first, block.end) == (700, 2 * BLOCK_OFFSETS)
+    assert reads.asked == [(700, 2 * BLOCK_OFFSETS - 700)]
+    assert offsets(cache.find(1, 1_000, 100)) == list(range(1_000, 2 * BLOCK_OFFSETS))
+
+
+async def test_groups_that_want_the_same_share_one_read(reads: Reads) -> None:
+    cache = make_cache(2_000)
+    await asyncio.gather(*(cache.read(1, 0) for _ in range(5)))
+
+    assert len(reads.asked) == 1
+
+
+async def test_blocks_are_bounded_and_the_ones_used_last_stay(reads: Reads) -> None:
+    size_bytes = log_message(0).size_bytes * BLOCK_OFFSETS
+    cache = make_cache(2_000, blocks_bytes_max=2 * size_bytes)
+    await cache.read(1, 0)
+    await cache.read(1, BLOCK_OFFSETS)
+    assert cache.find(1, 0, 1)
+    await cache.read(1, 2 * BLOCK_OFFSETS)
+
+    assert cache.find(1, 0, 1)
+    assert cache.find(1, BLOCK_OFFSETS, 1) is None
+    assert cache.find(1, 2 * BLOCK_OFFSETS, 1)
+
+
+async def test_a_block_says_where_it_begins_after_days_were_dropped(reads: Reads) -> None:
+    reads.first = 600
+    cache = make_cache(2_000)
+    block = await cache.read(1, 100)
+
+    assert block.first == 600
+    assert offsets(cache.find(1, 600, 2)) == [600, 601]
+    assert cache.find(1, 100, 1) is None
+
+
+async def test_nothing_is_kept_of_a_read_that_found_nothing(reads: Reads) -> None:
+    cache = make_cache(2_000)
+    block = await cache.read(1, 5_000)
+
+    assert not block.messages
+    assert cache.find(1, 5_000, 1) is None
