@@ -271,14 +271,9 @@ class GroupDelivery:
             return
         finally:
             slot.is_reading = False
-        if block.messages:
-            if block.first > lane.next_offset:
-                # Days were dropped between the cursor and the block.
-                lane.feed(block.first, block.first, (), days_dropped=True)
-        elif offset < self.cache.end_of(queue_id):
-            # All that was left of the queue was dropped.
-            end = self.cache.end_of(queue_id)
-            lane.feed(end, end, (), days_dropped=True)
+        if block.first > lane.next_offset:
+            # Days were dropped between the cursor and the block.
+            lane.feed(block.first, block.first, (), days_dropped=True)
         self.touched(slot)
         self.activate(slot)
 

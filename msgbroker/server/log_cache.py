@@ -152,10 +152,14 @@ class LogCache:
     async def _read(self, queue_id: int, offset: int) -> Block:
         limit = BLOCK_OFFSETS - offset % BLOCK_OFFSETS
         async with self._read_slots, self._store.connection() as connection:
+            # Committed by now, so this read would see it; what is committed from here on it may not see.
+            end = self.end_of(queue_id)
             rows = await read_range(connection, queue_id, offset, limit, self._config.block_bytes_max)
             messages = [message_of_row(row) for row in rows]
         if not messages:
-            return Block(offset, offset, (), 0)
+            # The days of all that was there were dropped.
+            first = max(offset, end)
+            return Block(first, first, (), 0)
         block = Block(
             messages[0].queue_offset,
             messages[-1].queue_offset + 1,

@@ -188,9 +188,21 @@ async def test_a_block_says_where_it_begins_after_days_were_dropped(reads: Reads
     assert cache.find(1, 100, 1) is None
 
 
-async def test_nothing_is_kept_of_a_read_that_found_nothing(reads: Reads) -> None:
+async def test_a_read_that_finds_nothing_says_up_to_where_there_is_nothing(
+    reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads.first = reads.end
     cache = make_cache(2_000)
-    block = await cache.read(1, 5_000)
 
-    assert not block.messages
-    assert cache.find(1, 5_000, 1) is None
+    async def commit_meanwhile(*asked: Any) -> Sequence[LogMessage]:
+        found = await reads.read_range(*asked)
+        cache.add(committed(2_000, 5))
+        return found
+
+    monkeypatch.setattr(log_cache, "read_range", commit_meanwhile)
+    block = await cache.read(1, 100)
+
+    # Not up to 2,005: it had not seen those.
+    assert (block.first, block.end, list(block.messages)) == (2_000, 2_000, [])
+    assert cache.find(1, 100, 1) is None
+    assert offsets(cache.find(1, 2_000, 9)) == [2_000, 2_001, 2_002, 2_003, 2_004]

@@ -1,0 +1,100 @@
+"""The driver of a group's lanes: where a read and a commit meet, nothing may be skipped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from confdb.routes import GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
+from msgbroker.engine.lane import Lane
+from msgbroker.engine.matching import Matcher
+from msgbroker.server.group_delivery import GroupDelivery, LaneSlot, PumpBudget, lane_config
+from msgbroker.server.instances import Instance
+from msgbroker.server.log_cache import Block, LogCache
+from msgbroker.server.log_message import LogMessage
+from msgdb.lane_records import LaneKey
+from tests.unit.server.builders import PAID, log_message, route
+
+QUEUE = 1
+
+
+def group_route() -> GroupRoute:
+    subscription = SubscriptionRoute(1, 1, PAID, SubscriptionMode.DIRECT, None, None, {})
+    return GroupRoute(
+        1, "default", "SG_POINTS", 60.0, (10.0,), 2, 100, GroupOrder.NONE, GroupMode.SHARED, paused=False,
+        subscriptions=(subscription,),
+    )  # fmt: skip
+
+
+class OneGroup:
+    """A group with one lane and one instance; its cache's reads are answered by the test."""
+
+    def __init__(self, acked_offset: int = 0) -> None:
+        self.cache = LogCache(None)  # type: ignore[arg-type]
+        self.cache.read = self._read  # type: ignore[method-assign]
+        self.tasks: list[asyncio.Task[None]] = []
+        self.asked: asyncio.Queue[tuple[int, asyncio.Future[Block]]] = asyncio.Queue()
+        self.group = GroupDelivery(group_route(), self.cache, self._start, lambda _: None, lambda _: None)
+        self.instance = Instance("one", 100, 1_000_000)
+        self.group.attach(self.instance)
+        lane: Lane[LogMessage] = Lane(LaneKey(1, "", QUEUE), 1, acked_offset, (), (), lane_config(group_route()), 0.0)
+        self.lane = lane
+        matcher = Matcher(group_route(), route())
+        self.group.add_lane(LaneSlot(lane, route(), matcher, lambda _: True, lease_until=1e9))
+
+    def pump(self) -> int:
+        self.group.pump(1.0, PumpBudget())
+        return sum(len(batch.wires) for batch in self.instance.outbox)
+
+    def commit(self, first: int, count: int) -> None:
+        self.cache.add({QUEUE: [log_message(offset) for offset in range(first, first + count)]})
+        self.group.queue_went_on(QUEUE)
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.ensure_future(coroutine))
+
+    async def _read(self, queue_id: int, offset: int) -> Block:
+        answer: asyncio.Future[Block] = asyncio.get_running_loop().create_future()
+        self.asked.put_nowait((offset, answer))
+        return await answer
+
+
+async def test_where_all_older_days_are_gone_what_comes_next_is_delivered() -> None:
+    one = OneGroup()
+    one.cache.learn_end(QUEUE, 50)
+    one.pump()
+    _, answer = await one.asked.get()
+    # The read did not see this commit.
+    one.commit(50, 3)
+    answer.set_result(Block(50, 50, (), 0))
+    await asyncio.gather(*one.tasks)
+
+    assert one.pump() == 3
+    assert one.lane.acked_offset == 50
+
+
+async def test_a_gap_of_days_that_were_dropped_is_passed_and_what_is_behind_it_delivered() -> None:
+    one = OneGroup()
+    one.cache.learn_end(QUEUE, 53)
+    one.pump()
+    _, answer = await one.asked.get()
+    one.commit(50, 3)
+    answer.set_result(Block(50, 53, [log_message(n) for n in range(50, 53)], 30))
+    await asyncio.gather(*one.tasks)
+
+    assert one.pump() == 3
+    assert one.lane.acked_offset == 50
+
+
+async def test_a_lane_asks_for_one_read_at_a_time() -> None:
+    one = OneGroup()
+    one.cache.learn_end(QUEUE, 50)
+    for _ in range(3):
+        one.group.queue_went_on(QUEUE)
+        one.pump()
+    offset, answer = await one.asked.get()
+
+    assert (offset, one.asked.empty()) == (0, True)
+    answer.cancel()
+    await asyncio.gather(*one.tasks, return_exceptions=True)
