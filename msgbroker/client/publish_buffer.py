@@ -15,7 +15,6 @@ from msgbroker.client.config import FRAME_BYTES_TARGET, ClientConfig
 from msgbroker.client.failures import from_refusal
 from msgbroker.client.message import Receipt
 from msgbroker.client.outbox import Frame, Outbox, OutboxConfig
-from msgbroker.client.wire import join_messages
 from msgbroker.contract.errors import ClientBufferFullError, MessageCenterError, PublishTimeoutError
 from msgbroker.v1 import publisher_pb2
 
@@ -36,7 +35,7 @@ class PublishBuffer:
         self.outbox: Outbox[ReceiptFuture] = Outbox(
             OutboxConfig(config.unanswered_messages_max, config.unanswered_bytes_max, FRAME_BYTES_TARGET),
             new_publisher_id(),
-            join_messages,
+            b"".join,
         )
         self.work = asyncio.Event()
         """Set when there may be a frame to send."""

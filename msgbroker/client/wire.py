@@ -8,7 +8,7 @@ five times as much: it grows its buffer as it goes.)
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from msgbroker.client.bodies import Body, encode_body
@@ -16,9 +16,12 @@ from msgbroker.client.config import BODY_ROOM_BYTES
 from msgbroker.contract import limits
 from msgbroker.contract.errors import BodyTooLargeError
 from msgbroker.contract.names import check_event_code, check_headers, check_key, check_topic
+from msgbroker.contract.varint import varint
 from msgbroker.v1 import message_pb2, publisher_pb2
 
-_MESSAGES_TAG: Final = bytes(((publisher_pb2.PublishFrame.MESSAGES_FIELD_NUMBER << 3) | 2,))
+# Field numbers and wire types of msgbroker/v1/publisher.proto, as tags.
+_FRAME_SEQUENCE: Final = b"\x10"
+_FRAME_MESSAGES: Final = b"\x1a"
 _CHECKED_TYPES_MAX: Final = 10_000
 
 
@@ -37,7 +40,7 @@ class MessageEncoder:
         key: str = "",
         ordering_key: str = "",
     ) -> bytes:
-        """Return one encoded message, or raise an InvalidRequestError that names what is wrong with it."""
+        """Return a message as an entry of a frame, or raise an InvalidRequestError that names what is wrong with it."""
         if (topic, event_code) not in self._checked_types:
             self._check_type(topic, event_code)
         message = message_pb2.Message()
@@ -58,7 +61,7 @@ class MessageEncoder:
         encoded = message.SerializeToString()
         if len(encoded) > BODY_ROOM_BYTES:
             raise BodyTooLargeError(topic, len(message.body), limits.BODY_BYTES_CEILING)
-        return encoded
+        return b"".join((_FRAME_MESSAGES, varint(len(encoded)), encoded))
 
     def _check_type(self, topic: str, event_code: str) -> None:
         check_topic(topic)
@@ -68,32 +71,11 @@ class MessageEncoder:
         self._checked_types.add((topic, event_code))
 
 
-def join_messages(encoded_messages: Iterable[bytes]) -> bytes:
-    """Return the part of a PublishFrame that holds *encoded_messages*."""
-    parts: list[bytes] = []
-    add = parts.append
-    for encoded in encoded_messages:
-        size = len(encoded)
-        # The length as a varint; two bytes hold nearly every message.
-        if size < 0x80:
-            add(_MESSAGES_TAG + bytes((size,)))
-        elif size < 0x4000:
-            add(_MESSAGES_TAG + bytes(((size & 0x7F) | 0x80, size >> 7)))
-        else:
-            add(_MESSAGES_TAG + _varint(size))
-        add(encoded)
-    return b"".join(parts)
-
-
-def frame_bytes(sequence: int, messages: bytes) -> bytes:
+def frame_bytes(sequence: int, entries: bytes) -> bytes:
     """Return a whole PublishFrame. Parts of a protobuf message may simply follow each other."""
-    return publisher_pb2.PublishFrame(sequence=sequence).SerializeToString() + messages
+    return b"".join((_FRAME_SEQUENCE, varint(sequence), entries))
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+def message_of(entry: bytes) -> message_pb2.Message:
+    """Return the message in an entry."""
+    return publisher_pb2.PublishFrame.FromString(entry).messages[0]

@@ -63,13 +63,13 @@ def check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not name:
             raise InvalidHeadersError("a header without a name")
+        if not (isinstance(name, str) and isinstance(value, str)):  # type: ignore[redundant-expr] # callers' mistakes
+            raise InvalidHeadersError(f"header {name!r} is {type(value).__name__}; names and values must be text")
         if "\0" in name or "\0" in value:
             raise InvalidHeadersError(f"header {name!r} contains a NUL character")
         size_bytes += len(name.encode()) + len(value.encode())
     if size_bytes > limits.HEADERS_BYTES_MAX:
-        raise InvalidHeadersError(
-            f"{size_bytes} bytes of header names and values; {limits.HEADERS_BYTES_MAX} at most"
-        )
+        raise InvalidHeadersError(f"{size_bytes} bytes of header names and values; {limits.HEADERS_BYTES_MAX} at most")
 
 
 def _check(kind: str, name: str, chars_max: int) -> str:

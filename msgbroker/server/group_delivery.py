@@ -32,7 +32,8 @@ from msgbroker.server.log_message import LogMessage
 log = structlog.get_logger(__name__)
 
 BATCH_MESSAGES_MAX = 256
-"""A lane gives so many to one instance before the next one's turn."""
+BATCH_BYTES_MAX = 56 * 1024
+"""A lane gives so much to one instance before the next one's turn; a single larger message is a batch of its own."""
 FETCH_AGAIN_MAX = 200
 
 
@@ -231,9 +232,8 @@ class GroupDelivery:
         ready_count = lane.ready_count
         if not ready_count:
             return work
-        handout = lane.take(
-            taker.name, min(taker.count_room, BATCH_MESSAGES_MAX), max(taker.bytes_room, 1), now, slot.may_hand_out
-        )
+        count_max = min(taker.count_room, BATCH_MESSAGES_MAX)
+        handout = lane.take(taker.name, count_max, BATCH_BYTES_MAX, now, slot.may_hand_out)
         if handout.count:
             wires = wires_of(handout.fresh, [(again.message, again.attempt) for again in handout.again])
             taker.give(lane.key.queue_id, lane.epoch, wires, sum(map(len, wires)))

@@ -13,8 +13,9 @@ from msgbroker.v1 import subscriber_pb2
 
 _serials = itertools.count(1)
 
-RESPONSE_BYTES_MAX = 256 * 1024
-"""Batches are joined into one response up to about this size."""
+RESPONSE_BYTES_MAX = 64 * 1024
+"""Another batch is joined to a response until it has this size. With the largest ordinary batch on top it stays below
+what subscribers' memory allocators map, and fault in page by page, for every response anew (128 KiB in glibc)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,6 @@ class Instance:
         if self.is_paused or self.is_closed or self.outbox_bytes >= self._outbox_bytes_max:
             return 0
         return self.credit - self.unsettled
-
-    @property
-    def bytes_room(self) -> int:
-        """How many bytes it may be given now; a single larger message is fine where nothing else waits."""
-        return self._outbox_bytes_max - self.outbox_bytes
 
     def give(self, queue_id: int, epoch: int, wires: list[bytes], size_bytes: int) -> None:
         """Queue messages for writing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from msgbroker.contract.varint import varint
 from msgbroker.server.log_message import LogMessage
 
 # Field numbers and wire types of msgbroker/v1/subscriber.proto, as tags.
@@ -24,32 +25,6 @@ _DELIVERY_STRESS: Final = b"\x28\x01"
 _DELIVERY_PUBLISHER_GROUP: Final = b"\x32"
 _DELIVERY_BORN_HOST: Final = b"\x3a"
 _DELIVERY_ATTEMPT: Final = b"\x40"
-
-_CHUNK: Final = 1 << 14
-
-
-def _slow_varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-_SHORT: Final = tuple(_slow_varint(value) for value in range(_CHUNK))
-# The low 14 bits with both continuation bits set: the start of every longer number.
-_CONTINUED: Final = tuple(bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(_CHUNK))
-
-
-def varint(value: int) -> bytes:
-    """Return *value* (not negative) as protobuf writes it."""
-    if value < _CHUNK:
-        return _SHORT[value]
-    high = value >> 14
-    if high < _CHUNK:
-        return _CONTINUED[value & 0x3FFF] + _SHORT[high]
-    return _CONTINUED[value & 0x3FFF] + varint(high)
 
 
 def delivery_suffix(publisher_group: str, born_host: str, *, stress: bool) -> bytes:

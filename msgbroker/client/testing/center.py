@@ -18,10 +18,10 @@ from msgbroker.client.subscribers import GroupStream
 from msgbroker.client.testing.delivery import DeadLetter, MemoryStream, NoLane
 from msgbroker.client.testing.log import MemoryLog
 from msgbroker.client.testing.registry import Registry
+from msgbroker.client.wire import message_of
 from msgbroker.contract import limits
 from msgbroker.contract.errors import MessageCenterError
 from msgbroker.contract.names import ANY_EVENT_CODE
-from msgbroker.v1 import message_pb2
 
 SETTLE_SECONDS_MAX: Final = 7 * 86_400.0
 _ROUNDS_MAX: Final = 100_000
@@ -277,7 +277,7 @@ class InMemoryCenter(MessageCenter):
         return stream
 
     def _store(self, encoded: bytes) -> Receipt:
-        message = message_pb2.Message.FromString(encoded)
+        message = message_of(encoded)
         receipt = self._log.append(message, self._config.publisher_group, self._config.host)
         self._wake()
         return receipt
