@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -67,9 +67,8 @@ class History:
 
     # --- checking -------------------------------------------------------------------------------------------------
 
-    def check(self, url: str, groups: Sequence[str]) -> None:
-        """Raise AssertionError where a promise was broken."""
-        log = _read_log(url)
+    def check(self, log: Mapping[Place, str], groups: Sequence[str]) -> None:
+        """Raise AssertionError where a promise was broken; *log* is what is stored."""
         self._check_log(log)
         self._check_acknowledged(log)
         self._check_seen(log, groups)
@@ -95,7 +94,7 @@ class History:
         assert not early, f"{len(early)} messages came again though they were settled long before: {early[:5]}"
         return sum(again.values())
 
-    def _check_log(self, log: dict[Place, str]) -> None:
+    def _check_log(self, log: Mapping[Place, str]) -> None:
         """Offsets are gapless; a message is stored once; a publisher's messages are in order in each queue."""
         ends: Counter[int] = Counter()
         last: dict[tuple[int, str], int] = {}
@@ -110,12 +109,12 @@ class History:
             assert before < int(number), f"{log[place]} is at {place}, behind number {before} of its publisher"
             last[place.queue_id, publisher] = int(number)
 
-    def _check_acknowledged(self, log: dict[Place, str]) -> None:
+    def _check_acknowledged(self, log: Mapping[Place, str]) -> None:
         """What was acknowledged is where the receipt says."""
         wrong = [(body, place) for body, place in self.acknowledged.items() if log.get(place) != body]
         assert not wrong, f"{len(wrong)} acknowledged messages are not where they should be: {wrong[:5]}"
 
-    def _check_seen(self, log: dict[Place, str], groups: Sequence[str]) -> None:
+    def _check_seen(self, log: Mapping[Place, str], groups: Sequence[str]) -> None:
         """What was seen is what is stored there, and each group has seen all of the log."""
         for sight in self.sights:
             assert log.get(sight.place) == sight.body, f"seen, but not stored there: {sight}"
@@ -125,7 +124,8 @@ class History:
             assert not lost, f"{group} never saw {len(lost)} of {len(stored)} messages: {sorted(lost)[:5]}"
 
 
-def _read_log(url: str) -> dict[Place, str]:
+def read_log(url: str) -> dict[Place, str]:
+    """Return the bodies of all that is stored, by place."""
     with psycopg.connect(url) as connection:
         rows = connection.execute("SELECT queue_id, queue_offset, convert_from(body, 'UTF8') FROM message").fetchall()
     return {Place(queue_id, queue_offset): body for queue_id, queue_offset, body in rows}

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgbroker.client import MessageCenter, Receipt, StoreUnavailableError, UnavailableError
 from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc
 from tests.broker_fixtures import StartBrokerProcess
+from tests.chaos.history import read_log
 from tests.chaos.load import EVENT_CODE, TOPIC, Load, register
 from tests.eventually import eventually
 from tests.own_postgres import OwnPostgres
@@ -42,7 +43,7 @@ async def test_nothing_acknowledged_is_lost_when_postgresql_is_killed_and_starte
 
     assert [broker.process.poll() for broker in brokers] == [None, None]
     assert not history.failed
-    history.check(own_postgres.url, GROUPS)
+    history.check(read_log(own_postgres.url), GROUPS)
     history.check_duplicates(faults, _DUPLICATE_WINDOW_SECONDS)
 
 
@@ -95,7 +96,7 @@ async def test_a_frozen_postgresql_is_waited_for(
 
     assert [broker.process.poll() for broker in brokers] == [None, None]
     assert not history.failed
-    history.check(own_postgres.url, GROUPS)
+    history.check(read_log(own_postgres.url), GROUPS)
 
 
 async def test_a_broker_told_to_stop_while_postgresql_is_away_ends_all_the_same(
