@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgbroker.contract.errors import FailedPreconditionError
 from msgconsole.bench.results import RunResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class ChartNotPossibleError(FailedPreconditionError):
@@ -17,15 +22,8 @@ class ChartNotPossibleError(FailedPreconditionError):
 
 def draw(run: RunResult, file: Path) -> None:
     """Draw the rates of the run's phases and what CPU a message costs, as a PNG."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ChartNotPossibleError("matplotlib is not installed: pip install 'msgcenter[bench]'") from error
-    # No display is needed, and none is asked for.
-    mpl.use("Agg")
     names = list(dict.fromkeys(phase.name for phase in run.phases))
-    figure = Figure(figsize=(11, 1.5 + 0.45 * len(names)), layout="constrained")
+    figure = _figure(rows=len(names))
     rates, costs = figure.subplots(1, 2, sharey=True)
     delivered = [run.median(name, lambda phase: phase.deliveries_per_second) or 0.0 for name in names]
     published = [run.median(name, lambda phase: phase.messages_per_second) or 0.0 for name in names]
@@ -50,3 +48,26 @@ def draw(run: RunResult, file: Path) -> None:
     costs.legend(fontsize="small")
     figure.suptitle(f"{run.scenario}, {run.started_at[:10]}, commit {run.commit}")
     figure.savefig(file, dpi=110)
+
+
+def draw_bars(values: Mapping[str, float], title: str, file: Path) -> None:
+    """Draw one bar for each value, as a PNG."""
+    figure = _figure(rows=len(values))
+    bars = figure.subplots()
+    drawn = bars.barh([*values], [*values.values()], color="#08519c")
+    bars.bar_label(drawn, fmt="{:,.0f}", padding=4)
+    bars.margins(x=0.12)
+    bars.invert_yaxis()
+    bars.set_title(title)
+    figure.savefig(file, dpi=110)
+
+
+def _figure(rows: int) -> Figure:
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ChartNotPossibleError("matplotlib is not installed: pip install 'msgcenter[bench]'") from error
+    # No display is needed, and none is asked for.
+    mpl.use("Agg")
+    return Figure(figsize=(11, 1.5 + 0.45 * rows), layout="constrained")

@@ -28,10 +28,10 @@ class BenchFailedError(UnavailableError):
 class WorkerProcess:
     """Runs a worker while it is entered; a thread reads what it says."""
 
-    def __init__(self, role: str, task: dict[str, Any]) -> None:
+    def __init__(self, role: str, task: dict[str, Any], module: str = "msgconsole.bench.workers") -> None:
         self._role = role
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "msgconsole.bench.workers", json.dumps({**task, "role": role})],
+            [sys.executable, "-m", module, json.dumps({**task, "role": role})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
