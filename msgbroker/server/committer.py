@@ -222,6 +222,8 @@ class Committer:
         now = time.monotonic()
         for pending, result in zip(batch, results, strict=True):
             if isinstance(result, Held):
+                if result.queue_id:
+                    self._spreader.set_aside(result.queue_id)
                 pending.held_since = pending.held_since or now
                 if now - pending.held_since < self._config.held_seconds_max:
                     held.append(pending)

@@ -1,4 +1,4 @@
-"""The history checker sees each broken promise. (A checker that is never wrong about a bad history is worth nothing.)"""
+"""The history checker finds each broken promise: one that accepts a bad history is worth nothing."""
 
 from __future__ import annotations
 
