@@ -202,10 +202,18 @@ class Cluster:
             return
         await self._hub.cache.refresh_ends([lane.key.queue_id for lane in claimed])
         lease_until = started_at + self.config.lease_seconds - self.config.lease_margin_seconds
+        too_late: list[OwnedLane] = []
         for lane in claimed:
             group, topic = wanted[lane.key]
-            self._hub.open_lane(group, topic, lane, redeliveries.get(lane.key, ()), lease_until)
-        log.info("cluster.lanes_claimed", count=len(claimed))
+            if self._hub.groups.get(lane.key.group_id) is group:
+                self._hub.open_lane(group, topic, lane, redeliveries.get(lane.key, ()), lease_until)
+            else:
+                # Its last instance went away meanwhile, and the group with it.
+                too_late.append(OwnedLane(lane.key, lane.epoch))
+        if too_late:
+            async with self._store.connection() as connection:
+                await release(connection, self.identity.broker_id, too_late)
+        log.info("cluster.lanes_claimed", count=len(claimed) - len(too_late))
 
     async def _leave_unwanted(self, wanted: dict[LaneKey, tuple[GroupDelivery, TopicRoute]]) -> None:
         now = time.monotonic()

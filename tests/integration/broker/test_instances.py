@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import grpc
 import pytest
@@ -11,6 +12,7 @@ from confdb.services import ConfigService
 from msgbroker.client import GroupNotFoundError, MessageCenter, OutgoingMessage, TopicNotFoundError
 from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2
+from msgdb.store import MessageStore
 from tests.eventually import eventually
 from tests.integration.broker.collecting import (
     GROUP,
@@ -220,6 +222,38 @@ async def test_unsubscribing_ends_delivery_and_a_topic_can_then_be_deleted(
             await center.publish(TOPIC, PAID, "b")
         await eventually(lambda: not any(group.slots for group in broker.hub.groups.values()))
     assert got.bodies == ["a"]
+
+
+async def test_an_instance_that_is_gone_before_its_lanes_are_claimed_leaves_none_behind(
+    trade: ConfigService,
+    broker: Broker,
+    center: MessageCenter,
+    message_store: MessageStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await register_group(trade)
+    refresh_ends = broker.hub.cache.refresh_ends
+    async with raw_subscriber(broker.address) as leaving:
+
+        async def leave_meanwhile(queue_ids: Sequence[int]) -> list[int]:
+            monkeypatch.undo()
+            await leaving.vanish()
+            await eventually(lambda: not broker.hub.groups)
+            return await refresh_ends(queue_ids)
+
+        monkeypatch.setattr(broker.hub.cache, "refresh_ends", leave_meanwhile)
+        await eventually(lambda: leaving.has_ended)
+
+        async def is_given_up() -> bool:
+            async with message_store.connection() as conn:
+                rows = await (await conn.execute("SELECT owner FROM cursor")).fetchall()
+            return rows == [(None,)] * 4
+
+        await eventually(is_given_up)
+    assert broker.hub.queues_read() == []
+    async with subscribed(broker.address) as got:
+        await publish(center, 100)
+        await got.until(100)
 
 
 async def test_queues_added_to_a_topic_are_delivered_with_what_was_in_the_old_ones(
