@@ -158,7 +158,7 @@ class Lane(Generic[MessageT]):
         The rest of the range is stale. *delay_seconds* is for RETRY (None: the schedule) and RELEASE (None: at once).
         """
         state = self._state
-        end = min(last + 1, self._next_offset)
+        end = last + 1
         count = 0
         if epoch is None or epoch == self.epoch:
             flights = state.flights.cut(instance_id, first, end) if attempt == 1 else []
@@ -175,7 +175,8 @@ class Lane(Generic[MessageT]):
         if count:
             state.let_go(instance_id, count)
             self._park_stragglers()
-        stale = max(end - first, 1) - count
+        # What was never read was never handed out: a range that ends far beyond does not count for more.
+        stale = max(min(end, self._next_offset) - first - count, 0 if count else 1)
         state.counters.settled += count
         state.counters.stale += stale
         return Settled(count, stale)
@@ -201,6 +202,8 @@ class Lane(Generic[MessageT]):
             state.again.cut_instance(instance_id),
             lambda record: state.come_back(record, now, STREAM_ENDED),
         )
+        if self._is_stopped:
+            state.keep_attempts()
         return lost[instance_id]
 
     def _take_back(
@@ -262,6 +265,7 @@ class Lane(Generic[MessageT]):
         self._is_stopped = True
         self._state.ready.clear()
         self._state.again.drop_ready()
+        self._state.keep_attempts()
 
     @property
     def is_stopped(self) -> bool:

@@ -1,6 +1,6 @@
 """What may become of one message of a lane: the transitions, each in one place.
 
-Every offset below the lane's `next_offset` is in exactly one place: settled; ready; in a flight; or in a redelivery
+Every offset below the lane's `next_offset`, and every one with a row, is in exactly one place: settled; ready; in a flight; or in a redelivery
 record, which is either *moved* (its row is stored or comes with the next checkpoint, so the cursor may pass it) or not.
 A moved offset counts as settled for the cursor. Transitions keep that, and note what must be persisted.
 """
@@ -134,6 +134,15 @@ class LaneState(Generic[MessageT]):
         if record.is_moved:
             self.writes.upsert(record.queue_offset)
         self.again.make_due(record)
+
+    def keep_attempts(self) -> None:
+        """Give rows to what was attempted and comes again, so that the next owner goes on counting.
+
+        Or a message that ends the only instance of its group would be a first attempt each time.
+        """
+        for record in [r for r in self.again.by_offset.values() if r.attempt > 1 and not r.is_moved]:
+            if record.stage is not Stage.IN_FLIGHT:
+                self.move(record)
 
     def move(self, record: Redelivery) -> None:
         """Let the cursor pass it: its row comes with the next checkpoint."""

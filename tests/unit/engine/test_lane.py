@@ -290,6 +290,28 @@ def test_an_answer_nobody_asked_for_changes_nothing() -> None:
     assert (lane.ready_count, lane.counters.expired) == (1, 0)
 
 
+def test_an_answer_for_a_message_that_waits_for_its_time_changes_nothing() -> None:
+    lane = make_lane(fed=1)
+    take_all(lane)
+    lane.settle("a", Verdict.RETRY, 0, 0, 1, now=0.0)
+
+    lane.feed_again([FakeMessage(0)], [0])
+    lane.fetch_failed([0])
+
+    assert (lane.ready_count, lane.due_count, lane.counters.expired) == (0, 0, 0)
+
+
+def test_what_has_become_due_is_seen_after_expire() -> None:
+    lane = make_lane(fed=1)
+    take_all(lane)
+    lane.settle("a", Verdict.RETRY, 0, 0, 1, now=0.0)
+
+    lane.expire(10.0)
+
+    assert lane.due_count == 1
+    assert lane.next_wakeup() is None
+
+
 def test_dropped_days_are_passed_over_and_counted() -> None:
     lane = make_lane(acked_ranges=[(2, 4)])
 
@@ -377,6 +399,18 @@ def test_a_stopped_lane_hands_nothing_out_and_still_takes_verdicts() -> None:
     assert persist(lane).acked_offset == 1
 
 
+def test_a_stopped_lane_lets_all_bodies_go() -> None:
+    lane = make_lane(fed=4)
+    lane.take("a", 2, ALL_BYTES, 0.0)
+    lane.return_instance("a", 0.0)
+    fetch_due(lane, 0.0)
+    before = lane.ready_count
+
+    lane.stop()
+
+    assert (before, lane.ready_count) == (4, 0)
+
+
 def test_a_lane_stopped_during_a_fetch_lets_the_bodies_go() -> None:
     lane = make_lane(fed=2)
     take_all(lane)
@@ -387,7 +421,7 @@ def test_a_lane_stopped_during_a_fetch_lets_the_bodies_go() -> None:
     lane.feed_again(messages(0, 2), [])
 
     assert lane.ready_count == 0
-    assert lane.checkpoint(0.0) is None
+    assert [row.queue_offset for row in persist(lane).redeliveries] == [0, 1]
 
 
 def test_a_new_ack_timeout_applies_to_what_is_handed_out_afterwards() -> None:

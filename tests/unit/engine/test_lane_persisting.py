@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from msgbroker.engine.lane import Lane
-from msgbroker.engine.verdicts import Verdict
+from msgbroker.engine.verdicts import Settled, Verdict
 from msgdb.lane_records import RedeliveryRow
 from tests.unit.engine.builders import (
     CONFIG,
@@ -75,6 +75,17 @@ def test_an_abandoned_checkpoint_comes_again_with_what_happened_since() -> None:
     assert checkpoint.acked_offset == 4
     assert [upsert.queue_offset for upsert in checkpoint.redeliveries] == [0, 2]
     assert [move.queue_offset for move in checkpoint.dead_letters] == [1, 3]
+
+
+def test_an_abandoned_cursor_comes_again() -> None:
+    lane = make_lane()
+    lane.feed(0, 3, [])
+    lost = lane.checkpoint(0.0)
+    assert lost is not None
+
+    lane.abandon(lost)
+
+    assert persist(lane).acked_offset == 3
 
 
 def test_an_abandoned_deletion_comes_again() -> None:
@@ -199,6 +210,15 @@ def test_a_new_owner_redelivers_what_has_a_row_when_it_is_due_with_its_attempt()
     assert again_offsets(take_all(lane)) == [(2, 2)]
     assert lane.next_wakeup() == 7.0
     assert again_offsets(take_all(lane, now=7.0)) == [(1, 3)]
+
+
+def test_a_redelivery_beyond_what_the_new_owner_has_read_can_be_settled() -> None:
+    lane = make_lane(acked_offset=3, acked_ranges=[(5, 6)], redeliveries=[row(5)])
+    take_all(lane)
+
+    assert lane.settle("a", Verdict.ACK, 5, 5, 2, 0.0) == Settled(1, 0)
+
+    assert persist(lane).redelivered == [5]
 
 
 def test_what_has_a_row_is_not_taken_from_the_log_as_well() -> None:

@@ -11,6 +11,7 @@ from tests.unit.engine.builders import (
     CONFIG,
     FakeMessage,
     again_offsets,
+    fetch_due,
     make_lane,
     messages,
     persist,
@@ -113,6 +114,17 @@ def test_what_was_given_back_and_waits_for_an_instance_is_parked_too() -> None:
     checkpoint = persist(lane)
     assert [(u.queue_offset, u.due_in_seconds) for u in checkpoint.redeliveries] == [(0, 0.0), (1, 30.0)]
     assert again_offsets(take_all(lane)) == [(0, 1)]
+
+
+def test_what_was_given_back_and_is_in_flight_again_is_parked_until_its_new_deadline() -> None:
+    lane = make_stuck_lane()
+    lane.settle("stalled", Verdict.RELEASE, 0, 0, 1, 0.0)
+    fetch_due(lane, 4.0)
+    lane.take("stalled", 1, ALL_BYTES, 4.0)
+
+    lane.settle("a", Verdict.ACK, 2, 9, 1, 5.0)
+
+    assert [(u.queue_offset, u.due_in_seconds) for u in persist(lane, now=5.0).redeliveries] == [(0, 29.0), (1, 25.0)]
 
 
 def test_a_message_nobody_has_taken_yet_is_not_parked() -> None:
