@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 Loop = Callable[[asyncio.Event], Awaitable[None]]
 
-_LEAVE_SECONDS_MAX: Final = 3.0
+_LEAVE_SECONDS_MAX: Final = 2.0
 _SERVER_GRACE_SECONDS: Final = 0.5
 _IDLE_POLL_SECONDS: Final = 0.02
 _FINISH_THEIR_ROUND: Final = frozenset({"cluster", "checkpoints"})
@@ -83,15 +83,17 @@ class Broker:
         for service in (self.publisher, self.subscriber, self.pull):
             service.drain()
         drained = await self._wait_until_idle(self.settings.drain_seconds)
-        await self.server.stop(_SERVER_GRACE_SECONDS)
         self._stop.set()
         await self._end_loops()
         try:
+            # Before the streams end: what an instance has not settled by now goes to the next owner as it is, and does
+            # not count as an attempt that failed.
             async with asyncio.timeout(_LEAVE_SECONDS_MAX):
                 await self.cluster.leave()
         except (StoreUnavailableError, ConfigUnavailableError, TimeoutError):
             # What was not persisted comes again from the next owner, when the leases have passed.
             log.warning("broker.left_without_goodbye", exc_info=True)
+        await self.server.stop(_SERVER_GRACE_SECONDS)
         await self.hub.close()
         log.info("broker.stopped", drained=drained)
 
