@@ -28,7 +28,8 @@ def print_result(console: Console, run: RunResult) -> None:
         targets.add_column(column, justify="left" if column == "what" else "right")
     for verdict in judge(run):
         if verdict.measured is not None:
-            targets.add_row(*markdown.target_row(verdict))
+            # Bold is Markdown's.
+            targets.add_row(*(cell.strip("*") for cell in markdown.target_row(verdict)))
     console.print(targets)
 
 

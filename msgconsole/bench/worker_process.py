@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -68,7 +69,8 @@ class WorkerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             # Where something failed, nobody waits for it to end well.
             self._process.wait(_END_SECONDS_MAX if kind is None else 0.5)
@@ -89,8 +91,11 @@ class WorkerProcess:
         """Give it the order it waits for: begin, stop, or end."""
         stdin: IO[str] | None = self._process.stdin
         assert stdin is not None
-        stdin.write("{}\n")
-        stdin.flush()
+        try:
+            stdin.write("{}\n")
+            stdin.flush()
+        except BrokenPipeError as error:
+            raise BenchFailedError(f"the {self._role} worker is gone") from error
 
     def result(self, seconds_max: float) -> dict[str, Any]:
         """Wait for its results."""
