@@ -10,7 +10,7 @@ from msgbroker.server import wire
 from msgbroker.server.log_message import NO_HEADERS, LogMessage
 from msgbroker.v1 import message_pb2, subscriber_pb2
 
-_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
+_TEXT = st.text("aZ é文𝄞\0", max_size=20) | st.just("x" * 200)
 _UINT = st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1), st.sampled_from([2**14 - 1, 2**14, 2**28, 2**35]))
 _DELIVERIES = st.builds(
     subscriber_pb2.Delivery,
