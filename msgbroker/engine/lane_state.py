@@ -1,8 +1,9 @@
 """What may become of one message of a lane: the transitions, each in one place.
 
-Every offset below the lane's `next_offset`, and every one with a row, is in exactly one place: settled; ready; in a flight; or in a redelivery
-record, which is either *moved* (its row is stored or comes with the next checkpoint, so the cursor may pass it) or not.
-A moved offset counts as settled for the cursor. Transitions keep that, and note what must be persisted.
+Every offset below the lane's `next_offset`, and every one with a row, is in exactly one place: settled; ready; in a
+flight; or in a redelivery record, which is either *moved* (its row is stored or comes with the next checkpoint, so the
+cursor may pass it) or not. A moved offset counts as settled for the cursor. Transitions keep that, and note what must
+be persisted.
 """
 
 from __future__ import annotations

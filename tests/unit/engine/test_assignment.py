@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgbroker.engine.assignment import BrokerWeight, owner_of
 from msgdb.lane_records import LaneKey
 
-LANES = [LaneKey(group_id, "", queue_id) for group_id in range(10) for queue_id in range(200)]
+LANES = [LaneKey(group_id, "", queue_id) for group_id in range(10) for queue_id in range(60)]
 BROKERS = st.lists(
     st.builds(BrokerWeight, st.uuids(), st.integers(1, 20)), min_size=1, max_size=6, unique_by=lambda b: b.broker_id
 )
