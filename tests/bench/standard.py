@@ -21,7 +21,7 @@ def steps(messages: int, backlog: int, held_seconds: float) -> tuple[Step, ...]:
         catalogue.latency(30_000),
         *catalogue.rows_written(messages // 2),
         *(catalogue.with_headers(messages // 2), catalogue.header(messages // 2)) * 3,
-        catalogue.header_100(messages // 10),
+        catalogue.header_100(messages // 20),
         *catalogue.workers(messages // 2),
         FreshStart(),
         catalogue.warm_up(messages // 10),
@@ -36,4 +36,4 @@ def steps(messages: int, backlog: int, held_seconds: float) -> tuple[Step, ...]:
     )
 
 
-SCENARIO = Scenario("standard", steps(messages=500_000, backlog=1_000_000, held_seconds=60))
+SCENARIO = Scenario("standard", steps(messages=800_000, backlog=2_000_000, held_seconds=60))
