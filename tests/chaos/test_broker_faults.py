@@ -9,7 +9,7 @@ import time
 import psycopg
 import pytest
 
-from msgbroker.client import MessageCenter
+from msgbroker.client import Message, MessageCenter
 from tests.broker_fixtures import LEASE_SECONDS, StartBrokerProcess
 from tests.broker_processes import BrokerProcess
 from tests.chaos.history import Place, read_log
@@ -79,6 +79,32 @@ async def test_a_broker_told_to_stop_ends_well_and_leaves_no_lease_behind(
     assert not history.failed
     # Nothing went wrong, so nothing came twice.
     assert history.check_duplicates([], 0) == 0
+
+
+async def test_a_broker_told_to_stop_does_not_wait_for_ever_for_handlers(
+    broker_process: StartBrokerProcess, database_url: str
+) -> None:
+    await register(database_url, "SG_ONE")
+    broker = broker_process()
+    started, for_ever = asyncio.Event(), asyncio.Event()
+
+    async with MessageCenter(broker.address, drain_timeout_seconds=0.5) as center:
+
+        @center.subscriber(group="SG_ONE", topic=TOPIC)
+        async def hang(_: Message) -> None:
+            started.set()
+            await for_ever.wait()
+
+        await center.start()
+        await center.publish(TOPIC, EVENT_CODE, "p0:0")
+        await started.wait()
+        stopped_at = time.monotonic()
+        broker.terminate()
+        status = await asyncio.to_thread(broker.process.wait, 15)
+        seconds = time.monotonic() - stopped_at
+
+    assert (status, seconds < 10) == (0, True), broker.log
+    assert _owners(database_url) == []
 
 
 async def test_a_broker_that_serves_nobody_stops_at_once(broker_process: StartBrokerProcess, database_url: str) -> None:
