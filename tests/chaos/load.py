@@ -101,9 +101,7 @@ class Load:
     async def finish(self, seconds: float = 60.0) -> History:
         """Stop publishing, wait until every group has seen all that was acknowledged, and return the history."""
         await self.stop_publishing()
-        await eventually(
-            lambda: not self.history.missing(self.groups), seconds, what=f"missing: {self.history.missing(self.groups)}"
-        )
+        await eventually(lambda: not self.history.missing(self.groups), seconds, what="every group has seen everything")
         return self.history
 
     async def _center(self, number: int, **settings: Any) -> MessageCenter:

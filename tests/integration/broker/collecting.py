@@ -58,9 +58,7 @@ class Collected:
 
     async def until(self, count: int, seconds: float = 10.0) -> list[str]:
         """Return the bodies once there are *count* of them."""
-        await eventually(
-            lambda: len(self.messages) >= count, seconds, what=f"{count} messages, not {len(self.messages)}"
-        )
+        await eventually(lambda: len(self.messages) >= count, seconds, what=f"{count} messages")
         return self.bodies
 
 

@@ -49,7 +49,7 @@ class RawSubscriber:
 
     async def until(self, count: int, seconds: float = 10.0) -> list[Given]:
         """Return what was given once it is *count*."""
-        await eventually(lambda: len(self.given) >= count, seconds, what=f"{count} given, not {len(self.given)}")
+        await eventually(lambda: len(self.given) >= count, seconds, what=f"{count} given")
         return self.given
 
     async def settle(self, *given: Given, verdict: int = subscriber_pb2.VERDICT_ACK, **more: Any) -> None:
