@@ -15,7 +15,6 @@ What can go wrong, and what then:
 
 from __future__ import annotations
 
-import secrets
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -28,16 +27,15 @@ from psycopg.rows import TupleRow
 
 from msgbroker.contract.errors import StoreUnavailableError
 from msgdb import append_sql, outcome
-from msgdb.append_plan import AppendFrame, FrameResult, Held, QueueTail, Stored, StoredBefore, plan_append
-from msgdb.append_tails import TailBounds
+from msgdb.anonymous import AnonymousNumbers
+from msgdb.append_held import end_stuck_holders, set_aside, try_locks
+from msgdb.append_plan import AppendFrame, AppendPlan, FrameResult, Stored, StoredBefore, plan_append
+from msgdb.append_tails import TailBounds, read_tails
 from msgdb.copy_rows import SIGNATURE, TRAILER
 from msgdb.failures import store_failures, translate
-from msgdb.locks import PUBLISHER_LOCK_CLASS, QUEUE_LOCK_CLASS, publisher_lock_key, queue_lock_key
 from msgdb.poison import REFUSED_ERRORS, find_refused
 
 log = structlog.get_logger(__name__)
-
-_OID_MASK = 0xFFFFFFFF
 
 
 class LayoutChangedError(Exception):
@@ -82,7 +80,7 @@ class Appender:
         )
         self._session_settings = "" if self._config.pooled else settings
         self._transaction_settings = settings if self._config.pooled else ""
-        self._own_id = secrets.token_bytes(16)
+        self._anonymous = AnonymousNumbers()
         self._bounds = TailBounds()
 
     async def append(self, frames: Sequence[AppendFrame], *, around_held: bool = False) -> list[FrameResult]:
@@ -93,6 +91,7 @@ class Appender:
         Raises StoreUnavailableError (nothing is known to be stored: the same frames may be given again) and
         LayoutChangedError (nothing is stored).
         """
+        self._anonymous.adopt(frames)
         try:
             return await self._append_on_connection(frames, around_held=around_held)
         except StoreUnavailableError:
@@ -112,43 +111,64 @@ class Appender:
     async def _append_on_connection(self, frames: Sequence[AppendFrame], *, around_held: bool) -> list[FrameResult]:
         connection = await self._live_connection()
         try:
-            if around_held:
-                return await self._append_around_held(connection, frames)
-            return await self._append_or_mend(connection, frames)
+            return await self._append_mending(connection, frames, around_held=around_held)
         except psycopg.Error as error:
             unavailable = translate(error)
             if unavailable is None:
                 raise
-            # Whether it was committed is unknown: nobody may use this connection again.
-            await self.close()
+            await self._give_up_connection()
             raise unavailable from error
 
-    async def _append_or_mend(
-        self, connection: psycopg.AsyncConnection[TupleRow], frames: Sequence[AppendFrame]
+    async def _append_mending(
+        self, connection: psycopg.AsyncConnection[TupleRow], frames: Sequence[AppendFrame], *, around_held: bool
     ) -> list[FrameResult]:
-        try:
-            return await self._transaction(connection, frames)
-        except pg_errors.LockNotAvailable:
-            await connection.execute("ROLLBACK")
-            return await self._append_around_held(connection, frames)
-        except pg_errors.CheckViolation as error:
-            await connection.execute("ROLLBACK")
-            if "no partition" not in str(error):
-                return await self._append_without_refused(connection, frames)
-            log.warning("append.partition_missing")
-            await self._ensure_partitions(datetime.now(UTC))
-            return await self._transaction(connection, frames)
-        except REFUSED_ERRORS:
-            await connection.execute("ROLLBACK")
-            return await self._append_without_refused(connection, frames)
+        """Append; mend what can be mended, each thing once."""
+        mended: set[str] = set()
+        while True:
+            try:
+                if around_held:
+                    return await self._append_around_held(connection, frames)
+                return await self._append_waiting(connection, frames)
+            except (pg_errors.LockNotAvailable, *REFUSED_ERRORS) as error:
+                problem = _problem_of(error)
+                if problem in mended or (problem == "held" and around_held):
+                    raise
+                mended.add(problem)
+                await connection.execute("ROLLBACK")
+            if problem == "held":
+                around_held = True
+            elif problem == "partition":
+                log.warning("append.partition_missing")
+                await self._ensure_partitions(datetime.now(UTC))
+            else:
+                await self._refuse_poison(connection, frames)
 
-    async def _transaction(
+    async def _append_waiting(
         self, connection: psycopg.AsyncConnection[TupleRow], frames: Sequence[AppendFrame]
     ) -> list[FrameResult]:
-        publisher_ids = {frame.publisher_id or self._own_id for frame in frames}
-        queue_ids = {message.queue_id for frame in frames for message in frame.messages}
+        """Store *frames*; wait for their locks as long as the session may."""
+        publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
         await connection.execute(append_sql.begin(self._transaction_settings, publisher_ids, queue_ids).encode())
         return await self._store_locked(connection, frames, publisher_ids, queue_ids)
+
+    async def _append_around_held(
+        self, connection: psycopg.AsyncConnection[TupleRow], frames: Sequence[AppendFrame]
+    ) -> list[FrameResult]:
+        """Store the frames whose locks are free; answer the others `Held`, and end a holder that does not move."""
+        publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
+        held = await try_locks(connection, self._transaction_settings, publisher_ids, queue_ids)
+        divided = set_aside(frames, held)
+        results: dict[int, FrameResult] = {**divided.held}
+        if divided.free:
+            free = [frames[place] for place in divided.free]
+            free_publishers = self._anonymous.publisher_ids(free)
+            stored = await self._store_locked(connection, free, free_publishers, _queues_of(free))
+            results.update(zip(divided.free, stored, strict=True))
+        else:
+            await connection.execute("ROLLBACK")
+        if held:
+            await end_stuck_holders(connection, held, self._config.held_seconds_max)
+        return [results[place] for place in range(len(frames))]
 
     async def _store_locked(
         self,
@@ -158,69 +178,28 @@ class Appender:
         queue_ids: set[int],
     ) -> list[FrameResult]:
         """Store *frames* in the transaction that is open and holds their locks."""
-        queue_tails, publisher_tails, clock_us = await self._read_tails(connection, publisher_ids, queue_ids)
-        sealed = [q for q in queue_ids if q not in queue_tails or queue_tails[q].sealed]
-        if sealed:
+        prepare = not self._config.pooled
+        tails = await read_tails(connection, self._bounds, publisher_ids, queue_ids, prepare=prepare)
+        gone = [q for q in queue_ids if q not in tails.queues or tails.queues[q].sealed]
+        if gone:
             await connection.execute("ROLLBACK")
-            raise LayoutChangedError(sealed)
-        plan = plan_append(self._number_anonymous(frames, publisher_tails), queue_tails, publisher_tails, clock_us)
-        if plan.rows:
-            async with connection.cursor() as cursor, cursor.copy(append_sql.COPY_MESSAGES) as copy:
-                await copy.write(b"".join((SIGNATURE, *plan.rows, TRAILER)))
-        await connection.execute(append_sql.commit(plan.outcomes, plan.stored_at_us).encode())
-        if plan.rows:
-            self._bounds.saw_queues(queue_ids, plan.stored_at_us)
-        self._bounds.saw_publishers(plan.outcomes, plan.stored_at_us)
+            raise LayoutChangedError(gone)
+        self._anonymous.number(frames, tails.publishers)
+        plan = plan_append(frames, tails.queues, tails.publishers, tails.clock_us)
+        await self._write(connection, plan)
+        # Only what has a row now: whatever was answered otherwise says nothing of its queue's tail.
+        appended = {q for outcomes in plan.outcomes.values() for o in outcomes for q in o.queue_ids if q}
+        self._bounds.committed(appended, plan.outcomes, plan.stored_at_us)
         return [
             await self._look_up(connection, frame, result) if isinstance(result, StoredBefore) else result
             for frame, result in zip(frames, plan.results, strict=True)
         ]
 
-    async def _read_tails(
-        self,
-        connection: psycopg.AsyncConnection[TupleRow],
-        publisher_ids: set[bytes],
-        queue_ids: set[int],
-    ) -> tuple[dict[int, QueueTail], dict[bytes, int], int]:
-        rows = await connection.execute(
-            append_sql.TAILS,
-            {
-                "queue_ids": list(queue_ids),
-                "queues_since": self._bounds.queues_since(queue_ids),
-                "publisher_ids": [publisher_id.hex() for publisher_id in publisher_ids],
-                "publishers_since": self._bounds.publishers_since(publisher_ids),
-            },
-            prepare=not self._config.pooled,
-        )
-        queue_tails: dict[int, QueueTail] = {}
-        publisher_tails: dict[bytes, int] = {}
-        clock_us = 0
-        async for queue_id, publisher_id, position, sealed, stored_at_us, now_us in rows:
-            clock_us = max(clock_us, now_us)
-            if publisher_id is None:
-                queue_tails[queue_id] = QueueTail(position, stored_at_us or 0, sealed)
-            else:
-                publisher_tails[publisher_id.bytes] = position or 0
-        return queue_tails, publisher_tails, clock_us
-
-    def _number_anonymous(
-        self, frames: Sequence[AppendFrame], publisher_tails: dict[bytes, int]
-    ) -> Sequence[AppendFrame]:
-        """Give frames without a publisher the next numbers of this appender's own.
-
-        A frame that has its number already comes from an attempt whose commit may have been lost: at or below the tail
-        it *is* stored and keeps the number; above it, it is not, and is numbered anew.
-        """
-        last = publisher_tails.get(self._own_id, 0)
-        committed_last = last
-        for frame in frames:
-            if not frame.publisher_id:
-                frame.publisher_id = self._own_id
-                frame.sequence = 0
-            if frame.publisher_id == self._own_id and (frame.sequence == 0 or frame.sequence > committed_last):
-                last += 1
-                frame.sequence = last
-        return frames
+    async def _write(self, connection: psycopg.AsyncConnection[TupleRow], plan: AppendPlan) -> None:
+        if plan.rows:
+            async with connection.cursor() as cursor, cursor.copy(append_sql.COPY_MESSAGES) as copy:
+                await copy.write(b"".join((SIGNATURE, *plan.rows, TRAILER)))
+        await connection.execute(append_sql.commit(plan.outcomes, plan.stored_at_us).encode())
 
     async def _look_up(
         self, connection: psycopg.AsyncConnection[TupleRow], frame: AppendFrame, result: StoredBefore
@@ -235,74 +214,17 @@ class Appender:
                 return Stored(stored, duplicate=True)
         return result
 
-    # --- around trouble ---------------------------------------------------------------------------------------------
-
-    async def _append_around_held(
+    async def _refuse_poison(
         self, connection: psycopg.AsyncConnection[TupleRow], frames: Sequence[AppendFrame]
-    ) -> list[FrameResult]:
-        """Store the frames whose locks are free; answer the others `Held`, and end a holder that does not move."""
-        publisher_ids = {frame.publisher_id or self._own_id for frame in frames}
-        queue_ids = {message.queue_id for frame in frames for message in frame.messages}
-        cursor = await connection.execute(
-            append_sql.begin_trying(self._transaction_settings, list(publisher_ids), list(queue_ids)).encode()
-        )
-        while cursor.nextset():
-            # Only the last statement has rows.
-            continue
-        held = {(lock_class, key) for lock_class, key in await cursor.fetchall()}
-        held_queues = {q for q in queue_ids if (QUEUE_LOCK_CLASS, queue_lock_key(q)) in held}
-        held_publishers = {p for p in publisher_ids if (PUBLISHER_LOCK_CLASS, publisher_lock_key(p)) in held}
-        results: dict[int, FrameResult] = {}
-        free: list[int] = []
-        for index, frame in enumerate(frames):
-            publisher_id = frame.publisher_id or self._own_id
-            queue_id = next((m.queue_id for m in frame.messages if m.queue_id in held_queues), 0)
-            if queue_id or publisher_id in held_publishers:
-                results[index] = Held(queue_id)
-                if frame.publisher_id and frame.publisher_id != self._own_id:
-                    # What the publisher sent behind it must wait with it.
-                    held_publishers.add(publisher_id)
-            else:
-                free.append(index)
-        if free:
-            free_frames = [frames[index] for index in free]
-            stored = await self._store_locked(
-                connection,
-                free_frames,
-                {frame.publisher_id or self._own_id for frame in free_frames},
-                {message.queue_id for frame in free_frames for message in frame.messages},
-            )
-            results.update(zip(free, stored, strict=True))
-        else:
-            await connection.execute("ROLLBACK")
-        if held:
-            await self._end_stuck_holders(connection, held)
-        return [results[index] for index in range(len(frames))]
-
-    async def _end_stuck_holders(
-        self, connection: psycopg.AsyncConnection[TupleRow], held: set[tuple[int, int]]
     ) -> None:
-        ended = await connection.execute(
-            append_sql.TERMINATE_HOLDERS,
-            {
-                "classes": sorted({lock_class & _OID_MASK for lock_class, _ in held}),
-                "keys": sorted({key & _OID_MASK for _, key in held}),
-                "held_seconds": self._config.held_seconds_max,
-            },
-        )
-        if ended.rowcount:
-            log.warning("append.holder_ended", count=ended.rowcount)
-
-    async def _append_without_refused(
-        self, connection: psycopg.AsyncConnection[TupleRow], frames: Sequence[AppendFrame]
-    ) -> list[FrameResult]:
-        """Find the messages PostgreSQL will not take, refuse those, and store the rest."""
+        """Find the messages PostgreSQL will not take, and refuse them."""
         for frame in frames:
             refused = await find_refused(connection, frame, self._transaction_settings)
             if refused:
                 log.warning("append.messages_refused", count=len(refused))
                 frame.refuse(refused)
-        return await self._transaction(connection, frames)
+
+    # --- the connection ---------------------------------------------------------------------------------------------
 
     async def _live_connection(self) -> psycopg.AsyncConnection[TupleRow]:
         if self._connection is not None and not self._connection.closed:
@@ -314,3 +236,25 @@ class Appender:
         self._connection = connection
         return connection
 
+    async def _give_up_connection(self) -> None:
+        """Never use this connection again, nor what was known by it: whether its last transaction committed is unknown.
+
+        The next connection may lead to a server that was promoted, and has lost the end of the log.
+        """
+        self._bounds.forget()
+        self._anonymous.connection_lost()
+        await self.close()
+
+
+def _queues_of(frames: Sequence[AppendFrame]) -> set[int]:
+    return {message.queue_id for frame in frames for message in frame.messages}
+
+
+def _problem_of(error: psycopg.Error) -> str:
+    """Return what to mend: `held`, `partition` or `poison`."""
+    if isinstance(error, pg_errors.LockNotAvailable):
+        return "held"
+    # A row without a partition violates what PostgreSQL reports as a check, but one without a name.
+    if isinstance(error, pg_errors.CheckViolation) and error.diag.constraint_name is None:
+        return "partition"
+    return "poison"

@@ -2,7 +2,7 @@
 
 Pure. The driver (`msgdb.append`) has taken the locks, read the tails *after* that, and carries out what the plan says:
 one COPY, one row per publisher. Rules: a publisher's frames are stored without a gap and once; a queue's offsets go
-up by one; time never goes back within a queue.
+up by one; time never goes back within a queue, nor for a publisher (tails are looked for from the last known time on).
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class AppendFrame:
     messages: Sequence[Appendable]
     """Those that were not refused, in order, with their queues chosen."""
     refusals: tuple[Refused, ...] = ()
+    is_anonymous: bool = False
+    """Came without a publisher; its id and number are the appender's."""
 
     @property
     def count(self) -> int:
@@ -59,6 +61,14 @@ class QueueTail:
     next_offset: int
     stored_at_us: int
     sealed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherTail:
+    """What a publisher stored last, read under its lock."""
+
+    sequence: int
+    stored_at_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +119,15 @@ class AppendPlan:
 def plan_append(
     frames: Sequence[AppendFrame],
     queue_tails: Mapping[int, QueueTail],
-    publisher_tails: Mapping[bytes, int],
+    publisher_tails: Mapping[bytes, PublisherTail],
     clock_us: int,
 ) -> AppendPlan:
     """Number the messages of all frames that are next in their publisher's sequence."""
-    stored_at_us = max([clock_us, *(tail.stored_at_us for tail in queue_tails.values())])
+    known_us = [tail.stored_at_us for tail in queue_tails.values()]
+    known_us += [tail.stored_at_us for tail in publisher_tails.values()]
+    stored_at_us = max([clock_us, *known_us])
     next_offsets = {queue_id: tail.next_offset for queue_id, tail in queue_tails.items()}
-    last_sequences = dict(publisher_tails)
+    last_sequences = {publisher_id: tail.sequence for publisher_id, tail in publisher_tails.items()}
     plan = AppendPlan(stored_at_us)
     message_number = ids.mint_run(clock_us)
     for frame in frames:

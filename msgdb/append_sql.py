@@ -99,9 +99,7 @@ def begin_trying(settings: str, publisher_ids: Sequence[bytes], queue_ids: Seque
     publishers, queues = _keys(publisher_ids, queue_ids)
     tries = [(PUBLISHER_LOCK_CLASS, key) for key in publishers] + [(QUEUE_LOCK_CLASS, key) for key in queues]
     values = ", ".join(f"({lock_class}, {key})" for lock_class, key in tries)
-    held = (
-        f"SELECT c, k FROM (VALUES {values}) AS t (c, k) WHERE NOT pg_try_advisory_xact_lock(c, k)"  # noqa: S608 - integers
-    )
+    held = f"SELECT c, k FROM (VALUES {values}) AS t (c, k) WHERE NOT pg_try_advisory_xact_lock(c, k)"
     return "; ".join(part for part in ("BEGIN", settings, held) if part)
 
 
@@ -116,7 +114,7 @@ def commit(outcomes: Mapping[bytes, Sequence[FrameOutcome]], stored_at_us: int) 
         for publisher_id, frames in outcomes.items()
     )
     return (
-        f"INSERT INTO {names.PUBLISHER_FRAME} (publisher_id, sequence, stored_at, first_sequence, outcome)"  # noqa: S608
+        f"INSERT INTO {names.PUBLISHER_FRAME} (publisher_id, sequence, stored_at, first_sequence, outcome)"
         f" VALUES {rows}; COMMIT"
     )
 
@@ -129,6 +127,4 @@ def _lock(lock_class: int, keys: Sequence[int]) -> str:
     if not keys:
         return ""
     # One call after the other in the order of the array: no deadlock between brokers.
-    return (
-        f"SELECT count(pg_advisory_xact_lock({lock_class}, k)) FROM unnest(ARRAY{list(keys)}) AS k"  # noqa: S608 - integers
-    )
+    return f"SELECT count(pg_advisory_xact_lock({lock_class}, k)) FROM unnest(ARRAY{list(keys)}) AS k"

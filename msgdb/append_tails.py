@@ -1,38 +1,64 @@
-"""How far back a queue's or publisher's tail can be: what this broker saw there last.
+"""Where queues and publishers end: read under their locks, looking no further back than needed.
 
-A lower bound only. It lets PostgreSQL leave out the partitions of earlier days; with no bound it looks at all of them.
+A bound is what this broker itself committed there, and says two things: the tail is not older, and *there is one*. It
+lets PostgreSQL leave out the partitions of earlier days. Should no row be found behind a bound (a promotion lost the
+log's end), the bounds are wrong, and all is read again without them: an offset must never start at 0 again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
+
+import psycopg
+import structlog
+from psycopg.rows import TupleRow
+
+from msgdb import append_sql
+from msgdb.append_plan import PublisherTail, QueueTail
+
+log = structlog.get_logger(__name__)
 
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _PUBLISHERS_MAX: Final = 20_000
 
 
+@dataclass(slots=True)
+class Tails:
+    """Where the queues and publishers of a batch end, and the database's clock."""
+
+    queues: dict[int, QueueTail] = field(default_factory=dict)
+    """Without those that do not exist."""
+    publishers: dict[bytes, PublisherTail] = field(default_factory=dict)
+    clock_us: int = 0
+    has_gaps: bool = False
+    """There was a bound, and no row behind it."""
+
+
 class TailBounds:
-    """The latest stored_at this broker knows of each queue and publisher."""
+    """The latest stored_at of what this broker committed, by queue and publisher. Good for one connection."""
 
     def __init__(self) -> None:
         self._queues: dict[int, int] = {}
         self._publishers: dict[bytes, int] = {}
 
-    def saw_queues(self, queue_ids: Iterable[int], stored_at_us: int) -> None:
-        """Remember that these queues end at or after *stored_at_us*."""
+    def committed(self, queue_ids: Iterable[int], publisher_ids: Iterable[bytes], stored_at_us: int) -> None:
+        """Remember that a row of each of these was committed at *stored_at_us*."""
         for queue_id in queue_ids:
             self._queues[queue_id] = stored_at_us
-
-    def saw_publishers(self, publisher_ids: Iterable[bytes], stored_at_us: int) -> None:
-        """Remember that these publishers' last frames are at or after *stored_at_us*."""
         for publisher_id in publisher_ids:
             # Taken out and put back: the dict's order is the order of use, and the first is the one to forget.
             self._publishers.pop(publisher_id, None)
             self._publishers[publisher_id] = stored_at_us
         while len(self._publishers) > _PUBLISHERS_MAX:
             del self._publishers[next(iter(self._publishers))]
+
+    def forget(self) -> None:
+        """Know nothing any more."""
+        self._queues.clear()
+        self._publishers.clear()
 
     def queues_since(self, queue_ids: Iterable[int]) -> datetime:
         """Return a time that none of these queues' tails is before."""
@@ -41,6 +67,56 @@ class TailBounds:
     def publishers_since(self, publisher_ids: Iterable[bytes]) -> datetime:
         """Return a time that none of these publishers' last frames is before."""
         return _earliest(self._publishers.get(publisher_id) for publisher_id in publisher_ids)
+
+
+async def read_tails(
+    connection: psycopg.AsyncConnection[TupleRow],
+    bounds: TailBounds,
+    publisher_ids: set[bytes],
+    queue_ids: set[int],
+    *,
+    prepare: bool,
+) -> Tails:
+    """Return where these end. The caller's transaction holds their locks, taken in an earlier statement."""
+    queues_since = bounds.queues_since(queue_ids)
+    publishers_since = bounds.publishers_since(publisher_ids)
+    tails = await _read(connection, queues_since, publishers_since, publisher_ids, queue_ids, prepare=prepare)
+    if tails.has_gaps:
+        log.warning("append.tail_lost")
+        bounds.forget()
+        tails = await _read(connection, _LONG_AGO, _LONG_AGO, publisher_ids, queue_ids, prepare=prepare)
+    return tails
+
+
+async def _read(
+    connection: psycopg.AsyncConnection[TupleRow],
+    queues_since: datetime,
+    publishers_since: datetime,
+    publisher_ids: set[bytes],
+    queue_ids: set[int],
+    *,
+    prepare: bool,
+) -> Tails:
+    rows = await connection.execute(
+        append_sql.TAILS,
+        {
+            "queue_ids": list(queue_ids),
+            "queues_since": queues_since,
+            "publisher_ids": [publisher_id.hex() for publisher_id in publisher_ids],
+            "publishers_since": publishers_since,
+        },
+        prepare=prepare,
+    )
+    tails = Tails()
+    async for queue_id, publisher_id, position, sealed, stored_at_us, now_us in rows:
+        tails.clock_us = max(tails.clock_us, now_us)
+        if publisher_id is None:
+            tails.queues[queue_id] = QueueTail(position, stored_at_us or 0, sealed)
+            tails.has_gaps |= stored_at_us is None and queues_since > _LONG_AGO
+        else:
+            tails.publishers[publisher_id.bytes] = PublisherTail(position or 0, stored_at_us or 0)
+            tails.has_gaps |= stored_at_us is None and publishers_since > _LONG_AGO
+    return tails
 
 
 def _earliest(known: Iterable[int | None]) -> datetime:

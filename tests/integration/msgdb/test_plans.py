@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from msgdb import cursors, dead_letters, lag, lane_writes, log, queues
+from msgdb import cursors, dead_letters, lag, lane_writes, log, lost_ends, queues
 from msgdb.binary_rows import datetime_of
 from tests.conftest import database_named
 
@@ -112,6 +112,7 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "copy_dead_letters": (lane_writes.COPY_DEAD_LETTERS, messages(100)),
     "find_message": (log._FIND, DAY),
     "find_message_anywhere": (log._FIND_ANYWHERE, DAY),
+    "clamp_to_ends": (lost_ends._CLAMP, lanes(100)),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
 }
 """A plan that depends on its values is judged with values only."""

@@ -15,7 +15,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from msgdb.append_plan import Appendable, AppendFrame, FrameResult, Gap, QueueTail, Stored, StoredBefore, plan_append
+from msgdb.append_plan import (
+    Appendable,
+    AppendFrame,
+    FrameResult,
+    Gap,
+    PublisherTail,
+    QueueTail,
+    Stored,
+    StoredBefore,
+    plan_append,
+)
 from msgdb.copy_rows import POSTGRES_EPOCH_US
 from msgdb.outcome import FrameOutcome, Refused, decode, encode
 
@@ -68,10 +78,13 @@ class Store:
         rows = self.queues[queue_id]
         return QueueTail(len(rows), rows[-1].stored_at_us if rows else 0, queue_id in self.sealed)
 
-    def publisher_tail(self, publisher_id: bytes) -> int:
-        """Return the publisher's last sequence."""
+    def publisher_tail(self, publisher_id: bytes) -> PublisherTail:
+        """Return the publisher's last sequence, and its time."""
         commits = self.frames.get(publisher_id)
-        return commits[-1][0] if commits else 0
+        if not commits:
+            return PublisherTail(0, 0)
+        sequence, packed = commits[-1]
+        return PublisherTail(sequence, decode(packed)[-1].stored_at_us)
 
     def look_up(self, frame: AppendFrame) -> FrameOutcome:
         """Return what became of a frame that was stored before."""
@@ -168,8 +181,10 @@ class CommitterOrder(RuleBasedStateMachine):
                 self._store_row(head, tail)
             for publisher_id, outcomes in plan.outcomes.items():
                 assert [outcome.sequence for outcome in outcomes] == list(
-                    range(last[publisher_id] + 1, outcomes[-1].sequence + 1)
+                    range(last[publisher_id].sequence + 1, outcomes[-1].sequence + 1)
                 )
+                # Or a broker that looks for the tail from the last time it knows would miss it.
+                assert outcomes[-1].stored_at_us >= last[publisher_id].stored_at_us
                 store.frames.setdefault(publisher_id, []).append((outcomes[-1].sequence, encode(outcomes)))
         return plan.results
 

@@ -1,0 +1,59 @@
+"""Numbers for frames that come without a publisher: the appender publishes them under an id of its own.
+
+So a COMMIT whose answer was lost is resolved for them, too. An id is used while every attempt under it had a known end;
+after a lost connection a new one is taken, and the old one is never used for numbering again: what stands under it in
+the database then says exactly which of the frames that carry it are stored.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+
+from msgdb.append_plan import AppendFrame, PublisherTail
+
+
+class AnonymousNumbers:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._own_id = secrets.token_bytes(16)
+
+    def adopt(self, frames: Iterable[AppendFrame]) -> None:
+        """Give frames without a publisher the own id; their numbers come in the transaction."""
+        for frame in frames:
+            if not frame.publisher_id:
+                frame.is_anonymous = True
+                frame.publisher_id = self._own_id
+                frame.sequence = 0
+
+    def publisher_ids(self, frames: Iterable[AppendFrame]) -> set[bytes]:
+        """Return whose locks and tails storing *frames* needs."""
+        ids: set[bytes] = set()
+        for frame in frames:
+            ids.add(frame.publisher_id)
+            if frame.is_anonymous:
+                ids.add(self._own_id)
+        return ids
+
+    def number(self, frames: Iterable[AppendFrame], tails: Mapping[bytes, PublisherTail]) -> None:
+        """Number the anonymous frames, all but those that an attempt with an unknown end turns out to have stored."""
+        own_tail = tails.get(self._own_id)
+        last = own_tail.sequence if own_tail is not None else 0
+        for frame in frames:
+            if not frame.is_anonymous or self._is_stored(frame, tails):
+                continue
+            last += 1
+            frame.publisher_id = self._own_id
+            frame.sequence = last
+
+    def connection_lost(self) -> None:
+        """Take a new id: whether the last attempt was committed is unknown."""
+        self._own_id = secrets.token_bytes(16)
+
+    def _is_stored(self, frame: AppendFrame, tails: Mapping[bytes, PublisherTail]) -> bool:
+        if frame.publisher_id == self._own_id:
+            # Numbered by an attempt that was rolled back, if at all.
+            return False
+        tail = tails.get(frame.publisher_id)
+        return tail is not None and 0 < frame.sequence <= tail.sequence
