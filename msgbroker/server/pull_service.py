@@ -29,7 +29,7 @@ from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.grpc_failures import abort_with
 from msgbroker.server.instances import Instance
-from msgbroker.server.subscriber_service import find_group, verdict_of
+from msgbroker.server.subscriber_service import error_text_of, find_group, verdict_of
 from msgbroker.server.wire import delivery_of
 from msgbroker.v1 import subscriber_pb2
 
@@ -129,6 +129,7 @@ class PullService:
         if not 0 < len(request.receipts) <= limits.PULL_MESSAGES_MAX:
             raise InvalidRequestFieldError("receipts", f"must be 1 to {limits.PULL_MESSAGES_MAX}")
         verdict, delay_seconds = verdict_of(request)
+        error = error_text_of(request)
         route = find_group(self._snapshot(), request)
         puller = self._pullers.get((route.group_id, request.instance_id))
         settled = 0
@@ -146,7 +147,7 @@ class PullService:
                     attempt,
                     now,
                     delay_seconds,
-                    request.error,
+                    error,
                 )
         if puller is not None:
             puller.used_at = now

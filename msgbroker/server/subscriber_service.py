@@ -130,6 +130,7 @@ class SubscriberService:
         ranges_left = limits.SETTLEMENT_RANGES_MAX
         for settlement in request.settlements:
             verdict, delay_seconds = verdict_of(settlement)
+            error = error_text_of(settlement)
             ranges = list(settlement.ranges)
             ranges_left -= len(ranges) // 2
             if len(ranges) % 2 or ranges_left < 0:
@@ -148,7 +149,7 @@ class SubscriberService:
                     attempt,
                     now,
                     delay_seconds,
-                    settlement.error,
+                    error,
                 )
         group.wake(group)
 
@@ -190,3 +191,8 @@ def verdict_of(
     if said.delay_ms or said.immediately:
         return verdict, delay_seconds
     return verdict, None
+
+
+def error_text_of(said: subscriber_pb2.Settlement | subscriber_pb2.SettleRequest) -> str:
+    """Return what went wrong, in a form that can be stored: PostgreSQL's text has no NUL, and a limit of ours."""
+    return said.error[: limits.ERROR_TEXT_CHARS_MAX].replace("\0", "\N{REPLACEMENT CHARACTER}")

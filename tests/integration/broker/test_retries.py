@@ -132,6 +132,25 @@ async def test_after_the_last_attempt_comes_the_dead_letter(
         assert await (await conn.execute("SELECT * FROM redelivery")).fetchall() == []
 
 
+async def test_an_error_text_that_no_database_takes_whole_is_kept_as_far_as_it_can_be(
+    trade: ConfigService, broker: Broker, center: MessageCenter, message_store: MessageStore
+) -> None:
+    await register_group(trade, retry_schedule_seconds=(0.05,))
+
+    async def fail(_: Message) -> None:
+        raise ValueError("byte \0 in record " + "x" * 2_000)
+
+    async with subscribed(broker.address, act=fail):
+        await center.publish(TOPIC, PAID, "a")
+        (letter,) = await eventually(lambda: dead_letters(trade, message_store))
+        await all_settled(broker)
+
+    error = letter.summary.last_error
+    assert error is not None
+    assert error.startswith("ValueError: byte \N{REPLACEMENT CHARACTER} in record xxx")
+    assert len(error) == 1_000
+
+
 async def test_what_is_not_answered_in_time_goes_to_another_instance(
     trade: ConfigService, broker: Broker, center: MessageCenter
 ) -> None:

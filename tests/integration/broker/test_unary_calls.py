@@ -228,11 +228,11 @@ async def test_a_pulled_message_can_be_released_retried_and_rejected(
     for verdict in (subscriber_pb2.VERDICT_RELEASE, subscriber_pb2.VERDICT_RETRY, subscriber_pb2.VERDICT_REJECT):
         (pulled,) = (await subscriber.Pull(pulling())).messages
         attempts.append(pulled.delivery.attempt or 1)
-        await subscriber.Settle(settling(pulled, verdict=verdict, immediately=True, error="no"))
+        await subscriber.Settle(settling(pulled, verdict=verdict, immediately=True, error="n\0o"))
 
     (letter,) = await eventually(lambda: dead_letters(trade, message_store))
     assert attempts == [1, 1, 2]
-    assert (letter.summary.reason, letter.summary.attempts, letter.summary.last_error) == ("REJECTED", 2, "no")
+    assert (letter.summary.reason, letter.summary.attempts, letter.summary.last_error) == ("REJECTED", 2, "n\ufffdo")
 
 
 @pytest.mark.parametrize(
