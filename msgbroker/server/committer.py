@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 
@@ -25,6 +26,9 @@ from msgdb.append_plan import AppendFrame, FrameResult, Held, Stored
 from msgdb.outcome import FrameOutcome
 
 log = structlog.get_logger(__name__)
+
+
+_LAYOUT_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +193,14 @@ class Committer:
 
     async def _append(self, batch: Sequence[PendingFrame], *, around_held: bool) -> list[FrameResult]:
         frames = [pending.frame for pending in batch]
-        while True:
+        for _ in range(_LAYOUT_TRIES):
             await self._choose_queues(frames)
             try:
                 return await self._appender.append(frames, around_held=around_held)
             except LayoutChangedError as changed:
                 log.info("committer.layout_changed", queue_ids=changed.queue_ids)
                 await self._queues.load()
+        raise StoreUnavailableError("the queues of these messages keep changing")
 
     async def _choose_queues(self, frames: Sequence[AppendFrame]) -> None:
         """Give each message its queue: by its ordering key, or any."""

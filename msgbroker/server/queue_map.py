@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from confdb.routes import TopicRoute
-from msgdb.queues import QueueRow, ensure_queues, list_queues
+from msgdb.queues import QueueRow, ensure_queues, list_queues, list_topic_queues
 from msgdb.store import MessageStore
 
 
@@ -29,7 +29,11 @@ class QueueMap:
     async def load(self) -> None:
         """Read all queues: once at the start, and whenever a layout turned out to have changed."""
         async with self._store.connection() as connection:
-            self._learn(await list_queues(connection))
+            rows = await list_queues(connection)
+        # What is not there any more (lost with the end of the log, in a promotion) is forgotten, and made again.
+        self._queues.clear()
+        self._layouts.clear()
+        self._learn(rows)
 
     async def ensure(self, route: TopicRoute) -> Layout:
         """Return the topic's layout; make its queues where this is their first use."""
@@ -37,7 +41,9 @@ class QueueMap:
         if layout is not None and layout.generation >= route.generation:
             return layout
         async with self._store.connection() as connection:
-            self._learn(await ensure_queues(connection, route.topic_id, route.generation, route.queue_count))
+            await ensure_queues(connection, route.topic_id, route.generation, route.queue_count)
+            # Those of older layouts as well: they are read to their end.
+            self._learn(await list_topic_queues(connection, route.topic_id))
         return self._layouts[route.topic_id]
 
     def find_layout(self, topic_id: int) -> Layout | None:
