@@ -70,8 +70,8 @@ class Store:
 
     queues: dict[int, list[Row]] = field(default_factory=lambda: {1: [], 2: []})
     sealed: set[int] = field(default_factory=set)
-    frames: dict[bytes, list[tuple[int, bytes]]] = field(default_factory=dict)
-    """By publisher: the last sequence of each commit, and the outcomes of its frames."""
+    frames: dict[bytes, list[tuple[PublisherTail, bytes]]] = field(default_factory=dict)
+    """By publisher: the last sequence and the time of each commit, and the outcomes of its frames."""
 
     def queue_tail(self, queue_id: int) -> QueueTail:
         """Return where a queue ends."""
@@ -88,7 +88,7 @@ class Store:
 
     def look_up(self, frame: AppendFrame) -> FrameOutcome:
         """Return what became of a frame that was stored before."""
-        packed = next(packed for last, packed in self.frames[frame.publisher_id] if last >= frame.sequence)
+        packed = next(packed for last, packed in self.frames[frame.publisher_id] if last.sequence >= frame.sequence)
         (outcome,) = [outcome for outcome in decode(packed) if outcome.sequence == frame.sequence]
         return outcome
 
@@ -177,15 +177,15 @@ class CommitterOrder(RuleBasedStateMachine):
         last = {frame.publisher_id: store.publisher_tail(frame.publisher_id) for frame in batch}
         plan = plan_append(batch, tails, last, self.clock_us)
         if is_committed:
-            for head, tail in zip(plan.rows[::2], plan.rows[1::2], strict=True):
-                self._store_row(head, tail)
+            for head, row_tail in zip(plan.rows[::2], plan.rows[1::2], strict=True):
+                self._store_row(head, row_tail)
             for publisher_id, outcomes in plan.outcomes.items():
-                assert [outcome.sequence for outcome in outcomes] == list(
-                    range(last[publisher_id].sequence + 1, outcomes[-1].sequence + 1)
-                )
-                # Or a broker that looks for the tail from the last time it knows would miss it.
-                assert outcomes[-1].stored_at_us >= last[publisher_id].stored_at_us
-                store.frames.setdefault(publisher_id, []).append((outcomes[-1].sequence, encode(outcomes)))
+                # Numbers go up by one, and time does not go back: a later commit is found by looking from an earlier.
+                sequences = [outcome.sequence for outcome in outcomes]
+                assert sequences == list(range(last[publisher_id].sequence + 1, sequences[-1] + 1))
+                assert plan.stored_at_us >= last[publisher_id].stored_at_us
+                tail = PublisherTail(sequences[-1], plan.stored_at_us)
+                store.frames.setdefault(publisher_id, []).append((tail, encode(outcomes)))
         return plan.results
 
     def _store_row(self, head: bytes, tail: bytes) -> None:
