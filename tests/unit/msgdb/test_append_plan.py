@@ -81,10 +81,7 @@ class Store:
     def publisher_tail(self, publisher_id: bytes) -> PublisherTail:
         """Return the publisher's last sequence, and its time."""
         commits = self.frames.get(publisher_id)
-        if not commits:
-            return PublisherTail(0, 0)
-        sequence, packed = commits[-1]
-        return PublisherTail(sequence, decode(packed)[-1].stored_at_us)
+        return commits[-1][0] if commits else PublisherTail(0, 0)
 
     def look_up(self, frame: AppendFrame) -> FrameOutcome:
         """Return what became of a frame that was stored before."""
