@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from cel_expr_python import cel
 
-from confdb.routes import ExpressionFailedError, HeaderPredicate
+from confdb.routes import ExpressionFailedError, HeaderPredicate, Headers
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidExpressionError
 
@@ -48,9 +48,9 @@ def _predicate(program: cel.Expression, text: str) -> HeaderPredicate:
     evaluate = program.eval
 
     def matches(headers: dict[str, str]) -> bool:
+        prepared = headers.prepared if type(headers) is Headers else None
         try:
-            # The library takes a dict and no other mapping.
-            value = evaluate(data={"headers": headers if type(headers) is dict else dict(headers)}).value()
+            value = evaluate(prepared).value() if prepared is not None else _evaluate_unprepared(program, headers)
         except RuntimeError as error:
             # Its own budget of steps is spent.
             raise ExpressionFailedError(text, str(error)) from error
@@ -62,6 +62,19 @@ def _predicate(program: cel.Expression, text: str) -> HeaderPredicate:
         raise ExpressionFailedError(text, str(value))
 
     return matches
+
+
+def _evaluate_unprepared(program: cel.Expression, headers: dict[str, str]) -> Any:
+    # The library takes a dict and no other mapping, not even a subclass.
+    if type(headers) is not Headers:
+        return program.eval(data={"headers": dict(headers)}).value()
+    plain = dict(headers)
+    headers.looks += 1
+    if headers.looks == 1:
+        # Converting costs as much as most expressions. Kept from the second look on: most messages are looked at once.
+        return program.eval(data={"headers": plain}).value()
+    headers.prepared = _environment().Activation({"headers": plain})
+    return program.eval(headers.prepared).value()
 
 
 @lru_cache(maxsize=1)

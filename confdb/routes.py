@@ -8,6 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
+
+
+class Headers(dict[str, str]):
+    """A message's headers as predicates take them; remembers what the expression engine made of them."""
+
+    prepared: Any = None
+    """Of the expression engine: when many groups look at one message, its headers are converted once."""
+    looks: int = 0
+
 
 HeaderPredicate = Callable[[dict[str, str]], bool]
 """A compiled HEADER expression. Raises ExpressionFailedError where it fails on a message."""

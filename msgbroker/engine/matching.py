@@ -88,18 +88,17 @@ class Matcher:
         offset = message.queue_offset
         if selection.direct_from is not None and selection.direct_from <= offset:
             return True
-        if not selection.by_header:
-            return False
-        # Predicates are given a dict, whatever kind of mapping the message has.
-        headers = dict(message.headers)
-        return any(start <= offset and self._satisfies(predicate, headers) for start, predicate in selection.by_header)
-
-    def _satisfies(self, predicate: HeaderPredicate, headers: dict[str, str]) -> bool:
-        try:
-            return predicate(headers) is True
-        except ExpressionFailedError:
-            self.failed_evaluations += 1
-            return False
+        headers = message.headers
+        for start, predicate in selection.by_header:
+            if start > offset:
+                continue
+            try:
+                # Predicates are given a dict, whatever kind of mapping the message has.
+                if predicate(headers if isinstance(headers, dict) else dict(headers)) is True:
+                    return True
+            except ExpressionFailedError:
+                self.failed_evaluations += 1
+        return False
 
     def _selection(self, queue_id: int, event_code: str) -> _Selection:
         selection = self._selections.get((queue_id, event_code))

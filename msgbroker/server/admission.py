@@ -13,7 +13,7 @@ from typing import Final
 
 import orjson
 
-from confdb.routes import Snapshot, StressRule, TopicKind, TopicRoute
+from confdb.routes import Headers, Snapshot, StressRule, TopicKind, TopicRoute
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import (
     BodyTooLargeError,
@@ -141,7 +141,7 @@ class Admission:
         headers_json = b""
         stress = False
         if message.headers:
-            headers = dict(message.headers)
+            headers = Headers(message.headers)
             _check_headers(headers)
             headers_json = orjson.dumps(headers)
             stress = is_stress(headers, self._stress_rules)

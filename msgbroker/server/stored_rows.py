@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from confdb.routes import Headers
 from msgbroker.server.log_message import NO_HEADERS, LogMessage
 from msgbroker.server.wire import delivery_suffix, seal
 from msgbroker.v1 import message_pb2
@@ -22,7 +23,7 @@ def message_of_row(row: MessageRow) -> LogMessage:
     message = LogMessage(
         None,
         row.event_code,
-        row.headers or NO_HEADERS,
+        Headers(row.headers) if row.headers else NO_HEADERS,
         row.ordering_key or row.key or "",
         content,
         delivery_suffix(row.publisher_group or "", row.born_host or "", stress=row.stress),
