@@ -24,14 +24,13 @@ POSTGRES_EPOCH_US: Final = 946_684_800_000_000
 
 _HEAD: Final = struct.Struct(">hiqiqiqi16s")
 _LENGTH: Final = struct.Struct(">i")
-_TIMESTAMP: Final = struct.Struct(">iq")
+# born_at, stress, target_group (NULL), redrives (0), and the body's length.
+_REST: Final = struct.Struct(">iqi?iihi")
 _NULL: Final = _LENGTH.pack(-1)
 _JSONB_VERSION: Final = b"\x01"
-_STRESS: Final = {False: b"\x00\x00\x00\x01\x00", True: b"\x00\x00\x00\x01\x01"}
-_NOT_REDRIVEN: Final = _NULL + struct.pack(">ih", 2, 0)
 
 _pack_length = _LENGTH.pack
-_pack_timestamp = _TIMESTAMP.pack
+_pack_rest = _REST.pack
 
 
 def row_head(queue_id: int, queue_offset: int, stored_at_us: int, message_id: bytes) -> bytes:
@@ -65,10 +64,7 @@ def row_tail(
             _text(key) if key else _NULL,
             _text(ordering_key) if ordering_key else _NULL,
             _pack_length(len(headers_json) + 1) + _JSONB_VERSION + headers_json if headers_json else _NULL,
-            _pack_timestamp(8, born_at_us - POSTGRES_EPOCH_US),
-            _STRESS[stress],
-            _NOT_REDRIVEN,
-            _pack_length(len(body)),
+            _pack_rest(8, born_at_us - POSTGRES_EPOCH_US, 1, stress, -1, 2, 0, len(body)),
             body,
         )
     )
