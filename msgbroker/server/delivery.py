@@ -111,7 +111,7 @@ class DeliveryHub:
             group = self.groups[route.group_id] = GroupDelivery(
                 route, self.cache, self._start_task, self.mark, self.touched
             )
-        group.attach(instance)
+        group.attach(instance, time.monotonic())
         return group
 
     def detach(self, group: GroupDelivery, instance: Instance) -> None:

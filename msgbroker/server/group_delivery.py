@@ -81,11 +81,11 @@ class GroupDelivery:
 
     # --- instances --------------------------------------------------------------------------------------------------
 
-    def attach(self, instance: Instance) -> None:
-        """Add an instance; an earlier attachment of the same instance id ends."""
+    def attach(self, instance: Instance, now: float) -> None:
+        """Add an instance; an earlier attachment of the same instance id ends, as if its stream had."""
         for other in list(self.instances.values()):
             if other.instance_id == instance.instance_id:
-                other.close()
+                self.detach(other, now)
         self.instances[instance.name] = instance
         self._takers.append(instance)
         self.wake(self)

@@ -79,10 +79,21 @@ class Instance:
         self.wake.set()
 
     def close(self, because: Exception | None = None) -> None:
-        """Give it nothing any more, and end its stream."""
+        """Give it nothing any more, and end its stream. What was not written goes back to the lanes, as it comes."""
         self.is_closed = True
+        self.unsettled = 0
+        self.outbox.clear()
+        self.outbox_bytes = 0
         self.ended_because = self.ended_because or because
         self.wake.set()
+
+    def take_batches(self) -> list[Batch]:
+        """Return all that waits to be handed over. For pulls: they have no way to be told anything else."""
+        batches = list(self.outbox)
+        self.outbox.clear()
+        self.outbox_bytes = 0
+        self._notices.clear()
+        return batches
 
     def next_response(self) -> bytes:
         """Return the next encoded SubscribeResponse to write; empty if there is nothing."""

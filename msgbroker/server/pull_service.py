@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.grpc_failures import abort_with
-from msgbroker.server.instances import Instance
+from msgbroker.server.instances import Batch, Instance
 from msgbroker.server.subscriber_service import error_text_of, find_group, verdict_of
 from msgbroker.server.wire import delivery_of
 from msgbroker.v1 import subscriber_pb2
@@ -123,7 +123,7 @@ class PullService:
             finally:
                 instance.credit = 0
                 puller.used_at = time.monotonic()
-            return subscriber_pb2.PullResponse(messages=_take_outbox(instance))
+            return subscriber_pb2.PullResponse(messages=_pulled(instance.take_batches()))
 
     def _settle(self, request: subscriber_pb2.SettleRequest) -> subscriber_pb2.SettleResponse:
         if not 0 < len(request.receipts) <= limits.PULL_MESSAGES_MAX:
@@ -155,8 +155,10 @@ class PullService:
 
     def _puller(self, route: GroupRoute, instance_id: str) -> _Puller:
         puller = self._pullers.get((route.group_id, instance_id))
-        if puller is not None and not puller.instance.is_closed:
-            return puller
+        if puller is not None:
+            if not puller.instance.is_closed:
+                return puller
+            self._hub.detach(puller.group, puller.instance)
         if len(self._pullers) >= _PULLERS_MAX:
             raise TooManyPullersError(f"{_PULLERS_MAX} instances pull from this broker; no more at a time")
         instance = Instance(instance_id, 0, self._hub.config.instance_outbox_bytes_max)
@@ -166,11 +168,9 @@ class PullService:
         return puller
 
 
-def _take_outbox(instance: Instance) -> list[subscriber_pb2.PulledMessage]:
+def _pulled(batches: Iterable[Batch]) -> list[subscriber_pb2.PulledMessage]:
     pulled: list[subscriber_pb2.PulledMessage] = []
-    while instance.outbox:
-        batch = instance.outbox.popleft()
-        instance.outbox_bytes -= batch.size_bytes
+    for batch in batches:
         for wire in batch.wires:
             delivery = subscriber_pb2.Delivery.FromString(delivery_of(wire))
             receipt = _RECEIPT.pack(batch.queue_id, batch.epoch, delivery.queue_offset, delivery.attempt or 1)

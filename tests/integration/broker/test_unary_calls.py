@@ -20,6 +20,7 @@ from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually
 from tests.integration.broker.collecting import GROUP, PAID, TOPIC, all_settled, dead_letters, register_group
+from tests.integration.broker.raw_streams import raw_subscriber
 
 
 @pytest.fixture
@@ -233,6 +234,26 @@ async def test_a_pulled_message_can_be_released_retried_and_rejected(
     (letter,) = await eventually(lambda: dead_letters(trade, message_store))
     assert attempts == [1, 1, 2]
     assert (letter.summary.reason, letter.summary.attempts, letter.summary.last_error) == ("REJECTED", 2, "n\ufffdo")
+
+
+async def test_a_name_that_pulls_and_subscribes_in_turn_is_one_instance(
+    trade: ConfigService, broker: Broker, publisher: Any, subscriber: Any
+) -> None:
+    await register_group(trade)
+    for number in range(3):
+        await subscriber.Pull(pulling(wait_ms=0))
+        async with raw_subscriber(broker.address, instance_id="one") as raw:
+            await eventually(lambda: raw.told)
+            (group,) = broker.hub.groups.values()
+            assert [instance.is_closed for instance in group.instances.values()] == [False]
+            await publisher.Publish(publisher_pb2.PublishRequest(messages=[said(str(number))]))
+            await raw.until(1)
+            # What the stream held goes to the pull that takes its place, at once.
+            (pulled,) = (await subscriber.Pull(pulling())).messages
+            assert pulled.delivery.attempt == 2
+            assert (await subscriber.Settle(settling(pulled))).settled == 1
+            assert [instance.is_closed for instance in group.instances.values()] == [False]
+            await eventually(lambda: raw.has_ended)
 
 
 @pytest.mark.parametrize(

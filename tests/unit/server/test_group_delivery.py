@@ -37,7 +37,7 @@ class OneGroup:
         self.asked: asyncio.Queue[tuple[int, asyncio.Future[Block]]] = asyncio.Queue()
         self.group = GroupDelivery(group_route(), self.cache, self._start, lambda _: None, lambda _: None)
         self.instance = Instance("one", 100, 1_000_000)
-        self.group.attach(self.instance)
+        self.group.attach(self.instance, 0.0)
         lane: Lane[LogMessage] = Lane(LaneKey(1, "", QUEUE), 1, acked_offset, (), (), lane_config(group_route()), 0.0)
         self.lane = lane
         matcher = Matcher(group_route(), route())
