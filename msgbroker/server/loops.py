@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 from msgdb.pausing import pause
 
-__all__ = ["pause", "pause_or_wake"]
+__all__ = ["PatientCall", "pause", "pause_or_wake"]
+
+ResultT = TypeVar("ResultT")
 
 
 async def pause_or_wake(wake: asyncio.Event, seconds: float) -> None:
     """Return after *seconds*, or as soon as *wake* is set, and clear it."""
     await pause(wake, seconds)
     wake.clear()
+
+
+class PatientCall(Generic[ResultT]):
+    """A call to a database that may hang: waited for only so long, and never made twice at a time.
+
+    Cancelling it would not do: the driver first asks the server to cancel, and waits for that. So a call that was not
+    answered in time goes on, and whoever calls next waits for its answer.
+    """
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, ResultT]], seconds: float) -> None:
+        self._make = make
+        self._seconds = seconds
+        self._call: asyncio.Task[ResultT] | None = None
+
+    async def __call__(self) -> ResultT:
+        """Return the answer, or raise what the call raised, or TimeoutError."""
+        call = self._call
+        if call is None:
+            call = self._call = asyncio.get_running_loop().create_task(self._make())
+        try:
+            await asyncio.wait((call,), timeout=self._seconds)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        if not call.done():
+            raise TimeoutError
+        self._call = None
+        return call.result()
