@@ -31,8 +31,8 @@ from msgdb.outcome import FrameOutcome, Refused, decode, encode
 
 _HEAD = struct.Struct(">hiqiqiqi16s")
 _UNANSWERED_MAX = 16
-_PUBLISHERS = 3
-_BROKERS = 3
+_PUBLISHERS = 2
+_BROKERS = 2
 
 
 @dataclass(slots=True)
@@ -274,7 +274,7 @@ def _copy(frame: AppendFrame) -> AppendFrame:
 
 
 TestCommitterOrder = pytest.mark.timeout(60)(CommitterOrder.TestCase)
-TestCommitterOrder.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestCommitterOrder.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
 
 
 def test_messages_refused_by_the_database_make_room_for_their_neighbours() -> None:
