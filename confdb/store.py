@@ -7,9 +7,12 @@ connection of the pool, and whatever is done on one.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Final
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Final, TypeAlias
+from weakref import WeakSet
 
 import psycopg
 import sqlalchemy as sa
@@ -19,6 +22,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 
 from msgbroker.contract.errors import ConfigUnavailableError, NotMigratedError
 
+Connection: TypeAlias = psycopg.AsyncConnection[tuple[object, ...]]
+
 CONNECT_TIMEOUT_SECONDS: Final = 3
 OPERATION_TIMEOUT_SECONDS: Final = 10.0
 
@@ -26,12 +31,15 @@ OPERATION_TIMEOUT_SECONDS: Final = 10.0
 class ConfigStore:
     """Sessions and connections to confdb. `open` makes one; it connects when it is used."""
 
-    def __init__(self, url: str, engine: AsyncEngine, operation_timeout_seconds: float) -> None:
+    def __init__(
+        self, url: str, engine: AsyncEngine, operation_timeout_seconds: float, opened: WeakSet[Connection]
+    ) -> None:
         self._url = url
         self._engine = engine
         self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._sessions = async_sessionmaker(engine, expire_on_commit=False)
         self._operation_timeout_seconds = operation_timeout_seconds
+        self._opened = opened
 
     @classmethod
     @asynccontextmanager
@@ -39,10 +47,17 @@ class ConfigStore:
         cls, url: str, *, pool_size: int = 4, operation_timeout_seconds: float = OPERATION_TIMEOUT_SECONDS
     ) -> AsyncIterator[ConfigStore]:
         """Make the store at libpq URL *url*; close its connections at the end. Reaches for no server yet."""
+        opened: WeakSet[Connection] = WeakSet()
+
+        async def open_one() -> Connection:
+            connection = await connect(url)
+            opened.add(connection)
+            return connection
+
         engine = create_async_engine(
             "postgresql+psycopg://",
             # libpq reads its URL itself: SQLAlchemy's own parser does not know all of them.
-            async_creator=lambda: connect(url),
+            async_creator=open_one,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=CONNECT_TIMEOUT_SECONDS,
@@ -51,7 +66,7 @@ class ConfigStore:
             use_native_hstore=False,
         )
         try:
-            yield cls(url, engine, operation_timeout_seconds)
+            yield cls(url, engine, operation_timeout_seconds, opened)
         finally:
             await engine.dispose()
 
@@ -74,12 +89,24 @@ class ConfigStore:
         async with self._bounded(), self._autocommit.connect() as connection:
             yield connection
 
-    async def connect_dedicated(self) -> psycopg.AsyncConnection[tuple[object, ...]]:
+    async def connect_dedicated(self) -> Connection:
         """Return a new connection outside of the pool, in autocommit; for LISTEN. The caller closes it."""
         with translated():
             connection = await connect(self._url)
             await connection.set_autocommit(True)
+        self._opened.add(connection)
         return connection
+
+    def cut(self) -> None:
+        """Break every connection at its socket: for an end that cannot wait for a server that hangs.
+
+        Whoever waits on one hears at once that it is lost.
+        """
+        for connection in self._opened:
+            if not connection.closed:
+                # The descriptor stays open, or psycopg would never be woken; the socket behind it is the same.
+                with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as broken:
+                    broken.shutdown(socket.SHUT_RDWR)
 
     @asynccontextmanager
     async def _bounded(self) -> AsyncIterator[None]:
@@ -94,7 +121,7 @@ class ConfigStore:
             raise ConfigUnavailableError(f"no answer within {self._operation_timeout_seconds:g} s") from error
 
 
-async def connect(url: str) -> psycopg.AsyncConnection[tuple[object, ...]]:
+async def connect(url: str) -> Connection:
     """Connect as every connection to confdb should be."""
     return await psycopg.AsyncConnection.connect(
         url,

@@ -1,26 +1,57 @@
 """Connections to the store: how each is opened, and the small pool that reads and checkpoints share.
 
 The pool connects on demand and has no tasks of its own: after an outage the first caller finds the store back, with no
-backoff to wait out. It keeps nothing on a session, so it may sit behind a transaction-pooling PgBouncer.
+backoff to wait out. It may sit behind a transaction-pooling PgBouncer: then it keeps nothing on a session.
+
+What the pool lends is bounded, because a broker that freezes in the middle of a transaction keeps its row locks: the
+server ends sessions that hold others up, and what a server that hangs does not answer is cut off from this end.
+Dedicated connections have no such bounds: listening, maintenance and appending have their own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import select
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import psycopg
+import structlog
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
 from msgbroker.contract.errors import StoreUnavailableError
 from msgdb.failures import store_failures
 
+log = structlog.get_logger(__name__)
+
 Connection: TypeAlias = psycopg.AsyncConnection[TupleRow]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """How long a connection of the pool may hold others up."""
+
+    idle_in_transaction_seconds: float = 2.0
+    """By the server's clock: what a frozen process has locked is free after it."""
+    lock_seconds: float = 1.0
+    statement_seconds: float = 5.0
+    in_use_seconds: float = 8.0
+    """By ours: a server that hangs looks at no clock. The connection is cut, and whoever waits on it hears of it."""
+
+    def settings(self, *, local: bool) -> str:
+        """Return the statement that sets what the server can see to; *local*: for the current transaction."""
+        by_name = {
+            "idle_in_transaction_session_timeout": self.idle_in_transaction_seconds,
+            "lock_timeout": self.lock_seconds,
+            "statement_timeout": self.statement_seconds,
+        }
+        calls = [f"set_config('{name}', '{round(seconds * 1_000)}', {local})" for name, seconds in by_name.items()]
+        return f"SELECT {', '.join(calls)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +69,37 @@ class ConnectionConfig:
     tcp_user_timeout_seconds: float = 5.0
     """After how long without an answer from the network a connection is given up."""
     application_name: str = "msgcenter"
+    limits: SessionLimits | None = None
+    """Of the pool's connections; None: none."""
+    pooled: bool = False
+    """Behind a transaction-pooling PgBouncer: limits per transaction, not per session. A statement outside of one is
+    then bounded by `in_use_seconds` alone, unless the role has timeouts of its own."""
+
+
+class _LimitedTransactions(psycopg.AsyncConnection[TupleRow]):
+    """A connection whose sessions are others' as well: each transaction begins with its limits."""
+
+    settings = ""
+
+    @asynccontextmanager
+    async def transaction(
+        self,
+        savepoint_name: str | None = None,
+        force_rollback: bool = False,  # noqa: FBT001, FBT002 - as inherited
+    ) -> AsyncIterator[psycopg.AsyncTransaction]:
+        """Open a transaction, or a savepoint inside of one, as inherited."""
+        is_outermost = self.info.transaction_status == TransactionStatus.IDLE
+        async with super().transaction(savepoint_name, force_rollback) as transaction:
+            if is_outermost and self.settings:
+                await self.execute(self.settings.encode())
+            yield transaction
 
 
 async def connect(config: ConnectionConfig) -> Connection:
     """Open a connection in autocommit mode; the caller closes it."""
+    kind = _LimitedTransactions if config.pooled else psycopg.AsyncConnection[TupleRow]
     with store_failures():
-        return await psycopg.AsyncConnection.connect(
+        return await kind.connect(
             config.url,
             autocommit=True,
             prepare_threshold=config.prepare_threshold,
@@ -58,6 +114,18 @@ async def connect(config: ConnectionConfig) -> Connection:
         )
 
 
+def cut(connection: Connection) -> None:
+    """Break a connection at the socket: whoever waits on it hears at once that it is lost.
+
+    Closing it, or cancelling who waits, would first ask the server for something, and wait.
+    """
+    if connection.closed:
+        return
+    # The descriptor stays open, or psycopg would never be woken; the socket behind it is the same.
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as broken:
+        broken.shutdown(socket.SHUT_RDWR)
+
+
 class ConnectionPool:
     """At most `pool_size` connections, the one used last first."""
 
@@ -65,6 +133,7 @@ class ConnectionPool:
         self._config = config
         self._slots = asyncio.Semaphore(config.pool_size)
         self._idle: list[Connection] = []
+        self._lent: set[Connection] = set()
         self._is_closed = False
 
     @asynccontextmanager
@@ -72,9 +141,9 @@ class ConnectionPool:
         """Lend a connection in autocommit mode; failures of the store inside are translated."""
         await self._take_slot()
         try:
-            connection = await self._find_idle() or await connect(self._config)
+            connection = await self._find_idle() or await self._connect()
             try:
-                with store_failures():
+                with self._watched(connection), store_failures():
                     yield connection
             finally:
                 await self._give_back(connection)
@@ -85,6 +154,42 @@ class ConnectionPool:
         """Close what is idle; what is lent is closed when it comes back."""
         self._is_closed = True
         await self._close_idle()
+
+    def cut(self) -> None:
+        """Break what is lent: for an end that cannot wait for the server."""
+        self._is_closed = True
+        for connection in self._lent:
+            cut(connection)
+
+    async def _connect(self) -> Connection:
+        if self._is_closed:
+            raise StoreUnavailableError("this way to the store is closed")
+        connection = await connect(self._config)
+        limits = self._config.limits
+        if limits is None:
+            return connection
+        if isinstance(connection, _LimitedTransactions):
+            connection.settings = limits.settings(local=True)
+            return connection
+        with self._watched(connection), store_failures():
+            await connection.execute(limits.settings(local=False).encode())
+        return connection
+
+    @contextmanager
+    def _watched(self, connection: Connection) -> Iterator[None]:
+        limits = self._config.limits
+        self._lent.add(connection)
+        timer = (
+            None
+            if limits is None
+            else asyncio.get_running_loop().call_later(limits.in_use_seconds, _cut_late, connection)
+        )
+        try:
+            yield
+        finally:
+            self._lent.discard(connection)
+            if timer is not None:
+                timer.cancel()
 
     async def _take_slot(self) -> None:
         seconds = self._config.acquire_timeout_seconds
@@ -116,6 +221,11 @@ class ConnectionPool:
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.close()
+
+
+def _cut_late(connection: Connection) -> None:
+    log.warning("store.connection_cut", problem="in use for too long")
+    cut(connection)
 
 
 def _has_unread_data(connection: Connection) -> bool:

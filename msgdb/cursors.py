@@ -7,7 +7,7 @@ a stale owner changes nothing. All of it is by the database's clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from psycopg.types.multirange import Multirange
@@ -21,26 +21,39 @@ from msgdb.lane_records import ClaimedLane, LaneCheckpoint, LaneKey, LaneToClaim
 
 _KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
 
-# One statement: makes the missing rows, takes the free ones, leaves those of living owners alone; NOT EXISTS spares
-# them the row lock that a conflict takes before its condition is looked at. In the order of the key, or two brokers
-# that want the same lanes could each wait for the other. clock_timestamp, not now: the wait for such a row, or the
-# caller's transaction, must not make a lease shorter in the table than the owner counts it.
+# One statement: makes the missing rows, takes the free ones, leaves those of living owners alone. A row that somebody
+# has locked (a checkpoint that is under way, perhaps of a broker that is frozen in it) is left for the next round: the
+# others do not wait for it. clock_timestamp, not now: the caller's transaction must not make a lease shorter in the
+# table than the owner counts it. In the order of the key, or two brokers that make the same rows could each wait for
+# the other.
 _CLAIM: Final = f"""
-INSERT INTO cursor AS c (group_id, member, queue_id, acked_offset, owner, epoch, lease_until)
-SELECT wanted.group_id, wanted.member, wanted.queue_id, wanted.initial_offset, %(owner)s, 1,
-       clock_timestamp() + %(lease_seconds)s * interval '1 second'
-FROM {array_rows("wanted", **_KEY, initial_offset="bigint")}
-WHERE NOT EXISTS (
-    SELECT 1 FROM cursor held
-    WHERE held.group_id = wanted.group_id AND held.member = wanted.member AND held.queue_id = wanted.queue_id
-      AND held.owner <> %(owner)s AND held.lease_until > clock_timestamp()
+WITH wanted AS (
+    SELECT * FROM {array_rows("wanted", **_KEY, initial_offset="bigint")}
+), made AS (
+    INSERT INTO cursor AS c (group_id, member, queue_id, acked_offset, owner, epoch, lease_until)
+    SELECT wanted.group_id, wanted.member, wanted.queue_id, wanted.initial_offset, %(owner)s, 1,
+           clock_timestamp() + %(lease_seconds)s * interval '1 second'
+    FROM wanted
+    WHERE NOT EXISTS (
+        SELECT 1 FROM cursor known
+        WHERE known.group_id = wanted.group_id AND known.member = wanted.member AND known.queue_id = wanted.queue_id
+    )
+    ORDER BY wanted.group_id, wanted.member, wanted.queue_id
+    ON CONFLICT (group_id, member, queue_id) DO NOTHING
+    RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges
+), free AS (
+    SELECT c.group_id, c.member, c.queue_id
+    FROM wanted JOIN cursor c USING (group_id, member, queue_id)
+    WHERE c.owner IS NULL OR c.owner = %(owner)s OR c.lease_until <= clock_timestamp()
+    FOR NO KEY UPDATE OF c SKIP LOCKED
+), taken AS (
+    UPDATE cursor c
+    SET owner = %(owner)s, epoch = c.epoch + 1,
+        lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
+    FROM free WHERE c.group_id = free.group_id AND c.member = free.member AND c.queue_id = free.queue_id
+    RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges
 )
-ORDER BY wanted.group_id, wanted.member, wanted.queue_id
-ON CONFLICT (group_id, member, queue_id) DO UPDATE
-SET owner = excluded.owner, epoch = c.epoch + 1,
-    lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
-WHERE c.owner IS NULL OR c.owner = excluded.owner OR c.lease_until <= clock_timestamp()
-RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges
+TABLE made UNION ALL TABLE taken
 """
 
 _OWNED: Final = array_rows("owned", **_KEY, epoch="bigint")
@@ -49,11 +62,21 @@ c.group_id = owned.group_id AND c.member = owned.member AND c.queue_id = owned.q
 AND c.epoch = owned.epoch AND c.owner = %(owner)s
 """
 
-# A lease that has passed and that nobody took is still ours: nobody else was told anything in between.
+# A lease that has passed and that nobody took is still ours: nobody else was told anything in between. One lane whose
+# row is locked must not cost the others their leases: it is passed over, and told apart from those that are lost.
 _RENEW: Final = f"""
-UPDATE cursor c SET lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
-FROM {_OWNED} WHERE {_GUARD}
-RETURNING c.group_id, c.member, c.queue_id
+WITH ours AS (
+    SELECT c.group_id, c.member, c.queue_id FROM {_OWNED} JOIN cursor c ON {_GUARD}
+), free AS (
+    SELECT c.group_id, c.member, c.queue_id FROM {_OWNED} JOIN cursor c ON {_GUARD}
+    FOR NO KEY UPDATE OF c SKIP LOCKED
+), renewed AS (
+    UPDATE cursor c SET lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
+    FROM free WHERE c.group_id = free.group_id AND c.member = free.member AND c.queue_id = free.queue_id
+    RETURNING c.group_id, c.member, c.queue_id
+)
+SELECT group_id, member, queue_id, renewed.queue_id IS NOT NULL
+FROM ours LEFT JOIN renewed USING (group_id, member, queue_id)
 """
 
 # The epoch stays: it goes up with the next claim.
@@ -78,6 +101,8 @@ CROSS JOIN LATERAL (
 
 async def claim(conn: Connection, owner: UUID, lanes: Iterable[LaneToClaim], lease_seconds: float) -> list[ClaimedLane]:
     """Take those of *lanes* that are free (or ours already), each with a new epoch, and return their state.
+
+    Waits for nobody: a lane whose row is locked is not among them. Ask again later.
 
     Count the lease from before the call: the database counts it from later on.
     """
@@ -109,9 +134,22 @@ async def load_redeliveries(
     return loaded
 
 
-async def renew(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane], lease_seconds: float) -> set[LaneKey]:
-    """Extend the leases and return the lanes that are still ours. Count the lease from before the call."""
-    return await _guarded(conn, _RENEW, {**_owned_columns(owner, lanes), "lease_seconds": lease_seconds})
+class Renewal(NamedTuple):
+    """What became of leases; lanes that are in neither have another owner, or epoch."""
+
+    renewed: set[LaneKey]
+    held_up: set[LaneKey]
+    """Still ours, but somebody has locked the row: their leases run on, and may be renewed a moment later."""
+
+
+async def renew(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane], lease_seconds: float) -> Renewal:
+    """Extend the leases of lanes that are still ours. Count the lease from before the call."""
+    parameters = {**_owned_columns(owner, lanes), "lease_seconds": lease_seconds}
+    cursor = await conn.execute(_RENEW, parameters, binary=True)
+    renewal = Renewal(set(), set())
+    for *key, is_renewed in await cursor.fetchall():
+        (renewal.renewed if is_renewed else renewal.held_up).add(LaneKey(*key))
+    return renewal
 
 
 async def release(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane]) -> set[LaneKey]:

@@ -107,7 +107,8 @@ class Maintenance:
 
     async def maintain_once(self) -> MaintenanceReport | None:
         """Do what is due; return None if another broker is at it."""
-        async with self._store.transaction() as guard:
+        # Of its own: what the pool lends is not lent for so long.
+        async with self._store.dedicated_connection() as guard, guard.transaction():
             locked = await (await guard.execute(_TRY_LOCK, prepare=False)).fetchone()
             if locked is None or not locked[0]:
                 return None

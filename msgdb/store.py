@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Self
+from weakref import WeakSet
 
-from msgdb.connections import Connection, ConnectionConfig, ConnectionPool, connect
+from msgbroker.contract.errors import StoreUnavailableError
+from msgdb.connections import Connection, ConnectionConfig, ConnectionPool, SessionLimits, connect, cut
 from msgdb.failures import store_failures
 
-__all__ = ["Connection", "ConnectionConfig", "MessageStore"]
+__all__ = ["Connection", "ConnectionConfig", "MessageStore", "SessionLimits"]
 
 
 class MessageStore:
@@ -18,16 +20,37 @@ class MessageStore:
     def __init__(self, config: ConnectionConfig) -> None:
         self._config = config
         self._pool = ConnectionPool(config)
+        self._dedicated: WeakSet[Connection] = WeakSet()
+        self._is_cut = False
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, *, pool_size: int = 8, prepare_threshold: int | None = 5, application_name: str = "msgcenter"
+        cls,
+        url: str,
+        *,
+        pool_size: int = 8,
+        pooled: bool = False,
+        limits: SessionLimits | None = None,
+        application_name: str = "msgcenter",
     ) -> AsyncIterator[Self]:
-        """Hold the store at *url* until the block ends; `prepare_threshold=None` never prepares a statement."""
+        """Hold the store at *url* until the block ends.
+
+        Args:
+            url: libpq's.
+            pool_size: Connections at most; dedicated ones come on top.
+            pooled: It is behind a transaction-pooling PgBouncer: no statement is prepared, nothing set for a session.
+            limits: How long the pool's connections may hold others up.
+            application_name: What PostgreSQL's views show.
+        """
         store = cls(
             ConnectionConfig(
-                url, pool_size=pool_size, prepare_threshold=prepare_threshold, application_name=application_name
+                url,
+                pool_size=pool_size,
+                prepare_threshold=None if pooled else 5,
+                application_name=application_name,
+                limits=limits,
+                pooled=pooled,
             )
         )
         try:
@@ -49,7 +72,11 @@ class MessageStore:
 
     async def connect_dedicated(self) -> Connection:
         """Open a connection outside the pool, in autocommit mode; the caller closes it."""
-        return await connect(self._config)
+        if self._is_cut:
+            raise StoreUnavailableError("this way to the store is closed")
+        connection = await connect(self._config)
+        self._dedicated.add(connection)
+        return connection
 
     @asynccontextmanager
     async def dedicated_connection(self) -> AsyncIterator[Connection]:
@@ -65,6 +92,13 @@ class MessageStore:
         """Ask the store for an answer. Raises StoreUnavailableError."""
         async with self.connection() as connection:
             await connection.execute("SELECT 1")
+
+    def cut(self) -> None:
+        """Break every connection in use, and open no more: for an end that cannot wait for a server that hangs."""
+        self._is_cut = True
+        self._pool.cut()
+        for connection in self._dedicated:
+            cut(connection)
 
     async def close(self) -> None:
         """Close the pool; what is lent is closed when it comes back."""

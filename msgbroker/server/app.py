@@ -21,7 +21,7 @@ from msgbroker.server.broker import Broker
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.settings import BrokerSettings
 from msgdb.partitions import ensure_ahead
-from msgdb.store import MessageStore
+from msgdb.store import MessageStore, SessionLimits
 
 __all__ = ["Broker", "BrokerSettings", "configure_logging", "open_broker", "run_broker"]
 
@@ -44,7 +44,8 @@ async def open_broker(settings: BrokerSettings) -> AsyncIterator[Broker]:
         MessageStore.open(
             settings.msgdb_url.get_secret_value(),
             pool_size=settings.store_pool_size,
-            prepare_threshold=None if settings.pooled else 5,
+            pooled=settings.pooled,
+            limits=SessionLimits(),
             application_name="msgcenter-broker",
         ) as store,
     ):

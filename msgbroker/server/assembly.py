@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import socket
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from confdb.routes import Snapshot
 from confdb.services import ConfigService
 from confdb.snapshot import SnapshotFeed
 from confdb.store import ConfigStore
-from msgbroker.server import grpc_server
+from msgbroker.server import clock, grpc_server
 from msgbroker.server.announcements import Announcer, Listener, WatchedTopics
 from msgbroker.server.broker import Broker, Loop
 from msgbroker.server.checkpoints import Checkpointer
@@ -57,6 +56,11 @@ class Stores:
     feed: SnapshotFeed
     queues: QueueMap
 
+    def cut(self) -> None:
+        """Break every connection to the databases that is in use."""
+        self.config.cut()
+        self.messages.cut()
+
 
 def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     """Make a broker; nothing runs yet. Raises PortInUseError."""
@@ -77,8 +81,10 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     loops: dict[str, Loop] = {
         "snapshot": stores.feed.run,
         "ticks": hub.run_ticks,
+        "delivery": hub.run_watch,
         "checkpoints": checkpointer.run,
         "cluster": cluster.run,
+        "beats": cluster.run_beats,
         "announcer": announcer.run,
         "listener-poll": listener.run_poll,
         "event-codes": registrar.run,
@@ -103,6 +109,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         health,
         server,
         loops,
+        stores.cut,
     )
 
 
@@ -159,7 +166,7 @@ def _teller(
 def _follow_snapshots(feed: SnapshotFeed, hub: DeliveryHub, cluster: Cluster) -> None:
     def follow(snapshot: Snapshot) -> None:
         hub.follow(snapshot)
-        cluster.wake.set()
+        cluster.wake_all()
 
     follow(feed.current)
     feed.on_change(follow)
@@ -179,7 +186,7 @@ def _poll_seconds(cluster: Cluster) -> float:
 
 async def _keep_house(stop: asyncio.Event, pull: PullService) -> None:
     while not stop.is_set():
-        pull.forget_idle(time.monotonic())
+        pull.forget_idle(clock.now())
         await pause(stop, _HOUSEKEEPING_SECONDS)
 
 

@@ -7,13 +7,13 @@ guard matched nothing has another owner: it is closed here.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable
 from uuid import UUID
 
 import structlog
 
 from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.server import clock
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import LaneSlot
 from msgbroker.server.loops import pause
@@ -58,7 +58,7 @@ class Checkpointer:
                 raise
 
     async def _flush(self, slots: Iterable[LaneSlot]) -> int:
-        now = time.monotonic()
+        now = clock.now()
         marks: list[tuple[LaneSlot, LaneCheckpoint]] = []
         for slot in slots:
             mark = slot.lane.checkpoint(now)

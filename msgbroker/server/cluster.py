@@ -3,6 +3,8 @@
 Lanes of a group are spread over the brokers that have instances of it, by a rule every broker computes for itself from
 the registry. The rule only says who *should* own a lane; who *does* is the row in `cursor`, taken with a new epoch and
 a lease by the database's clock. A planned move drains first; a dead broker's lanes are free once its leases end.
+
+Heartbeats go to confdb, leases to msgdb: each has its own loop, and neither waits for the other's database.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -21,10 +22,11 @@ from confdb.brokers import BrokerBeat, BrokerRegistry, LiveBroker
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
 from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
 from msgbroker.engine.assignment import BrokerWeight, owner_of
+from msgbroker.server import clock
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery, LaneSlot
-from msgbroker.server.loops import pause_or_wake
+from msgbroker.server.loops import PatientCall, pause_or_wake
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.v1 import subscriber_pb2
 from msgdb.cursors import claim, load_redeliveries, release, renew
@@ -43,6 +45,9 @@ class ClusterConfig:
     lease_margin_seconds: float = 1.0
     """A lane is stopped so long before its lease can have run out."""
     step_seconds: float = 0.5
+    beat_seconds: float = 0.5
+    beat_seconds_max: float = 3.0
+    """How long a beat may go unanswered before that is said."""
     drain_seconds: float = 30.0
     """How long a planned move waits for what is in flight."""
     relocate_after_seconds: float = 3.0
@@ -80,13 +85,18 @@ class Cluster:
         """Those alive at the last beat, this one included."""
         self.is_draining = False
         self.wake = asyncio.Event()
+        """Set when there may be something to do before the next round."""
+        self.beaten_version: int | None = None
+        """The configuration that the registry says this broker routes by."""
         self._registry = registry
+        self._beat = PatientCall(self._beat_now, self.config.beat_seconds_max)
+        self._beat_wake = asyncio.Event()
         self._store = store
         self._hub = hub
         self._checkpointer = checkpointer
         self._queues = queues
         self._snapshot = snapshot
-        self._beaten_at = time.monotonic()
+        self._beaten_at = clock.now()
         self._renewed_at = 0.0
         self._without_lanes_since: dict[int, float] = {}
 
@@ -99,22 +109,41 @@ class Cluster:
                 # Leases run on by the clock: lanes that cannot be renewed in time are stopped by the hub.
                 log.warning("cluster.store_unavailable")
             await pause_or_wake(self.wake, self.config.step_seconds)
+            # Whoever came or went here, the others are to hear of it.
+            self._beat_wake.set()
+
+    async def run_beats(self, stop: asyncio.Event) -> None:
+        """Beat until *stop* is set."""
+        while not stop.is_set():
+            try:
+                await self.beat_once()
+            except (ConfigUnavailableError, TimeoutError):
+                # The others see this broker as dead after a while; its lanes stay its own by their leases.
+                log.warning("cluster.registry_unavailable")
+            await pause_or_wake(self._beat_wake, self.config.beat_seconds)
 
     async def step_once(self) -> None:
-        """Beat, then bring what this broker owns closer to what it should own."""
-        await self._beat()
+        """Bring what this broker owns closer to what it should own."""
         await self._renew_leases()
         wanted = await self._wanted_lanes()
         await self._leave_unwanted(wanted)
         await self._claim_missing(wanted)
         self._relocate_idle_instances(wanted)
 
-    async def leave(self) -> None:
-        """Persist, give up all lanes, and strike this broker off the registry."""
+    async def leave_lanes(self) -> None:
+        """Persist, and give up all lanes."""
         await self._checkpointer.flush_once()
         slots = [slot for group in self._hub.groups.values() for slot in group.slots.values()]
         await self._release(slots)
+
+    async def leave_registry(self) -> None:
+        """Strike this broker off the registry."""
         await self._registry.leave(self.identity.broker_id)
+
+    def wake_all(self) -> None:
+        """Let both loops look around now."""
+        self.wake.set()
+        self._beat_wake.set()
 
     def other_brokers(self) -> list[LiveBroker]:
         """Return the live brokers but this one."""
@@ -126,23 +155,28 @@ class Cluster:
 
     # --- the registry -----------------------------------------------------------------------------------------------
 
-    async def _beat(self) -> None:
+    async def beat_once(self) -> None:
+        """Say that this broker is alive, and hear who else is.
+
+        Raises ConfigUnavailableError, or TimeoutError when there is no answer.
+        """
+        await self._beat()
+
+    async def _beat_now(self) -> None:
+        version = self._snapshot().version
         beat = BrokerBeat(
             broker_id=self.identity.broker_id,
             address=self.identity.address,
             host=socket.gethostname(),
             pid=os.getpid(),
-            snapshot_version=self._snapshot().version,
+            snapshot_version=version,
             draining=self.is_draining,
             groups={} if self.is_draining else self._instance_counts(),
             process_version=self.identity.process_version,
         )
-        try:
-            self.brokers = await self._registry.beat(beat)
-        except ConfigUnavailableError:
-            log.warning("cluster.registry_unavailable")
-        else:
-            self._beaten_at = time.monotonic()
+        self.brokers = await self._registry.beat(beat)
+        self.beaten_version = version
+        self._beaten_at = clock.now()
 
     def _instance_counts(self) -> dict[int, int]:
         return {group_id: len(group.instances) for group_id, group in self._hub.groups.items() if group.instances}
@@ -174,7 +208,7 @@ class Cluster:
 
     def _weights(self, group_id: int) -> list[BrokerWeight]:
         own = BrokerWeight(self.identity.broker_id, len(self._hub.groups[group_id].instances))
-        if time.monotonic() - self._beaten_at > self.config.registry_trusted_seconds:
+        if clock.now() - self._beaten_at > self.config.registry_trusted_seconds:
             # Nobody knows who is alive: let the leases decide.
             return [own]
         others = [
@@ -194,7 +228,7 @@ class Cluster:
         ]
         if not missing:
             return
-        started_at = time.monotonic()
+        started_at = clock.now()
         async with self._store.connection() as connection:
             claimed = await claim(connection, self.identity.broker_id, missing, self.config.lease_seconds)
             redeliveries = await load_redeliveries(connection, [lane.key for lane in claimed]) if claimed else {}
@@ -216,7 +250,7 @@ class Cluster:
         log.info("cluster.lanes_claimed", count=len(claimed) - len(too_late))
 
     async def _leave_unwanted(self, wanted: dict[LaneKey, tuple[GroupDelivery, TopicRoute]]) -> None:
-        now = time.monotonic()
+        now = clock.now()
         ready: list[LaneSlot] = []
         for group in list(self._hub.groups.values()):
             for slot in group.slots.values():
@@ -242,20 +276,27 @@ class Cluster:
             log.info("cluster.lanes_released", count=len(lanes))
 
     async def _renew_leases(self) -> None:
-        now = time.monotonic()
+        now = clock.now()
         if now - self._renewed_at < self.config.lease_seconds / 4:
             return
         slots = {slot.lane.key: slot for group in self._hub.groups.values() for slot in group.slots.values()}
+        held_up: set[LaneKey] = set()
         if slots:
             lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in slots.values()]
             async with self._store.connection() as connection:
-                kept = await renew(connection, self.identity.broker_id, lanes, self.config.lease_seconds)
+                renewed, held_up = await renew(connection, self.identity.broker_id, lanes, self.config.lease_seconds)
+            answered_at = clock.now()
             for key, slot in slots.items():
-                if key in kept:
-                    slot.lease_until = now + self.config.lease_seconds - self.config.lease_margin_seconds
-                else:
+                # A lease that has passed is over, whatever the table says: what the lane had was dropped already.
+                if key not in renewed | held_up or answered_at >= slot.lease_until:
                     self._lose(slot)
-        self._renewed_at = now
+                elif key in renewed:
+                    slot.lease_until = now + self.config.lease_seconds - self.config.lease_margin_seconds
+        if held_up:
+            # With the next step, not in a quarter of the lease.
+            log.warning("cluster.renewal_held_up", lanes=len(held_up))
+        else:
+            self._renewed_at = now
 
     def _lose(self, slot: LaneSlot) -> None:
         group = self._hub.groups.get(slot.lane.key.group_id)
@@ -267,7 +308,7 @@ class Cluster:
 
     def _relocate_idle_instances(self, wanted: dict[LaneKey, tuple[GroupDelivery, TopicRoute]]) -> None:
         """Tell instances whose broker has none of their group's lanes where these are."""
-        now = time.monotonic()
+        now = clock.now()
         groups_with_lanes = {key.group_id for key in wanted}
         for group_id, group in self._hub.groups.items():
             has_lanes = group_id in groups_with_lanes or group.slots or not group.route.subscriptions

@@ -8,7 +8,6 @@ is never waiting for delivery.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -18,11 +17,12 @@ from confdb.routes import GroupRoute, Snapshot, TopicRoute
 from msgbroker.contract.errors import GroupNotFoundError
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
+from msgbroker.server import clock
 from msgbroker.server.group_delivery import GroupDelivery, LaneSlot, PumpBudget, lane_config, stress_check
 from msgbroker.server.instances import Instance
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
-from msgbroker.server.loops import pause
+from msgbroker.server.loops import pause, pause_or_wake
 from msgdb.lane_records import ClaimedLane, RedeliveryRow
 from msgdb.outcome import FrameOutcome
 
@@ -38,6 +38,8 @@ class DeliveryConfig:
     instance_outbox_bytes_max: int = 1024 * 1024
     tick_seconds: float = 0.1
     """How late a retry or a timeout may be noticed."""
+    watch_seconds: float = 5.0
+    """How late the watch may notice that it is to stop; it hears of failures at once."""
 
 
 class DeliveryHub:
@@ -55,6 +57,8 @@ class DeliveryHub:
         self._marked: dict[int, GroupDelivery] = {}
         self._pump_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self._failing = asyncio.Event()
         self._topics: dict[int, TopicRoute] = {}
         self._snapshot: Snapshot | None = None
 
@@ -86,7 +90,7 @@ class DeliveryHub:
         self._marked[group.route.group_id] = group
         if not self._pump_scheduled:
             self._pump_scheduled = True
-            asyncio.get_running_loop().call_soon(self._pump)
+            self._start_task(self._pump())
 
     def follow(self, snapshot: Snapshot) -> None:
         """Follow a new snapshot: routes of the groups here, and those that are gone."""
@@ -111,12 +115,12 @@ class DeliveryHub:
             group = self.groups[route.group_id] = GroupDelivery(
                 route, self.cache, self._start_task, self.mark, self.touched
             )
-        group.attach(instance, time.monotonic())
+        group.attach(instance, clock.now())
         return group
 
     def detach(self, group: GroupDelivery, instance: Instance) -> None:
         """Detach an instance; its group stays until its lanes are given up."""
-        group.detach(instance, time.monotonic())
+        group.detach(instance, clock.now())
 
     # --- lanes ------------------------------------------------------------------------------------------------------
 
@@ -141,7 +145,7 @@ class DeliveryHub:
             claimed.acked_ranges,
             redeliveries,
             lane_config(group.route),
-            time.monotonic(),
+            clock.now(),
         )
         may_hand_out = stress_check(group.route, topic, self._snapshot)
         slot = LaneSlot(lane, topic, Matcher(group.route, topic), may_hand_out, lease_until)
@@ -182,21 +186,32 @@ class DeliveryHub:
     async def run_ticks(self, stop: asyncio.Event) -> None:
         """Tick until *stop* is set."""
         while not stop.is_set():
-            self.tick_once(time.monotonic())
+            self.tick_once(clock.now())
             await pause(stop, self.config.tick_seconds)
 
-    async def close(self) -> None:
-        """End the reads that are under way."""
-        for task in list(self._tasks):
+    async def run_watch(self, stop: asyncio.Event) -> None:
+        """Raise what a read or a turn of the pump failed with, or return when *stop* is set.
+
+        They have handled what an outage of the store does; anything else ends the broker, as in any of its loops.
+        """
+        while not stop.is_set():
+            await pause_or_wake(self._failing, self.config.watch_seconds)
+            if self._failure is not None:
+                raise self._failure
+
+    def end_reads(self) -> list[asyncio.Task[None]]:
+        """Cancel the reads that are under way, and return them."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        return [*self._tasks]
 
     # --- the pump ---------------------------------------------------------------------------------------------------
 
-    def _pump(self) -> None:
+    async def _pump(self) -> None:
+        # A task, that it may be watched like the reads. It waits for nothing.
         self._pump_scheduled = False
         marked, self._marked = self._marked, {}
-        now = time.monotonic()
+        now = clock.now()
         budget_each = max(256, self.config.turn_messages_max // max(1, len(marked)))
         for group in marked.values():
             if group.pump(now, PumpBudget(budget_each)):
@@ -205,4 +220,10 @@ class DeliveryHub:
     def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._failure = self._failure or failure
+            self._failing.set()

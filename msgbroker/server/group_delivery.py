@@ -46,7 +46,7 @@ class LaneSlot:
     matcher: Matcher
     may_hand_out: Callable[[LogMessage], bool]
     lease_until: float
-    """By this broker's monotonic clock: nothing is handed out afterwards."""
+    """By `clock.now`: nothing is handed out afterwards."""
     is_reading: bool = False
     is_fetching: bool = False
     is_read_failed: bool = False

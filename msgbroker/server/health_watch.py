@@ -14,10 +14,11 @@ from grpc_health.v1 import health
 from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.grpc_server import CONFDB, MSGDB, SERVICES, set_health
-from msgbroker.server.loops import pause
+from msgbroker.server.loops import PatientCall, pause
 from msgdb.store import MessageStore
 
 _CHECK_SECONDS: Final = 1.0
+_ANSWER_SECONDS_MAX: Final = 2.0
 
 
 class HealthWatch:
@@ -25,8 +26,8 @@ class HealthWatch:
 
     def __init__(self, servicer: health.aio.HealthServicer, store: MessageStore, feed: SnapshotFeed) -> None:
         self._servicer = servicer
-        self._store = store
         self._feed = feed
+        self._ping = PatientCall(store.ping, _ANSWER_SECONDS_MAX)
         self._said: dict[str, bool] = {}
         self._leaving = False
 
@@ -37,18 +38,20 @@ class HealthWatch:
             await pause(stop, _CHECK_SECONDS)
 
     async def check_once(self) -> None:
-        """Ask the store for an answer, and say what is so."""
-        try:
-            await self._store.ping()
-        except StoreUnavailableError:
-            store_answers = False
-        else:
-            store_answers = True
-        await self._say(MSGDB, serving=store_answers)
+        """Ask the store for an answer, for a limited time, and say what is so."""
+        # First what needs no answer: one database says nothing of the other.
         await self._say(CONFDB, serving=self._feed.healthy)
+        await self._say(MSGDB, serving=await self._store_answers())
         # Without the store a broker cannot do its work, but restarting it or sending clients elsewhere would not help.
         for service in ("", *SERVICES):
             await self._say(service, serving=not self._leaving)
+
+    async def _store_answers(self) -> bool:
+        try:
+            await self._ping()
+        except (StoreUnavailableError, TimeoutError):
+            return False
+        return True
 
     async def leave(self) -> None:
         """Say that this broker is about to stop."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,6 +23,7 @@ from msgbroker.contract.errors import (
     MessageCenterError,
     ResourceExhaustedError,
 )
+from msgbroker.server import clock
 from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
@@ -109,7 +109,7 @@ class PullService:
         puller = self._puller(route, names.check_instance_id(request.instance_id))
         async with puller.lock:
             instance = puller.instance
-            puller.used_at = time.monotonic()
+            puller.used_at = clock.now()
             instance.credit = min(instance.unsettled + count, route.unsettled_max)
             puller.group.wake(puller.group)
             try:
@@ -122,7 +122,7 @@ class PullService:
                 log.debug("pull.waited_in_vain")
             finally:
                 instance.credit = 0
-                puller.used_at = time.monotonic()
+                puller.used_at = clock.now()
             return subscriber_pb2.PullResponse(messages=_pulled(instance.take_batches()))
 
     def _settle(self, request: subscriber_pb2.SettleRequest) -> subscriber_pb2.SettleResponse:
@@ -133,7 +133,7 @@ class PullService:
         route = find_group(self._snapshot(), request)
         puller = self._pullers.get((route.group_id, request.instance_id))
         settled = 0
-        now = time.monotonic()
+        now = clock.now()
         for receipt in request.receipts:
             queue_id, epoch, offset, attempt = _open_receipt(receipt)
             if puller is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from msgbroker.contract.errors import (
     MessageCenterError,
 )
 from msgbroker.engine.verdicts import Verdict
+from msgbroker.server import clock
 from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
@@ -126,7 +126,7 @@ class SubscriberService:
             instance.credit = min(request.credit, group.route.unsettled_max)
         if request.pause or request.resume:
             instance.is_paused = self._draining or (request.pause and not request.resume)
-        now = time.monotonic()
+        now = clock.now()
         ranges_left = limits.SETTLEMENT_RANGES_MAX
         for settlement in request.settlements:
             verdict, delay_seconds = verdict_of(settlement)

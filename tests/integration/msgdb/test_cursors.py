@@ -11,7 +11,6 @@ from msgdb.cursors import claim, release, renew
 from msgdb.lane_records import LaneKey, LaneToClaim, OwnedLane
 from msgdb.store import MessageStore
 from tests.integration.msgdb.rows import GROUP, OTHER_OWNER, OWNER, keys_of, lanes_to_claim
-from tests.integration.msgdb.waiting import until_someone_waits_for_a_lock
 
 
 async def test_a_lane_that_was_never_claimed_starts_at_its_initial_offset(conn: Connection) -> None:
@@ -67,33 +66,48 @@ async def test_the_same_lane_asked_for_twice_is_claimed_once(conn: Connection) -
     assert len(await claim(conn, OWNER, lanes_to_claim([1, 1]), 10)) == 1
 
 
-async def test_brokers_that_want_the_same_lanes_in_opposite_orders_do_not_block_each_other(store: MessageStore) -> None:
-    async with store.connection() as conn:
-        await claim(conn, OWNER, lanes_to_claim(range(20)), 0)
-
+async def test_brokers_that_want_the_same_lanes_at_once_share_them_and_none_fails(store: MessageStore) -> None:
     async def claim_all(owner: UUID, queue_ids: Sequence[int]) -> set[LaneKey]:
         async with store.connection() as conn:
             return keys_of(await claim(conn, owner, lanes_to_claim(queue_ids), 60))
 
-    async with store.connection() as observer:
-        # Both get halfway, from opposite ends, before either can go on.
-        async with store.transaction() as holder:
-            await holder.execute("UPDATE cursor SET acked_offset = 0 WHERE queue_id = 10")
-            orders = {UUID(int=3): range(20), UUID(int=4): range(19, -1, -1)}
-            claims = [asyncio.create_task(claim_all(owner, order)) for owner, order in orders.items()]
-            await until_someone_waits_for_a_lock(observer, how_many=2)
-        first, second = await asyncio.gather(*claims)
+    orders = {UUID(int=3): range(200), UUID(int=4): range(199, -1, -1)}
+    first, second = await asyncio.gather(*(claim_all(owner, order) for owner, order in orders.items()))
 
-    assert first | second == {LaneKey(GROUP, "", queue_id) for queue_id in range(20)}
+    assert first | second == {LaneKey(GROUP, "", queue_id) for queue_id in range(200)}
     assert first & second == set()
+
+
+async def test_a_lane_whose_row_is_locked_is_left_for_later_and_does_not_hold_up_the_others(
+    store: MessageStore,
+) -> None:
+    async with store.connection() as conn:
+        await claim(conn, OWNER, lanes_to_claim([1, 2]), 0)
+        async with store.transaction() as frozen:
+            await frozen.execute("UPDATE cursor SET acked_offset = 5 WHERE queue_id = 1")
+            claimed = await claim(conn, OTHER_OWNER, lanes_to_claim([1, 2, 3]), 10)
+
+        assert keys_of(claimed) == {LaneKey(GROUP, "", 2), LaneKey(GROUP, "", 3)}
+        (late,) = await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10)
+        assert late.acked_offset == 5
+
+
+async def test_a_lane_whose_row_is_locked_does_not_cost_the_others_their_leases(store: MessageStore) -> None:
+    async with store.connection() as conn:
+        owned = [OwnedLane(lane.key, lane.epoch) for lane in await claim(conn, OWNER, lanes_to_claim([1, 2]), 0)]
+        async with store.transaction() as holder:
+            await holder.execute("SELECT FROM cursor WHERE queue_id = 1 FOR UPDATE")
+            renewed, held_up = await renew(conn, OWNER, owned, 10)
+
+    assert (renewed, held_up) == ({LaneKey(GROUP, "", 2)}, {LaneKey(GROUP, "", 1)})
 
 
 async def test_a_renewed_lease_keeps_others_away(conn: Connection) -> None:
     (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 0)
 
-    kept = await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10)
+    renewal = await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10)
 
-    assert kept == {lane.key}
+    assert renewal == ({lane.key}, set())
     assert await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10) == []
 
 
@@ -101,14 +115,14 @@ async def test_a_lease_that_another_took_over_is_not_renewed(conn: Connection) -
     (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 0)
     await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10)
 
-    assert await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10) == set()
+    assert await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10) == (set(), set())
 
 
 async def test_an_epoch_of_before_renews_nothing_even_for_its_owner(conn: Connection) -> None:
     (before,) = await claim(conn, OWNER, lanes_to_claim([1]), 10)
     await claim(conn, OWNER, lanes_to_claim([1]), 10)
 
-    assert await renew(conn, OWNER, [OwnedLane(before.key, before.epoch)], 10) == set()
+    assert await renew(conn, OWNER, [OwnedLane(before.key, before.epoch)], 10) == (set(), set())
 
 
 async def test_a_released_lane_is_free_at_once(conn: Connection) -> None:

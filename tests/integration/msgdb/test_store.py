@@ -9,7 +9,9 @@ import pytest
 
 from msgbroker.contract.errors import StoreUnavailableError
 from msgdb.connections import Connection, ConnectionConfig, ConnectionPool
-from msgdb.store import MessageStore
+from msgdb.store import MessageStore, SessionLimits
+from tests.eventually import eventually
+from tests.integration.confdb.relay import Relay
 
 
 async def backend_id(conn: Connection) -> int:
@@ -127,7 +129,87 @@ async def test_a_cancelled_statement_costs_no_connection_of_the_pool(database_ur
 
 
 async def test_nothing_is_prepared_behind_a_pooler(database_url: str) -> None:
-    async with MessageStore.open(database_url, prepare_threshold=None) as store, store.connection() as conn:
+    async with MessageStore.open(database_url, pooled=True) as store, store.connection() as conn:
         for _ in range(10):
             await conn.execute("SELECT 1")
         assert await (await conn.execute("SELECT count(*) FROM pg_prepared_statements")).fetchone() == (0,)
+
+
+_LIMITS_OF_SESSION = """
+SELECT current_setting('idle_in_transaction_session_timeout'), current_setting('lock_timeout'),
+       current_setting('statement_timeout')
+"""
+LIMITED = ("2s", "1s", "5s")
+UNLIMITED = ("0", "0", "0")
+
+
+async def limits_of(conn: Connection) -> tuple[object, ...] | None:
+    return await (await conn.execute(_LIMITS_OF_SESSION)).fetchone()
+
+
+async def test_what_the_pool_lends_is_limited_and_a_connection_of_its_own_is_not(database_url: str) -> None:
+    async with (
+        MessageStore.open(database_url, limits=SessionLimits()) as store,
+        store.connection() as lent,
+        store.dedicated_connection() as own,
+    ):
+        assert (await limits_of(lent), await limits_of(own)) == (LIMITED, UNLIMITED)
+
+
+async def test_behind_a_pooler_transactions_are_limited_and_nothing_stays_on_the_session(database_url: str) -> None:
+    async with MessageStore.open(database_url, limits=SessionLimits(), pooled=True) as store:
+        async with store.transaction() as conn:
+            assert await limits_of(conn) == LIMITED
+            async with conn.transaction():
+                assert await limits_of(conn) == LIMITED
+        async with store.connection() as conn:
+            assert await limits_of(conn) == UNLIMITED
+
+
+async def test_a_process_frozen_in_a_transaction_loses_it(database_url: str) -> None:
+    limits = SessionLimits(idle_in_transaction_seconds=0.05)
+    async with MessageStore.open(database_url, limits=limits) as store, store.connection() as observer:
+
+        async def freeze() -> None:
+            async with store.transaction() as conn:
+                backend = await backend_id(conn)
+                await eventually(lambda: _is_gone(observer, backend))
+                await conn.execute("SELECT 1")
+
+        with pytest.raises(StoreUnavailableError):
+            await freeze()
+
+
+async def test_a_server_that_hangs_is_given_up(database_url: str) -> None:
+    async with (
+        Relay.to(database_url) as relay,
+        MessageStore.open(relay.url, limits=SessionLimits(in_use_seconds=0.1)) as store,
+    ):
+        await store.ping()
+        relay.freeze()
+        with pytest.raises(StoreUnavailableError):
+            await store.ping()
+
+
+async def test_a_store_that_is_cut_off_makes_nobody_wait_for_a_server_that_hangs(database_url: str) -> None:
+    async with Relay.to(database_url) as relay, MessageStore.open(relay.url) as store:
+        async with store.dedicated_connection() as own:
+            await store.ping()
+            relay.freeze()
+            waiting = [asyncio.ensure_future(store.ping()), asyncio.ensure_future(own.execute("SELECT 1"))]
+            await relay.frozen.wait()
+            store.cut()
+            async with asyncio.timeout(1):
+                pooled, dedicated = await asyncio.gather(*waiting, return_exceptions=True)
+
+        assert isinstance(pooled, StoreUnavailableError)
+        assert isinstance(dedicated, psycopg.OperationalError)
+        with pytest.raises(StoreUnavailableError, match="closed"):
+            await store.ping()
+        with pytest.raises(StoreUnavailableError, match="closed"):
+            await store.connect_dedicated()
+
+
+async def _is_gone(observer: Connection, backend: int) -> bool:
+    rows = await observer.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (backend,))
+    return await rows.fetchone() is None
