@@ -8,7 +8,7 @@ and only for queues that another broker reads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import psycopg
@@ -27,6 +27,7 @@ log = structlog.get_logger(__name__)
 CHANNEL: Final = "msgcenter_appended"
 _QUEUES_PER_NOTICE_MAX: Final = 200
 _RETRY_SECONDS: Final = 1.0
+_DOUBT_SECONDS: Final = 1.0
 
 
 class WatchedTopics:
@@ -98,6 +99,8 @@ class Listener:
         self._store = store
         self._hub = hub
         self._poll_seconds = poll_seconds
+        self._doubted: set[int] = set()
+        self._doubt = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Listen until *stop* is set."""
@@ -116,8 +119,28 @@ class Listener:
         """Take note of what another broker said."""
         for part in payload.split(","):
             queue_id, _, end = part.partition(":")
-            if queue_id.isdigit() and end.isdigit() and self._hub.cache.learn_end(int(queue_id), int(end)):
-                self._hub.queue_went_on(int(queue_id))
+            if queue_id.isdigit() and end.isdigit():
+                self._learn(int(queue_id), int(end))
+
+    def _learn(self, queue_id: int, end: int) -> None:
+        if self._hub.cache.learn_end(queue_id, end):
+            self._hub.queue_went_on(queue_id)
+        elif end < self._hub.cache.end_of(queue_id):
+            # Said before what is known, and heard after it; or the log lost its end, and is written anew.
+            self._doubted.add(queue_id)
+            self._doubt.set()
+
+    async def run_doubts(self, stop: asyncio.Event) -> None:
+        """Ask for the ends that others see lower than this broker, once a second at most, until *stop* is set."""
+        while not stop.is_set():
+            await self._doubt.wait()
+            self._doubt.clear()
+            doubted, self._doubted = self._doubted.intersection(self._hub.queues_read()), set()
+            try:
+                await self._refresh(list(doubted))
+            except StoreUnavailableError:
+                log.warning("listener.poll_failed")
+            await pause(stop, _DOUBT_SECONDS)
 
     async def run_poll(self, stop: asyncio.Event) -> None:
         """Ask for the queues' ends, slowly, until *stop* is set."""
@@ -130,7 +153,9 @@ class Listener:
 
     async def poll_once(self) -> None:
         """Ask msgdb where the queues of this broker's lanes end."""
-        queue_ids = self._hub.queues_read()
+        await self._refresh(self._hub.queues_read())
+
+    async def _refresh(self, queue_ids: Sequence[int]) -> None:
         if queue_ids:
             for queue_id in await self._hub.cache.refresh_ends(queue_ids):
                 self._hub.queue_went_on(queue_id)

@@ -94,6 +94,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     }
     if not settings.pooled:
         loops["listener"] = listener.run
+        loops["listener-doubts"] = listener.run_doubts
     _follow_snapshots(stores.feed, hub, cluster)
     return Broker(
         settings,

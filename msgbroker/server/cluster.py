@@ -26,6 +26,7 @@ from msgbroker.server import clock
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery, LaneSlot
+from msgbroker.server.lane_opening import within_log
 from msgbroker.server.loops import PatientCall, pause_or_wake
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.v1 import subscriber_pb2
@@ -231,6 +232,7 @@ class Cluster:
         started_at = clock.now()
         async with self._store.connection() as connection:
             claimed = await claim(connection, self.identity.broker_id, missing, self.config.lease_seconds)
+            claimed = await within_log(connection, self.identity.broker_id, claimed, self._hub)
             redeliveries = await load_redeliveries(connection, [lane.key for lane in claimed]) if claimed else {}
         if not claimed:
             return

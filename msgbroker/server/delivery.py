@@ -18,11 +18,13 @@ from msgbroker.contract.errors import GroupNotFoundError
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.server import clock
+from msgbroker.server.counters import HubCounters
 from msgbroker.server.group_delivery import GroupDelivery, LaneSlot, PumpBudget, lane_config, stress_check
 from msgbroker.server.instances import Instance
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause, pause_or_wake
+from msgbroker.server.suspects import Suspects
 from msgdb.lane_records import ClaimedLane, RedeliveryRow
 from msgdb.outcome import FrameOutcome
 
@@ -47,6 +49,9 @@ class DeliveryHub:
 
     def __init__(self, cache: LogCache, config: DeliveryConfig | None = None) -> None:
         self.cache = cache
+        cache.on_lost_end = self._lost_end
+        self.counters = HubCounters()
+        self.suspects = Suspects()
         self.config = config or DeliveryConfig()
         self.groups: dict[int, GroupDelivery] = {}
         self.dirty_slots: set[LaneSlot] = set()
@@ -80,6 +85,13 @@ class DeliveryHub:
         """Wake the groups that read this queue here."""
         for group in self._readers.get(queue_id, ()):
             group.queue_went_on(queue_id)
+
+    def _lost_end(self, queue_id: int) -> None:
+        """Give up the lanes of a queue that lost its end: they have read what is not there, and are claimed anew."""
+        self.counters.ends_lost += 1
+        for group in list(self._readers.get(queue_id, ())):
+            self.suspects.add(group.slots[queue_id].lane.key)
+            self.close_lane(group, queue_id)
 
     def queues_read(self) -> list[int]:
         """Return the queues that lanes here read."""
@@ -157,6 +169,7 @@ class DeliveryHub:
         slot = group.remove_lane(queue_id)
         if slot is None:
             return
+        self.counters.lane_closed(slot)
         self.dirty_slots.discard(slot)
         readers = self._readers[queue_id]
         readers.discard(group)

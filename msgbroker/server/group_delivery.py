@@ -53,6 +53,18 @@ class LaneSlot:
     """A read of msgdb failed: the next tick tries again."""
     leaves_at: float | None = None
     """A planned move: given up when it is drained, or then."""
+    earlier_failed_evaluations: int = 0
+    """Of the matchers before this one."""
+
+    def match_by(self, matcher: Matcher) -> None:
+        """Select by another matcher from now on."""
+        self.earlier_failed_evaluations = self.failed_evaluations
+        self.matcher = matcher
+
+    @property
+    def failed_evaluations(self) -> int:
+        """How often an expression failed on a message."""
+        return self.earlier_failed_evaluations + self.matcher.failed_evaluations
 
 
 @dataclass(slots=True)
@@ -129,6 +141,9 @@ class GroupDelivery:
 
     def activate(self, slot: LaneSlot) -> None:
         """Give the lane turns: something happened to it."""
+        if self.slots.get(slot.lane.key.queue_id) is not slot:
+            # Closed while a read was under way. Its successor's turns are not its own.
+            return
         self._active.setdefault(slot.lane.key.queue_id, slot)
         self.wake(self)
 
@@ -181,7 +196,7 @@ class GroupDelivery:
         config = lane_config(route)
         for slot in self.slots.values():
             slot.topic = topics.get(slot.topic.topic_id, slot.topic)
-            slot.matcher = Matcher(route, slot.topic)
+            slot.match_by(Matcher(route, slot.topic))
             slot.may_hand_out = stress_check(route, slot.topic, snapshot)
             slot.lane.reconfigure(config)
             self.activate(slot)

@@ -3,20 +3,30 @@
 `tail` holds what this broker committed last, in a bounded number of bytes. A lane that is behind it, or whose messages
 came through another broker, reads blocks from msgdb; a block that several groups want is read once. Memory is bounded
 whatever the backlog.
+
+What is known of a queue's end is never too high, with one exception: the log lost its end (a standby was promoted
+without the last commits). Whatever shows that (msgdb says less than was known, a commit begins below the one before, a
+read finds nothing where there was something) takes the end back, forgets the queue's messages, and is told to
+`on_lost_end`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.stored_rows import message_of_row
-from msgdb.log import next_offsets, read_offsets, read_range
+from msgdb.connections import Connection
+from msgdb.log import first_offsets, next_offsets, read_offsets, read_range
 from msgdb.store import MessageStore
+
+log = structlog.get_logger(__name__)
 
 BLOCK_OFFSETS: Final = 512
 """A block ends where the next multiple of this begins, so that groups at different places come to share blocks."""
@@ -70,6 +80,8 @@ class LogCache:
         self._blocks_bytes = 0
         self._reading: dict[tuple[int, int], asyncio.Task[Block]] = {}
         self._read_slots = asyncio.Semaphore(self._config.reads_max)
+        self.on_lost_end: Callable[[int], None] = lambda _: None
+        """Called with a queue whose log lost its end: whoever has read it begins anew."""
 
     # --- where queues end -------------------------------------------------------------------------------------------
 
@@ -87,10 +99,27 @@ class LogCache:
         return True
 
     async def refresh_ends(self, queue_ids: Sequence[int]) -> list[int]:
-        """Ask msgdb where these queues end; return those that went on."""
+        """Ask msgdb where these queues end, which is the truth even if it is less; return those that went on."""
+        known = {queue_id: self.end_of(queue_id) for queue_id in queue_ids}
         async with self._store.connection() as connection:
             ends = await next_offsets(connection, queue_ids)
-        return [queue_id for queue_id, end in ends.items() if self.learn_end(queue_id, end)]
+        return [queue_id for queue_id, end in ends.items() if self._take_end(queue_id, end, known[queue_id])]
+
+    def _take_end(self, queue_id: int, end: int, known: int) -> bool:
+        """Take note of an end that was asked for when *known* was known; return whether the queue went on."""
+        if end < known <= self.end_of(queue_id):
+            # All below `known` was committed before the question, and is not there any more.
+            self._lose_end(queue_id, end)
+        return self.learn_end(queue_id, end)
+
+    def _lose_end(self, queue_id: int, end: int) -> None:
+        queue = self._queue(queue_id)
+        log.error("log_cache.end_lost", queue_id=queue_id, known_end=queue.end, end=end)
+        self._forget_tail(queue_id, queue)
+        queue.first = queue.end = end
+        for name in [name for name, block in self._blocks.items() if name[0] == queue_id and block.end > end]:
+            self._blocks_bytes -= self._blocks.pop(name).size_bytes
+        self.on_lost_end(queue_id)
 
     # --- the tail ---------------------------------------------------------------------------------------------------
 
@@ -99,6 +128,9 @@ class LogCache:
         for queue_id, messages in by_queue.items():
             queue = self._queue(queue_id)
             first = messages[0].queue_offset
+            if first < queue.first + len(queue.messages):
+                # Below what this broker committed before: that is not in the log any more.
+                self._lose_end(queue_id, first)
             if queue.messages and queue.first + len(queue.messages) == first:
                 queue.messages += messages
             else:
@@ -153,13 +185,11 @@ class LogCache:
         limit = BLOCK_OFFSETS - offset % BLOCK_OFFSETS
         async with self._read_slots, self._store.connection() as connection:
             # Committed by now, so this read would see it; what is committed from here on it may not see.
-            end = self.end_of(queue_id)
+            known = self.end_of(queue_id)
             rows = await read_range(connection, queue_id, offset, limit, self._config.block_bytes_max)
+            if not rows:
+                return await self._nothing_from(connection, queue_id, offset, known)
             messages = [message_of_row(row) for row in rows]
-        if not messages:
-            # The days of all that was there were dropped.
-            first = max(offset, end)
-            return Block(first, first, (), 0)
         block = Block(
             messages[0].queue_offset,
             messages[-1].queue_offset + 1,
@@ -168,6 +198,19 @@ class LogCache:
         )
         self._keep((queue_id, block.first // BLOCK_OFFSETS), block)
         return block
+
+    async def _nothing_from(self, connection: Connection, queue_id: int, offset: int, known: int) -> Block:
+        """Say why nothing was read from *offset* on, though the queue was known to reach further.
+
+        Only the start that msgdb keeps of the queue says that days were dropped, and up to where. Otherwise what was
+        there is lost, and other messages will be stored at the same offsets: nothing is passed.
+        """
+        start = (await first_offsets(connection, [queue_id])).get(queue_id, 0)
+        if start > offset:
+            return Block(start, start, (), 0)
+        end = (await next_offsets(connection, [queue_id])).get(queue_id, 0)
+        self._take_end(queue_id, end, known)
+        return Block(offset, offset, (), 0)
 
     def _keep(self, name: tuple[int, int], block: Block) -> None:
         replaced = self._blocks.pop(name, None)

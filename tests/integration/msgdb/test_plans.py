@@ -112,7 +112,7 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "copy_dead_letters": (lane_writes.COPY_DEAD_LETTERS, messages(100)),
     "find_message": (log._FIND, DAY),
     "find_message_anywhere": (log._FIND_ANYWHERE, DAY),
-    "clamp_to_ends": (lost_ends._CLAMP, lanes(100)),
+    "find_lost_ends": (lost_ends._FIND_BEYOND, lanes(100)),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
 }
 """A plan that depends on its values is judged with values only."""

@@ -98,3 +98,26 @@ async def test_a_lane_asks_for_one_read_at_a_time() -> None:
     assert (offset, one.asked.empty()) == (0, True)
     answer.cancel()
     await asyncio.gather(*one.tasks, return_exceptions=True)
+
+
+async def test_a_read_that_finds_nothing_passes_nothing() -> None:
+    one = OneGroup()
+    one.cache.learn_end(QUEUE, 50)
+    one.pump()
+    offset, answer = await one.asked.get()
+    answer.set_result(Block(offset, offset, (), 0))
+    await asyncio.gather(*one.tasks)
+
+    assert one.lane.next_offset == 0
+
+
+async def test_the_end_of_a_read_for_a_lane_that_was_given_up_takes_no_turn_from_its_successor() -> None:
+    one = OneGroup()
+    one.cache.learn_end(QUEUE, 50)
+    one.pump()
+    _, answer = await one.asked.get()
+    one.group.remove_lane(QUEUE)
+    answer.set_result(Block(0, 0, (), 0))
+    await asyncio.gather(*one.tasks)
+
+    assert not one.group._active

@@ -34,6 +34,12 @@ class Reads:
         self.limit = limit
         self.asked: list[tuple[int, int]] = []
 
+    async def first_offsets(self, _: object, queue_ids: Sequence[int]) -> dict[int, int]:
+        return dict.fromkeys(queue_ids, self.first)
+
+    async def next_offsets(self, _: object, queue_ids: Sequence[int]) -> dict[int, int]:
+        return dict.fromkeys(queue_ids, max(self.first, self.end))
+
     async def read_range(
         self, _: object, queue_id: int, first: int, limit: int, bytes_max: int
     ) -> Sequence[LogMessage]:
@@ -47,7 +53,8 @@ class Reads:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     reads = Reads(2_000)
-    monkeypatch.setattr(log_cache, "read_range", reads.read_range)
+    for name in ("read_range", "first_offsets", "next_offsets"):
+        monkeypatch.setattr(log_cache, name, getattr(reads, name))
     monkeypatch.setattr(log_cache, "message_of_row", lambda row: row)
     return reads
 
@@ -206,3 +213,58 @@ async def test_a_read_that_finds_nothing_says_up_to_where_there_is_nothing(
     assert (block.first, block.end, list(block.messages)) == (2_000, 2_000, [])
     assert cache.find(1, 100, 1) is None
     assert offsets(cache.find(1, 2_000, 9)) == [2_000, 2_001, 2_002, 2_003, 2_004]
+
+
+async def test_a_read_that_finds_nothing_of_a_log_that_lost_its_end_passes_nothing(reads: Reads) -> None:
+    cache = make_cache(2_000)
+    told: list[int] = []
+    cache.on_lost_end = told.append
+    reads.end = 1_000
+    block = await cache.read(1, 1_500)
+
+    assert (block.first, block.end, cache.end_of(1), told) == (1_500, 1_500, 1_000, [1])
+
+
+async def test_an_end_that_msgdb_says_is_lower_is_believed_and_what_was_in_memory_forgotten(reads: Reads) -> None:
+    cache = make_cache(2_000)
+    told: list[int] = []
+    cache.on_lost_end = told.append
+    await cache.read(1, 0)
+    await cache.read(1, BLOCK_OFFSETS)
+    cache.add(committed(2_000, 5))
+    reads.end = BLOCK_OFFSETS + 10
+
+    assert await cache.refresh_ends([1]) == []
+    assert (cache.end_of(1), told, cache._tail_bytes) == (BLOCK_OFFSETS + 10, [1], 0)
+    assert cache.find(1, BLOCK_OFFSETS - 1, 1)
+    assert cache.find(1, BLOCK_OFFSETS, 1) is None
+    assert cache.find(1, 2_000, 1) is None
+
+
+async def test_what_is_committed_while_msgdb_is_asked_is_no_lost_end(
+    reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = make_cache(2_000)
+    told: list[int] = []
+    cache.on_lost_end = told.append
+
+    async def commit_meanwhile(_: object, queue_ids: Sequence[int]) -> dict[int, int]:
+        cache.add(committed(2_000, 5))
+        return dict.fromkeys(queue_ids, 2_000)
+
+    monkeypatch.setattr(log_cache, "next_offsets", commit_meanwhile)
+    assert await cache.refresh_ends([1]) == []
+    assert (cache.end_of(1), told) == (2_005, [])
+
+
+def test_a_commit_below_the_one_before_shows_that_the_log_lost_its_end() -> None:
+    cache = make_cache()
+    told: list[int] = []
+    cache.on_lost_end = told.append
+    cache.add(committed(0, 20))
+    new = committed(10, 5)
+    cache.add(new)
+
+    assert (cache.end_of(1), told) == (15, [1])
+    assert cache.find(1, 10, 9) == new[1]
+    assert cache.find(1, 9, 1) is None
