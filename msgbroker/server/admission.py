@@ -19,7 +19,6 @@ from msgbroker.contract.errors import (
     BodyTooLargeError,
     DelayNotSupportedError,
     EventCodeNotFoundError,
-    FrameTooLargeError,
     GroupNotFoundError,
     InvalidKeyError,
     InvalidRequestFieldError,
@@ -40,6 +39,7 @@ from msgdb.outcome import Refused
 # A character is four bytes at most: below this, a key's size in bytes need not be counted.
 _KEY_CHARS_SAFE: Final = limits.KEY_BYTES_MAX // 4
 _HEADER_CHARS_SAFE: Final = limits.HEADERS_BYTES_MAX // 4
+_TYPES_MAX: Final = 4_096
 _BORN_AT_US_MAX: Final = 4_102_444_800_000_000  # 2100
 
 
@@ -66,11 +66,14 @@ class Admitted:
 
     messages: list[LogMessage]
     refusals: tuple[Refused, ...]
-    bytes_held: int
 
 
 def check_origin(snapshot: Snapshot, origin: Origin) -> None:
-    """Raise NamespaceNotFoundError, GroupNotFoundError or InvalidRequestFieldError where the origin is not known."""
+    """Raise an InvalidRequestError or a NotFoundError where the origin is malformed or not known."""
+    # The shape first: what is not a name at all is never repeated in full.
+    names.check_namespace(origin.namespace)
+    if origin.publisher_group:
+        names.check_group(origin.publisher_group)
     if origin.namespace not in snapshot.namespaces:
         raise NamespaceNotFoundError(origin.namespace)
     if origin.publisher_group and (origin.namespace, origin.publisher_group) not in snapshot.publisher_groups:
@@ -101,15 +104,11 @@ class Admission:
     def admit(self, messages: Sequence[message_pb2.Message], now_us: int) -> Admitted:
         """Return the frame's messages ready to be stored, and what was refused of it.
 
-        Raises FrameTooLargeError, or whatever says that the origin is no longer known.
+        Raises whatever says that the origin is no longer known.
         """
         self._follow_snapshot()
-        count = len(messages)
-        if count > limits.FRAME_MESSAGES_MAX:
-            raise FrameTooLargeError("messages", count, limits.FRAME_MESSAGES_MAX)
         admitted: list[LogMessage] = []
         refusals: list[Refused] = []
-        bytes_held = 0
         for index, message in enumerate(messages):
             try:
                 ready = self._admit_one(message, now_us)
@@ -117,10 +116,7 @@ class Admission:
                 refusals.append(Refused(index, error.reason, error.status, error.message, error.facts))
             else:
                 admitted.append(ready)
-                bytes_held += 2 * ready.size_bytes
-        if bytes_held > 2 * limits.FRAME_BYTES_MAX and len(admitted) > 1:
-            raise FrameTooLargeError("bytes", bytes_held // 2, limits.FRAME_BYTES_MAX)
-        return Admitted(admitted, tuple(refusals), bytes_held)
+        return Admitted(admitted, tuple(refusals))
 
     def _admit_one(self, message: message_pb2.Message, now_us: int) -> LogMessage:
         event_code = message.event_code
@@ -141,6 +137,8 @@ class Admission:
         headers_json = b""
         stress = False
         if message.headers:
+            if len(message.headers) > limits.HEADERS_MAX:
+                names.check_headers(message.headers)
             headers = Headers(message.headers)
             _check_headers(headers)
             headers_json = orjson.dumps(headers)
@@ -192,6 +190,9 @@ class Admission:
         admitted_type = _AdmittedType(
             route, row_prefix(origin.namespace, topic, event_code, origin.born_host, origin.publisher_group)
         )
+        if len(self._types) >= _TYPES_MAX:
+            # An open topic has as many event codes as its publishers think of.
+            self._types.clear()
         self._types[topic, event_code] = admitted_type
         return admitted_type
 

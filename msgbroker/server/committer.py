@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -20,6 +20,7 @@ from msgbroker.contract.errors import BrokerBusyError, BrokerUnavailableError, Q
 from msgbroker.engine.routing import UnkeyedSpreader, queue_for_key
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.queue_map import QueueMap
+from msgbroker.server.room import Room
 from msgbroker.server.wire import seal
 from msgdb.append import Appender, LayoutChangedError
 from msgdb.append_plan import AppendFrame, FrameResult, Held, Stored
@@ -36,9 +37,10 @@ class CommitterConfig:
     """Bounds of the committer."""
 
     waiting_bytes_max: int = 32 * 1024 * 1024
-    """Above it, streams are not read and unary calls are refused."""
+    """In memory. Above it, streams are not read and unary calls are refused."""
     batch_messages_max: int = 4_000
-    batch_bytes_max: int = 8 * 1024 * 1024
+    batch_bytes_max: int = 4 * 1024 * 1024
+    """On the wire."""
     batch_publishers_max: int = 500
     """Each takes a lock for the length of the transaction; PostgreSQL's lock table is shared by all sessions."""
     held_seconds_max: float = 5.0
@@ -53,6 +55,7 @@ class PendingFrame:
     """A frame on its way through the committer."""
 
     frame: AppendFrame
+    size_bytes: int
     bytes_held: int
     answer: asyncio.Future[FrameResult]
     held_since: float = 0.0
@@ -66,12 +69,6 @@ class CommitterCounters:
     frames: int = 0
     messages: int = 0
     failures: int = 0
-
-
-@dataclass(slots=True)
-class _Waiting:
-    frames: deque[PendingFrame] = field(default_factory=deque)
-    bytes_held: int = 0
 
 
 class Committer:
@@ -90,47 +87,39 @@ class Committer:
         self._on_stored = on_stored
         self._on_elsewhere = on_elsewhere
         self._config = config or CommitterConfig()
-        self._waiting = _Waiting()
+        self.room = Room(self._config.waiting_bytes_max)
+        """For what is on its way into the log. Who submits holds it; the answer gives it back."""
+        self._waiting: deque[PendingFrame] = deque()
         self._spreader = UnkeyedSpreader()
         self._wake = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
         self._closing = False
         self.counters = CommitterCounters()
 
     # --- submitting -------------------------------------------------------------------------------------------------
 
-    def submit(self, frame: AppendFrame, bytes_held: int) -> asyncio.Future[FrameResult]:
-        """Queue *frame* and return the future of its result.
+    def submit(self, frame: AppendFrame, size_bytes: int, bytes_held: int) -> asyncio.Future[FrameResult]:
+        """Queue *frame* and return the future of its result; with that goes the room that is held for it.
 
         The future raises StoreUnavailableError, QueueHeldError or BrokerUnavailableError.
         """
         answer: asyncio.Future[FrameResult] = asyncio.get_running_loop().create_future()
         if self._closing:
+            self.room.release(bytes_held)
             answer.set_exception(BrokerUnavailableError("this broker is stopping"))
             return answer
-        self._waiting.frames.append(PendingFrame(frame, bytes_held, answer))
-        self._waiting.bytes_held += bytes_held
-        if self._waiting.bytes_held >= self._config.waiting_bytes_max:
-            self._room.clear()
+        self._waiting.append(PendingFrame(frame, size_bytes, bytes_held, answer))
         self._wake.set()
         return answer
 
-    async def wait_for_room(self) -> None:
-        """Return when there is room for another frame: what slows a stream down."""
-        await self._room.wait()
-
     def check_room(self) -> None:
-        """Raise BrokerBusyError when there is no room: what slows unary callers down."""
-        if not self._room.is_set():
-            raise BrokerBusyError(
-                self._waiting.bytes_held, self._config.waiting_bytes_max, self._config.retry_after_seconds
-            )
+        """Raise BrokerBusyError when there is no room: what slows unary callers down. Streams wait for it instead."""
+        if self.room.is_full:
+            raise BrokerBusyError(self.room.bytes_held, self.room.bytes_max, self._config.retry_after_seconds)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits and nothing is in flight."""
-        return self._waiting.bytes_held == 0 and not self._waiting.frames
+        return self.room.bytes_held == 0 and not self._waiting
 
     # --- committing -------------------------------------------------------------------------------------------------
 
@@ -142,7 +131,7 @@ class Committer:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._waiting.frames:
+                while self._waiting:
                     await self.commit_once()
                 if stop.is_set():
                     self._closing = True
@@ -165,7 +154,7 @@ class Committer:
         else:
             held = self._complete(batch, results)
             if held:
-                self._waiting.frames.extendleft(reversed(held))
+                self._waiting.extendleft(reversed(held))
                 self._wake.set()
                 if len(held) == len(batch):
                     # Nothing could be stored around them: do not spin on the locks.
@@ -173,14 +162,14 @@ class Committer:
 
     def _take_batch(self) -> list[PendingFrame]:
         config = self._config
-        waiting = self._waiting.frames
+        waiting = self._waiting
         batch: list[PendingFrame] = []
         messages = batch_bytes = 0
         publishers: set[bytes] = set()
         while waiting:
             frame = waiting[0].frame
             messages += len(frame.messages)
-            batch_bytes += waiting[0].bytes_held
+            batch_bytes += waiting[0].size_bytes
             publishers.add(frame.publisher_id)
             if batch and (
                 messages > config.batch_messages_max
@@ -267,9 +256,7 @@ class Committer:
         self._on_stored(by_queue)
 
     def _answer(self, pending: PendingFrame, result: FrameResult | Exception) -> None:
-        self._waiting.bytes_held -= pending.bytes_held
-        if self._waiting.bytes_held < self._config.waiting_bytes_max:
-            self._room.set()
+        self.room.release(pending.bytes_held)
         if pending.answer.done():
             # Its stream has ended meanwhile.
             return

@@ -55,7 +55,7 @@ class DirectoryService:
             await abort_with(context, error)
 
     async def _register(self, request: directory_pb2.RegisterRequest) -> list[str]:
-        namespace = request.namespace or names.DEFAULT_NAMESPACE
+        namespace = names.check_namespace(request.namespace or names.DEFAULT_NAMESPACE)
         service = self._service
         created: list[str] = []
         version = 0

@@ -6,15 +6,19 @@ are encoded already. Everything else is as the generated code would have it.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from msgbroker.contract import limits
 from msgbroker.contract.errors import UnavailableError
+from msgbroker.server.decoding import DecodedT, decoded, decoder, frame_decoder
 from msgbroker.server.directory_service import DirectoryService
+from msgbroker.server.grpc_failures import Context
 from msgbroker.server.publisher_service import PublisherService
 from msgbroker.server.pull_service import PullService
 from msgbroker.server.subscriber_service import SubscriberService
@@ -89,42 +93,36 @@ def add_services(
         PUBLISHER: {
             "PublishStream": grpc.stream_stream_rpc_method_handler(
                 publisher.publish_stream,
-                publisher_pb2.PublishFrame.FromString,
+                frame_decoder(publisher_pb2.PublishFrame),
                 publisher_pb2.PublishResult.SerializeToString,
             ),
-            "Publish": grpc.unary_unary_rpc_method_handler(
-                publisher.publish,
-                publisher_pb2.PublishRequest.FromString,
-                publisher_pb2.PublishResult.SerializeToString,
-            ),
+            "Publish": _unary(publisher.publish, frame_decoder(publisher_pb2.PublishRequest)),
         },
         SUBSCRIBER: {
             "Subscribe": grpc.stream_stream_rpc_method_handler(
-                subscriber.subscribe, subscriber_pb2.SubscribeRequest.FromString, None
+                subscriber.subscribe, decoder(subscriber_pb2.SubscribeRequest, limits.SETTLEMENT_RANGES_MAX), None
             ),
-            "Pull": grpc.unary_unary_rpc_method_handler(
-                pull.pull, subscriber_pb2.PullRequest.FromString, subscriber_pb2.PullResponse.SerializeToString
-            ),
-            "Settle": grpc.unary_unary_rpc_method_handler(
-                pull.settle, subscriber_pb2.SettleRequest.FromString, subscriber_pb2.SettleResponse.SerializeToString
-            ),
+            "Pull": _unary(pull.pull, decoder(subscriber_pb2.PullRequest)),
+            "Settle": _unary(pull.settle, decoder(subscriber_pb2.SettleRequest, limits.PULL_MESSAGES_MAX)),
         },
         DIRECTORY: {
-            "ListBrokers": grpc.unary_unary_rpc_method_handler(
-                directory.list_brokers,
-                directory_pb2.ListBrokersRequest.FromString,
-                directory_pb2.ListBrokersResponse.SerializeToString,
-            ),
-            "Register": grpc.unary_unary_rpc_method_handler(
-                directory.register,
-                directory_pb2.RegisterRequest.FromString,
-                directory_pb2.RegisterResponse.SerializeToString,
-            ),
+            "ListBrokers": _unary(directory.list_brokers, decoder(directory_pb2.ListBrokersRequest)),
+            "Register": _unary(directory.register, decoder(directory_pb2.RegisterRequest)),
         },
     }
     server.add_generic_rpc_handlers(
         tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in handlers.items())
     )
+
+
+def _unary(
+    answer: Callable[[DecodedT, Context], Awaitable[Message]], decode: Callable[[bytes], DecodedT]
+) -> grpc.RpcMethodHandler[Any, Any]:
+    return grpc.unary_unary_rpc_method_handler(decoded(decode, answer), None, _encode)
+
+
+def _encode(answer: Message) -> bytes:
+    return answer.SerializeToString()
 
 
 def add_health(server: grpc.aio.Server) -> health.aio.HealthServicer:

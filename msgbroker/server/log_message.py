@@ -12,6 +12,9 @@ from typing import Final
 
 from confdb.routes import TopicRoute
 
+MESSAGE_OVERHEAD_BYTES: Final = 512
+"""What a message costs in memory beside its encoded content: its objects, its encoded place, its header names."""
+
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -22,6 +25,7 @@ class LogMessage:
         "content",
         "event_code",
         "headers",
+        "held_bytes",
         "ordering_key",
         "queue_id",
         "queue_offset",
@@ -60,6 +64,9 @@ class LogMessage:
         self.stress = stress
         self.target_group: int | None = None
         self.size_bytes = len(content)
+        """What it counts on its way to a subscriber."""
+        self.held_bytes = self.size_bytes + MESSAGE_OVERHEAD_BYTES
+        """What it counts in memory."""
         self.queue_id = 0
         self.queue_offset = -1
         self.stored_at_us = 0

@@ -25,7 +25,9 @@ from msgbroker.contract.errors import (
 )
 from msgbroker.server.admission import Admission, Admitted, Origin, check_origin
 from msgbroker.server.committer import Committer
+from msgbroker.server.decoding import Received
 from msgbroker.server.grpc_failures import abort_with, refusal_of, refusal_of_stored
+from msgbroker.server.log_message import MESSAGE_OVERHEAD_BYTES
 from msgbroker.v1 import message_pb2, publisher_pb2
 from msgdb.append_plan import AppendFrame, FrameResult, Gap, Stored, StoredBefore
 from msgdb.outcome import Refused
@@ -64,12 +66,12 @@ class PublisherService:
 
     async def publish_stream(self, _: object, context: PublisherContext) -> None:
         """Serve one publisher's stream."""
-        first = await context.read()
-        if first is grpc.aio.EOF:
-            return
         try:
-            origin = self._origin_of(first.hello, context)
-            publisher_id = _check_publisher_id(first.hello.publisher_id)
+            first = await context.read()
+            if first is grpc.aio.EOF:
+                return
+            origin = self._origin_of(first.frame.hello, context)
+            publisher_id = _check_publisher_id(first.frame.hello.publisher_id)
         except MessageCenterError as error:
             await abort_with(context, error)
         admission = Admission(origin, self._snapshot, self._learn_event_code)
@@ -85,19 +87,19 @@ class PublisherService:
             self._streams.discard(stream)
 
     async def publish(
-        self, request: publisher_pb2.PublishRequest, context: PublisherContext
+        self, received: Received[publisher_pb2.PublishRequest], context: PublisherContext
     ) -> publisher_pb2.PublishResult:
         """Store the messages of one call."""
         try:
             if self._draining:
                 raise BrokerUnavailableError("this broker is stopping: call another one")
             self._committer.check_room()
-            return await self._publish(request, context)
+            return await self._publish(*received, context)
         except MessageCenterError as error:
             await abort_with(context, error)
 
     async def _publish(
-        self, request: publisher_pb2.PublishRequest, context: PublisherContext
+        self, request: publisher_pb2.PublishRequest, size_bytes: int, context: PublisherContext
     ) -> publisher_pb2.PublishResult:
         if bool(request.publisher_id) != bool(request.sequence):
             raise InvalidRequestFieldError("publisher_id and sequence", "must be given both, or none")
@@ -107,7 +109,9 @@ class PublisherService:
         request.DiscardUnknownFields()
         admitted = self._unary_admission(self._origin_of(request, context)).admit(request.messages, _now_us())
         frame = AppendFrame(publisher_id, request.sequence, admitted.messages, admitted.refusals)
-        result = await self._committer.submit(frame, admitted.bytes_held)
+        bytes_held = _bytes_held(len(request.messages), size_bytes)
+        self._committer.room.take(bytes_held)
+        result = await self._committer.submit(frame, size_bytes, bytes_held)
         answer = result_of(request.sequence, result)
         if answer.HasField("failure"):
             raise failure_of(request.sequence, result)
@@ -155,7 +159,7 @@ class _Stream:
         self._say_draining = True
         self._wake.set()
 
-    async def serve(self, first: publisher_pb2.PublishFrame) -> None:
+    async def serve(self, first: Received[publisher_pb2.PublishFrame]) -> None:
         """Serve until the publisher ends the stream and all is answered."""
         reader = asyncio.ensure_future(self._read(first))
         try:
@@ -167,25 +171,26 @@ class _Stream:
                 # What is in the committer is stored all the same: the publisher will ask again under the same number.
                 answer.cancel()
 
-    async def _read(self, first: publisher_pb2.PublishFrame) -> None:
-        frame: Any = first
+    async def _read(self, first: Received[publisher_pb2.PublishFrame]) -> None:
+        received: Any = first
         try:
-            while frame is not grpc.aio.EOF:
-                self._submit(frame)
-                await self._committer.wait_for_room()
+            while received is not grpc.aio.EOF:
+                if received.frame.messages:
+                    await self._take_in(*received)
                 while len(self._unanswered) >= limits.FRAMES_UNANSWERED_MAX:
                     self._room.clear()
                     await self._room.wait()
-                frame = await self._context.read()
+                received = await self._context.read()
         finally:
             self._ended = True
             self._wake.set()
 
-    def _submit(self, frame: publisher_pb2.PublishFrame) -> None:
-        if not frame.messages:
-            return
+    async def _take_in(self, frame: publisher_pb2.PublishFrame, size_bytes: int) -> None:
         if not frame.sequence:
             raise InvalidRequestFieldError("sequence", "must be given with messages, from 1")
+        bytes_held = _bytes_held(len(frame.messages), size_bytes)
+        # In turn with all other streams, and before admission makes objects of it.
+        await self._committer.room.acquire(bytes_held)
         frame.DiscardUnknownFields()
         try:
             admitted = self._admission.admit(frame.messages, _now_us())
@@ -193,7 +198,7 @@ class _Stream:
             # The frame as a whole is refused. It still uses its number: those behind it must not wait for it.
             admitted = _refused_whole(error, len(frame.messages))
         append_frame = AppendFrame(self._publisher_id, frame.sequence, admitted.messages, admitted.refusals)
-        answer = self._committer.submit(append_frame, admitted.bytes_held)
+        answer = self._committer.submit(append_frame, size_bytes, bytes_held)
         answer.add_done_callback(self._answered)
         self._unanswered.append((frame.sequence, answer))
 
@@ -254,7 +259,12 @@ def _answer_of(sequence: int, answer: asyncio.Future[FrameResult]) -> publisher_
 
 def _refused_whole(error: MessageCenterError, count: int) -> Admitted:
     refusals = tuple(Refused(index, error.reason, error.status, error.message, error.facts) for index in range(count))
-    return Admitted([], refusals, 0)
+    return Admitted([], refusals)
+
+
+def _bytes_held(count: int, size_bytes: int) -> int:
+    """Return what a frame of *count* messages costs in memory until it is stored: as it goes out, and as a row."""
+    return 2 * size_bytes + count * MESSAGE_OVERHEAD_BYTES
 
 
 def _check_publisher_id(publisher_id: bytes) -> bytes:

@@ -60,10 +60,10 @@ class SubscriberService:
 
     async def subscribe(self, _: object, context: SubscriberContext) -> None:
         """Serve one instance's stream."""
-        first = await context.read()
-        if first is grpc.aio.EOF:
-            return
         try:
+            first = await context.read()
+            if first is grpc.aio.EOF:
+                return
             if self._draining:
                 raise BrokerUnavailableError("this broker is stopping: subscribe at another one")
             route = find_group(self._snapshot(), first.hello)
@@ -170,7 +170,7 @@ def find_group(
     hello: subscriber_pb2.SubscriberHello | subscriber_pb2.PullRequest | subscriber_pb2.SettleRequest,
 ) -> GroupRoute:
     """Return the named subscriber group. Raises InvalidNameError or GroupNotFoundError."""
-    namespace = hello.namespace or names.DEFAULT_NAMESPACE
+    namespace = names.check_namespace(hello.namespace or names.DEFAULT_NAMESPACE)
     group = names.check_group(hello.group)
     route = snapshot.groups.get((namespace, group))
     if route is None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from msgbroker.v1 import publisher_pb2, publisher_pb2_grpc, subscriber_pb2, subscriber_pb2_grpc
+from msgbroker.v1 import publisher_pb2, subscriber_pb2, subscriber_pb2_grpc
 from tests.eventually import eventually
 from tests.integration.broker.collecting import GROUP
 
@@ -118,6 +118,10 @@ class RawPublisher:
             frame.hello.CopyFrom(publisher_pb2.PublisherHello(**hello))
         await self._call.write(frame)
 
+    async def send_encoded(self, frame: bytes) -> None:
+        """Send a frame as it is, readable or not."""
+        await self._call.write(frame)
+
     async def answer(self) -> publisher_pb2.PublishResult:
         """Return the next answer."""
         async with asyncio.timeout(10):
@@ -131,6 +135,10 @@ class RawPublisher:
         async with asyncio.timeout(10):
             return await self._call.code(), dict(await self._call.trailing_metadata())
 
+    async def details(self) -> str:
+        """Return what the broker said when it ended the stream."""
+        return str(await self._call.details())
+
     async def done(self) -> None:
         """Say that no further frame comes."""
         await self._call.done_writing()
@@ -140,8 +148,16 @@ class RawPublisher:
 async def raw_publisher(address: str) -> AsyncIterator[RawPublisher]:
     """Open a PublishStream; the first frame says hello."""
     async with grpc.aio.insecure_channel(address) as channel:
-        call = publisher_pb2_grpc.PublisherStub(channel).PublishStream()
+        call = channel.stream_stream(
+            "/msgbroker.v1.Publisher/PublishStream",
+            request_serializer=_encoded,
+            response_deserializer=publisher_pb2.PublishResult.FromString,
+        )()
         try:
             yield RawPublisher(call)
         finally:
             call.cancel()
+
+
+def _encoded(frame: publisher_pb2.PublishFrame | bytes) -> bytes:
+    return frame if isinstance(frame, bytes) else frame.SerializeToString()

@@ -108,18 +108,19 @@ async def test_a_topic_may_be_given_bodies_of_4_mib(
 @pytest.mark.parametrize(
     "count, body_bytes, words", [(1_001, 1, ("1001", "1000")), (600, 8_000, ("bytes", str(4 * 1024 * 1024)))]
 )
-async def test_a_frame_that_is_too_large_is_refused_as_a_whole_and_uses_its_number(
+async def test_a_frame_that_is_too_large_ends_the_stream_once_those_before_it_are_answered(
     trade: ConfigService, broker: Broker, count: int, body_bytes: int, words: tuple[str, ...]
 ) -> None:
     async with raw_publisher(broker.address) as raw:
-        await raw.send(1, [said(body=b"x" * body_bytes)] * count, publisher_id=secrets.token_bytes(16))
-        await raw.send(2, [said(body=b"next")])
-        refused, stored = await raw.answer(), await raw.answer()
+        await raw.send(1, [said(body=b"before")], publisher_id=secrets.token_bytes(16))
+        await raw.send(2, [said(body=b"x" * body_bytes)] * count)
+        stored = await raw.answer()
+        code, metadata = await raw.end()
+        details = await raw.details()
 
-    assert {refusal.refusal.reason for refusal in refused.refusals} == {"FRAME_TOO_LARGE"}
-    assert len(refused.refusals) == count
-    assert all(word in refused.refusals[0].refusal.message for word in words)
-    assert (stored.sequence, len(stored.refusals), list(stored.queue_offsets)) == (2, 0, [0])
+    assert (stored.sequence, list(stored.queue_offsets)) == (1, [0])
+    assert (code.name, metadata["msgcenter-reason"]) == ("INVALID_ARGUMENT", "FRAME_TOO_LARGE")
+    assert all(word in details for word in words)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +129,8 @@ async def test_a_frame_that_is_too_large_is_refused_as_a_whole_and_uses_its_numb
         ({"publisher_id": b"short"}, "INVALID_ARGUMENT", "INVALID_FIELD"),
         ({"publisher_id": b""}, "INVALID_ARGUMENT", "INVALID_FIELD"),
         ({"namespace": "nowhere"}, "NOT_FOUND", "NAMESPACE_NOT_FOUND"),
+        ({"namespace": "n" * 300_000}, "INVALID_ARGUMENT", "INVALID_NAME"),
+        ({"publisher_group": "g" * 300_000}, "INVALID_ARGUMENT", "INVALID_NAME"),
         ({"publisher_group": "PG_NOBODY"}, "NOT_FOUND", "GROUP_NOT_FOUND"),
         ({"born_host": "h" * 129}, "INVALID_ARGUMENT", "INVALID_FIELD"),
     ],
@@ -141,6 +144,18 @@ async def test_a_stream_with_a_bad_hello_ends_with_its_reason(
         code, metadata = await raw.end()
 
     assert (code.name, metadata["msgcenter-reason"]) == (status, reason)
+
+
+async def test_a_frame_that_cannot_be_read_ends_the_stream_with_its_reason(
+    trade: ConfigService, broker: Broker
+) -> None:
+    async with raw_publisher(broker.address) as raw:
+        await raw.send(1, [said()], publisher_id=secrets.token_bytes(16))
+        await raw.answer()
+        await raw.send_encoded(b"\x10\x02\x1a\x04\x0a\x02\xff\xfe")
+        code, metadata = await raw.end()
+
+    assert (code.name, metadata["msgcenter-reason"]) == ("INVALID_ARGUMENT", "INVALID_FIELD")
 
 
 async def test_messages_without_a_sequence_end_the_stream(trade: ConfigService, broker: Broker) -> None:

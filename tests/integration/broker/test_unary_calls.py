@@ -59,6 +59,20 @@ def reason_of(error: grpc.aio.AioRpcError) -> str:
     return str(dict(error.trailing_metadata() or ())["msgcenter-reason"])
 
 
+# --- all --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["Publisher/Publish", "Subscriber/Pull", "Subscriber/Settle", "Directory/ListBrokers", "Directory/Register"],
+)
+async def test_a_request_that_cannot_be_read_is_refused_as_invalid(channel: grpc.aio.Channel, method: str) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await channel.unary_unary(f"/msgbroker.v1.{method}")(b"\x0a\x02\xff\xfe\xff")  # type: ignore[misc]
+
+    assert (raised.value.code().name, reason_of(raised.value)) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+
+
 # --- Publish ----------------------------------------------------------------------------------------------------------
 
 
@@ -109,6 +123,13 @@ async def test_a_malformed_call_is_refused(publisher: Any, request_fields: dict[
 
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert reason_of(raised.value) == "INVALID_FIELD"
+
+
+async def test_a_call_with_too_many_messages_is_refused(publisher: Any) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await publisher.Publish(publisher_pb2.PublishRequest(messages=[said("a")] * 1_001))
+
+    assert (raised.value.code().name, reason_of(raised.value)) == ("INVALID_ARGUMENT", "FRAME_TOO_LARGE")
 
 
 async def test_a_call_is_refused_with_a_hint_while_too_much_waits_to_be_stored(
@@ -263,6 +284,8 @@ async def test_a_name_that_pulls_and_subscribes_in_turn_is_one_instance(
         ({"wait_ms": 30_001}, "INVALID_ARGUMENT", "INVALID_FIELD"),
         ({"group": "SG_NOBODY"}, "NOT_FOUND", "GROUP_NOT_FOUND"),
         ({"group": "no spaces"}, "INVALID_ARGUMENT", "INVALID_NAME"),
+        ({"group": "g" * 300_000}, "INVALID_ARGUMENT", "INVALID_NAME"),
+        ({"namespace": "n" * 300_000}, "INVALID_ARGUMENT", "INVALID_NAME"),
         ({"instance_id": ""}, "INVALID_ARGUMENT", "INVALID_NAME"),
     ],
 )

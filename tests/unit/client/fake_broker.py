@@ -221,6 +221,9 @@ class FakeBroker(
             if reason == "die-after":
                 self.store.store(publisher_id, frame)
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "fake death")
+            if reason == "too-large":
+                told = (("msgcenter-reason", "FRAME_TOO_LARGE"),)
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "fake refusal", told)
             if reason is not None and reason != "drain":
                 yield failed(frame.sequence, reason)
                 continue

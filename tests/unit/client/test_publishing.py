@@ -21,6 +21,7 @@ from msgbroker.client import (
     Receipt,
     StoreUnavailableError,
 )
+from msgbroker.contract.errors import FrameTooLargeError
 from msgbroker.v1 import publisher_pb2
 from tests.unit.client.fake_broker import FakeBroker, FakeStore
 
@@ -33,6 +34,19 @@ def once(reason: str) -> object:
 
 def bodies(broker: FakeBroker) -> list[bytes]:
     return [message.body for message in broker.store.messages]
+
+
+async def test_a_stream_that_ends_because_of_what_was_sent_fails_that_and_is_not_tried_again(
+    broker: FakeBroker,
+) -> None:
+    broker.on_frame = lambda frame: "too-large" if len(broker.frames) == 1 else None
+    async with MessageCenter(broker.address) as center:
+        with pytest.raises(FrameTooLargeError):
+            await center.publish("TP", "EC", b"refused")
+        await center.publish("TP", "EC", b"next")
+
+    assert bodies(broker) == [b"next"]
+    assert len(broker.frames) == 2
 
 
 async def test_a_receipt_names_the_place_of_the_message(broker: FakeBroker) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from confdb.routes import Snapshot, StressOperator, StressRule, TopicKind, TopicRoute
 from msgbroker.contract.errors import (
-    FrameTooLargeError,
     GroupNotFoundError,
+    InvalidNameError,
     InvalidRequestFieldError,
     NamespaceNotFoundError,
 )
@@ -165,26 +165,19 @@ def test_a_new_snapshot_counts_from_the_next_frame_on() -> None:
     assert edge.reasons(said()) == {}
 
 
-@pytest.mark.parametrize(
-    "count, body_bytes, unit", [(1_001, 1, "messages"), (600, 8_000, "bytes")], ids=["messages", "bytes"]
-)
-def test_a_frame_that_is_too_large_is_refused_as_a_whole(count: int, body_bytes: int, unit: str) -> None:
-    with pytest.raises(FrameTooLargeError) as raised:
-        Edge().admit(*[said(body=b"x" * body_bytes)] * count)
-
-    assert raised.value.facts["unit"] == unit
-
-
 def test_a_single_message_may_be_larger_than_a_frame() -> None:
     large = Edge(route(body_bytes_max=4 * 1024 * 1024)).admit(said(body=b"x" * 4 * 1024 * 1024))
 
     assert len(large.messages) == 1
 
 
-def test_what_is_held_in_memory_is_counted() -> None:
-    admitted = Edge().admit(said(body=b"x" * 1_000), said(body=b"x" * 9_000))
+def test_an_open_topic_costs_a_bounded_amount_of_memory_whatever_codes_come() -> None:
+    edge = Edge(route(is_open=True))
+    for number in range(10_000):
+        edge.admit(said(event_code=f"EC_{number}"))
 
-    assert 2_000 < admitted.bytes_held < 3_000
+    assert len(edge.admission._types) <= 4_096
+    assert len(edge.learnt) == 10_000
 
 
 @pytest.mark.parametrize(
@@ -192,6 +185,8 @@ def test_what_is_held_in_memory_is_counted() -> None:
     [
         (Origin("nowhere", "", ""), NamespaceNotFoundError),
         (Origin("default", "PG_NOBODY", ""), GroupNotFoundError),
+        (Origin("n" * 300_000, "", ""), InvalidNameError),
+        (Origin("default", "g" * 300_000, ""), InvalidNameError),
         (Origin("default", "", "h" * 129), InvalidRequestFieldError),
         (Origin("default", "", "h\0"), InvalidRequestFieldError),
     ],

@@ -87,7 +87,8 @@ class Scene:
     def submit(self, *messages: LogMessage, bytes_held: int = 10, **fields: Any) -> asyncio.Future[FrameResult]:
         frame = AppendFrame(fields.get("publisher_id", b"p" * 16), fields.get("sequence", 1), list(messages))
         frame.refusals = fields.get("refusals", ())
-        return self.committer.submit(frame, bytes_held)
+        self.committer.room.take(bytes_held)
+        return self.committer.submit(frame, fields.get("size_bytes", 10), bytes_held)
 
     async def call(self) -> tuple[list[AppendFrame], Callable[[Answer], None], bool]:
         async with asyncio.timeout(5):
@@ -252,7 +253,7 @@ async def test_batches_are_bounded_and_keep_the_order() -> None:
     frames, commit, _ = await scene.call()
     for sequence in range(1, 6):
         scene.submit(log_message(), sequence=sequence)
-    scene.submit(log_message(), sequence=6, bytes_held=99)
+    scene.submit(log_message(), sequence=6, size_bytes=99)
     scene.submit(*[log_message()] * 10, sequence=7)
     for sequence in (8, 9, 10):
         scene.submit(log_message(), publisher_id=bytes([sequence]) * 16, sequence=sequence)
@@ -274,7 +275,8 @@ async def test_too_much_waiting_slows_streams_and_refuses_calls_until_it_is_stor
     scene = Scene(waiting_bytes_max=100)
     scene.committer.check_room()
     answer = scene.submit(log_message(), bytes_held=100)
-    waiting = asyncio.ensure_future(scene.committer.wait_for_room())
+    waiting = asyncio.ensure_future(scene.committer.room.acquire(10))
+    await asyncio.sleep(0)
     with pytest.raises(BrokerBusyError) as raised:
         scene.committer.check_room()
     assert raised.value.facts["retry_after_seconds"] == "0.5"
@@ -285,6 +287,8 @@ async def test_too_much_waiting_slows_streams_and_refuses_calls_until_it_is_stor
     await answer
     await waiting
     scene.committer.check_room()
+    scene.committer.room.release(10)
+    assert scene.committer.is_idle
     await scene.end()
 
 
