@@ -141,7 +141,7 @@ class LogCache:
                 queue.first = first
             end = first + len(messages)
             queue.end = max(queue.end, end)
-            size_bytes = sum([message.size_bytes for message in messages])
+            size_bytes = sum([message.held_bytes for message in messages])
             self._segments.append((queue_id, end, size_bytes))
             self._tail_bytes += size_bytes
         while self._tail_bytes > self._config.tail_bytes_max:
@@ -194,7 +194,7 @@ class LogCache:
             messages[0].queue_offset,
             messages[-1].queue_offset + 1,
             messages,
-            sum(message.size_bytes for message in messages),
+            sum(message.held_bytes for message in messages),
         )
         self._keep((queue_id, block.first // BLOCK_OFFSETS), block)
         return block

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from msgbroker.server import log_cache
 from msgbroker.server.log_cache import BLOCK_OFFSETS, LogCache, LogCacheConfig
-from msgbroker.server.log_message import LogMessage
+from msgbroker.server.log_message import MESSAGE_OVERHEAD_BYTES, LogMessage
 from tests.unit.server.builders import log_message
 
 
@@ -107,7 +107,7 @@ def test_an_end_that_was_heard_of_never_goes_back() -> None:
 
 
 def test_the_tail_forgets_the_oldest_first() -> None:
-    cache = make_cache(tail_bytes_max=4_000)
+    cache = make_cache(tail_bytes_max=40 * (100 + MESSAGE_OVERHEAD_BYTES))
     for first in range(0, 50, 10):
         for queue_id in (1, 2):
             cache.add(committed(first, 10, queue_id, body=b"x" * 100))
@@ -117,7 +117,7 @@ def test_the_tail_forgets_the_oldest_first() -> None:
 
 
 def test_the_tail_keeps_its_own_messages_when_others_were_heard_of_first() -> None:
-    cache = make_cache(tail_bytes_max=1_500)
+    cache = make_cache(tail_bytes_max=15 * (100 + MESSAGE_OVERHEAD_BYTES))
     cache.learn_end(1, 100)
     cache.add(committed(50, 10, body=b"x" * 100))
     cache.add(committed(60, 10, body=b"x" * 100))
@@ -140,7 +140,7 @@ def test_a_commit_larger_than_the_tail_leaves_the_committers_messages_alone() ->
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(1, 30), st.integers(0, 200)), max_size=40))
 def test_the_tail_is_bounded_and_true_whatever_is_committed(commits: list[tuple[int, int, int, int]]) -> None:
-    cache = make_cache(tail_bytes_max=2_000)
+    cache = make_cache(tail_bytes_max=20 * (100 + MESSAGE_OVERHEAD_BYTES))
     ends: dict[int, int] = {}
     for queue_id, skipped, count, body_bytes in commits:
         first = ends.get(queue_id, 0) + skipped
@@ -148,7 +148,7 @@ def test_the_tail_is_bounded_and_true_whatever_is_committed(commits: list[tuple[
         cache.add(committed(first, count, queue_id, b"x" * body_bytes))
 
         held = [message for queue in cache._queues.values() for message in queue.messages]
-        assert sum(message.size_bytes for message in held) == cache._tail_bytes <= 2_000
+        assert sum(message.held_bytes for message in held) == cache._tail_bytes <= cache._config.tail_bytes_max
         for queue_id_, end in ends.items():
             assert cache.end_of(queue_id_) == end
             for offset in range(end):
@@ -173,7 +173,7 @@ async def test_groups_that_want_the_same_share_one_read(reads: Reads) -> None:
 
 
 async def test_blocks_are_bounded_and_the_ones_used_last_stay(reads: Reads) -> None:
-    size_bytes = log_message(0).size_bytes * BLOCK_OFFSETS
+    size_bytes = log_message(0).held_bytes * BLOCK_OFFSETS
     cache = make_cache(2_000, blocks_bytes_max=2 * size_bytes)
     await cache.read(1, 0)
     await cache.read(1, BLOCK_OFFSETS)
