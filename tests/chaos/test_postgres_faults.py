@@ -113,6 +113,30 @@ async def test_a_broker_told_to_stop_while_postgresql_is_away_ends_all_the_same(
         assert (status, time.monotonic() - started_at < 10) == (0, True), broker.log
 
 
+async def test_a_broker_told_to_stop_while_postgresql_is_frozen_ends_all_the_same(
+    broker_process: StartBrokerProcess, own_postgres: OwnPostgres
+) -> None:
+    await register(own_postgres.url, *GROUPS)
+    broker = broker_process(url=own_postgres.url)
+    async with Load.running([broker.address], GROUPS) as load:
+        await load.more(1_000)
+        own_postgres.freeze()
+        try:
+            started_at = time.monotonic()
+            broker.terminate()
+            status = await asyncio.to_thread(broker.process.wait, 20)
+            seconds = time.monotonic() - started_at
+        finally:
+            own_postgres.thaw()
+        # What nobody acknowledged waits for a broker.
+        listen = broker.address
+        assert broker_process(url=own_postgres.url, listen=listen).address == listen
+        history = await load.finish()
+
+    assert (status, seconds < 10) == (0, True), broker.log
+    history.check(read_log(own_postgres.url), GROUPS)
+
+
 async def _msgdb_serves(channel: grpc.aio.Channel, *, serving: bool) -> bool:
     stub: Any = health_pb2_grpc.HealthStub(channel)
     answer = await stub.Check(health_pb2.HealthCheckRequest(service="msgdb"))
