@@ -29,6 +29,14 @@ _LIST: Final = f"SELECT {_COLUMNS} FROM queue ORDER BY queue_id"
 # By the unique index on (topic_id, generation, ordinal).
 _LIST_OF_TOPIC: Final = f"SELECT {_COLUMNS} FROM queue WHERE topic_id = %s ORDER BY generation, ordinal"
 
+# By the unique index on (topic_id, generation, ordinal), then the primary key of cursor.
+_HAS_CURSOR: Final = """
+SELECT EXISTS (
+    SELECT 1 FROM queue q JOIN cursor c ON c.group_id = %(group_id)s AND c.member = '' AND c.queue_id = q.queue_id
+    WHERE q.topic_id = %(topic_id)s
+)
+"""
+
 # Reads all cursors. It is asked when someone registers a subscription, and never in a loop of a broker.
 _LANE_OWNERS: Final = "SELECT DISTINCT owner FROM cursor WHERE owner IS NOT NULL AND lease_until > clock_timestamp()"
 
@@ -89,6 +97,12 @@ class QueueTailReader:
             await ensure_queues(conn, topic_id, generation, queue_count)
             queues = await list_topic_queues(conn, topic_id)
             return await next_offsets(conn, [queue.queue_id for queue in queues])
+
+    async def has_cursor(self, group_id: int, topic_id: int) -> bool:
+        """Return whether the group has a place on any of the topic's queues."""
+        async with self._store.connection() as conn:
+            cursor = await conn.execute(_HAS_CURSOR, {"group_id": group_id, "topic_id": topic_id})
+            return await cursor.fetchone() == (True,)
 
     async def lane_owners(self) -> set[UUID]:
         """Return the brokers whose leases have not passed."""

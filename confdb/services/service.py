@@ -26,7 +26,7 @@ class ConfigService:
     """Everything that can be done with the configuration, in the name of one actor."""
 
     def __init__(self, store: ConfigStore, actor: str, tails: QueueTails | None = None) -> None:
-        """Make the services. *tails* is needed for subscriptions that start now; *actor* goes to the audit trail."""
+        """Make the services. *tails* is needed to subscribe; *actor* goes to the audit trail."""
         changes = Changes(store, actor)
         self._registry = BrokerRegistry(store)
         self._tails = tails

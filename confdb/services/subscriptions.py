@@ -2,6 +2,7 @@
 
 A new one starts at the tails of the topic's queues. They are read before the subscription commits: what is published
 once a broker routes by it lies behind them and is delivered; what was stored before lies in front of them and is not.
+One from the beginning is for groups that have no place on the topic yet: a cursor does not go back.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from confdb.services.views import Changed, Page, SubscriptionView, subscription_
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import (
+    BeginningPassedError,
     LimitReachedError,
     SubscriptionNotFoundError,
     ThingAlreadyExistsError,
@@ -42,10 +44,13 @@ _NAMED: Final = (
 
 
 class QueueTails(Protocol):
-    """What msgdb knows and a subscription depends on: where queues end, and who delivers."""
+    """What msgdb knows and a subscription depends on: where queues end, who has read them, and who delivers."""
 
     async def tails(self, topic_id: int, generation: int, queue_count: int) -> dict[int, int]:
         """Return the next offset by queue_id, for all generations; makes the queues that are missing."""
+
+    async def has_cursor(self, group_id: int, topic_id: int) -> bool:
+        """Return whether the group has a place on any queue of the topic."""
 
     async def lane_owners(self) -> set[UUID]:
         """Return the brokers that hold lanes at the moment, whether or not the registry hears of them."""
@@ -72,7 +77,8 @@ class Subscriptions:
         """Subscribe a group to a message type (`*`: to every event code of the topic).
 
         With an *expression* it is a HEADER subscription, else a DIRECT one. It delivers what is published from now on,
-        or with *from_beginning* what is stored, too. `ConfigService.wait_until_active` tells when brokers know it.
+        or with *from_beginning* what is stored, too, which only a group can that has not read the topic yet: else it
+        raises BeginningPassedError. `ConfigService.wait_until_active` tells when brokers know it.
         """
         if expression is not None:
             compile_expression(expression)
@@ -146,13 +152,15 @@ class Subscriptions:
         # Outside of the change: no lock is held while another database is asked. Queues that a new generation adds in
         # between are not named, and so start at 0.
         async with self._store.transaction() as session:
-            row, _ = await _require_subscribable(session, namespace, group, topic, event_code)
-        if from_beginning:
-            return row.topic_id, {}
+            row, group_id = await _require_subscribable(session, namespace, group, topic, event_code)
+            is_repeat = await _exists(session, group_id, row.topic_id, event_code)
         if self._tails is None:
-            raise ValueError(
-                "a subscription from now on needs to know the queues' tails: give ConfigService a QueueTails"
-            )
+            raise ValueError("a subscription needs to know what is in the queues: give ConfigService a QueueTails")
+        if from_beginning:
+            # A repeat is refused as such, by the change itself.
+            if not is_repeat and await self._tails.has_cursor(group_id, row.topic_id):
+                raise BeginningPassedError(group, topic)
+            return row.topic_id, {}
         return row.topic_id, await self._tails.tails(row.topic_id, row.generation, row.queue_count)
 
 
@@ -181,6 +189,13 @@ async def _require_subscribable(
     row = await get_topic(session, namespace, topic)
     await require_message_type(session, row, event_code)
     return row, group_id
+
+
+async def _exists(session: AsyncSession, group_id: int, topic_id: int, event_code: str) -> bool:
+    wanted = sa.select(Subscription.subscription_id).where(
+        Subscription.group_id == group_id, Subscription.topic_id == topic_id, Subscription.event_code == event_code
+    )
+    return await session.scalar(wanted) is not None
 
 
 async def _require_room(session: AsyncSession, group_id: int, group: str) -> None:

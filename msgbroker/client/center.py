@@ -258,7 +258,8 @@ class MessageCenter:
             body: the type of the body, where the annotation cannot be read (a class local to a function).
             register: register topic, group and subscription first (for development; the broker must allow it).
             expression: with *register*: a HEADER subscription with this CEL expression.
-            from_beginning: with *register*: deliver what is stored already, too.
+            from_beginning: with *register*: deliver what is stored already, too; a group that has read the topic
+                already is refused (BEGINNING_PASSED).
 
         Raises:
             InvalidSettingError: an option is out of bounds, or the function cannot be a handler.

@@ -327,6 +327,20 @@ class SubscriptionNotActiveError(FailedPreconditionError):
         )
 
 
+class BeginningPassedError(FailedPreconditionError):
+    """A subscription from the beginning, of a group that is past it on that topic: it would get nothing of it."""
+
+    reason = "BEGINNING_PASSED"
+
+    def __init__(self, group: str, topic: str) -> None:
+        super().__init__(
+            f"group {group!r} has read topic {topic!r} already and does not go back: subscribe from now on, or use "
+            "another group for what is stored",
+            group=group,
+            topic=topic,
+        )
+
+
 class SequenceGapError(FailedPreconditionError):
     """An earlier frame of this publisher is not stored: resend from there, with the same numbers."""
 

@@ -27,7 +27,7 @@ def command(
         str | None, typer.Option("--expression", help="With --register: only messages that satisfy this (CEL).")
     ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="With --register: what is stored already, too.")
+        bool, typer.Option("--from-beginning", help="With --register: what is stored already, too; for new groups.")
     ] = False,
     broker: Broker = None,
     namespace: Namespace = DEFAULT_NAMESPACE,

@@ -27,7 +27,10 @@ def create(
         str | None, typer.Option("--expression", help="Only messages whose headers satisfy this (CEL).")
     ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Deliver what is stored already, too.")
+        bool,
+        typer.Option(
+            "--from-beginning", help="Deliver what is stored already, too; for groups that have not read the topic yet."
+        ),
     ] = False,
     no_wait: NoWait = False,
     namespace: Namespace = DEFAULT_NAMESPACE,

@@ -8,6 +8,7 @@ import pytest
 
 from confdb.services import ConfigService
 from msgbroker.client import Message, MessageCenter, OutgoingMessage, Receipt
+from msgbroker.contract.errors import BeginningPassedError
 from msgbroker.server.app import Broker
 from msgdb.lag import list_lag
 from msgdb.store import MessageStore
@@ -151,6 +152,19 @@ async def test_what_was_stored_before_the_subscription_is_delivered_only_if_aske
 
     assert new.bodies == ["after"]
     assert len(set(everything.bodies)) == 11
+
+
+async def test_a_group_that_has_read_a_topic_is_told_that_it_cannot_begin_again(
+    trade: ConfigService, broker: Broker, center: MessageCenter
+) -> None:
+    await register_group(trade, GROUP, PAID)
+    await center.publish(TOPIC, REFUNDED, "before")
+    async with subscribed(broker.address) as got:
+        await center.publish(TOPIC, PAID, "paid")
+        await got.until(1)
+
+    with pytest.raises(BeginningPassedError):
+        await trade.subscriptions.create("default", GROUP, TOPIC, REFUNDED, from_beginning=True)
 
 
 async def test_nothing_published_after_a_subscription_is_active_is_missed(

@@ -19,10 +19,15 @@ class KnownTails:
     offsets: dict[int, int] = field(default_factory=lambda: {1: 10, 2: 20})
     asked: list[tuple[int, int, int]] = field(default_factory=list)
     owners: set[UUID] = field(default_factory=set)
+    is_read: bool = False
+    """Every group has read everything."""
 
     async def tails(self, topic_id: int, generation: int, queue_count: int) -> dict[int, int]:
         self.asked.append((topic_id, generation, queue_count))
         return self.offsets
+
+    async def has_cursor(self, group_id: int, topic_id: int) -> bool:
+        return self.is_read
 
     async def lane_owners(self) -> set[UUID]:
         return self.owners

@@ -11,6 +11,7 @@ from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import (
+    BeginningPassedError,
     EventCodeNotFoundError,
     GroupNotFoundError,
     InvalidExpressionError,
@@ -119,6 +120,29 @@ async def test_a_subscription_from_the_beginning_asks_for_no_tails(trade: Config
     assert (created.thing.start_offsets, tails.asked) == ({}, [])
 
 
+async def test_a_group_that_has_read_a_topic_cannot_subscribe_from_its_beginning(
+    trade: ConfigService, tails: KnownTails
+) -> None:
+    tails.is_read = True
+    with pytest.raises(BeginningPassedError, match=r"'SG_POINTS' has read topic 'TP_TRADE'.*another group") as refused:
+        await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "EC_PAID", from_beginning=True)
+
+    assert refused.value.facts == {"group": "SG_POINTS", "topic": "TP_TRADE"}
+    assert (await trade.subscriptions.list("default")).items == ()
+    assert (await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "EC_PAID")).thing.start_offsets
+
+
+async def test_a_repeat_of_a_subscription_from_the_beginning_is_a_repeat(
+    trade: ConfigService, tails: KnownTails
+) -> None:
+    await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "EC_PAID", from_beginning=True)
+    tails.is_read = True
+
+    # An application that registers what it needs says the same at each start.
+    with pytest.raises(ThingAlreadyExistsError):
+        await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "EC_PAID", from_beginning=True)
+
+
 async def test_tails_are_read_before_the_subscription_can_be_seen(store: ConfigStore, trade: ConfigService) -> None:
     seen_while_asking: list[int] = []
 
@@ -137,7 +161,7 @@ async def test_tails_are_read_before_the_subscription_can_be_seen(store: ConfigS
 async def test_without_the_message_store_no_subscription_is_registered(
     store: ConfigStore, trade: ConfigService
 ) -> None:
-    class Away:
+    class Away(KnownTails):
         async def tails(self, topic_id: int, generation: int, queue_count: int) -> dict[int, int]:
             raise StoreUnavailableError("stopped")
 
@@ -150,7 +174,7 @@ async def test_without_the_message_store_no_subscription_is_registered(
 async def test_a_topic_replaced_while_its_tails_are_read_gets_no_subscription(
     store: ConfigStore, trade: ConfigService
 ) -> None:
-    class Replacing:
+    class Replacing(KnownTails):
         async def tails(self, topic_id: int, generation: int, queue_count: int) -> dict[int, int]:
             await trade.topics.delete("default", "TP_TRADE")
             await trade.topics.create("default", "TP_TRADE", is_open=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from msgdb.connections import Connection
+from msgdb.cursors import claim
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
 from msgdb.queues import QueueTailReader, ensure_queues, list_queues, list_topic_queues
 from msgdb.store import MessageStore
-from tests.integration.msgdb.rows import put_messages
+from tests.integration.msgdb.rows import GROUP, OWNER, lanes_to_claim, put_messages
 from tests.integration.msgdb.waiting import until_someone_waits_for_a_lock
 
 
@@ -80,3 +81,17 @@ async def test_tails_are_those_of_all_layouts(store: MessageStore) -> None:
     async with store.connection() as conn:
         queues = await list_topic_queues(conn, 1)
     assert tails == {queues[0].queue_id: 5, queues[1].queue_id: 0, queues[2].queue_id: 0}
+
+
+async def test_a_group_has_a_cursor_on_a_topic_once_it_has_claimed_any_of_its_queues(store: MessageStore) -> None:
+    tails = QueueTailReader(store)
+    async with store.connection() as conn:
+        (old,) = await ensure_queues(conn, 1, 1, 1)
+        await ensure_queues(conn, 1, 2, 2)
+        await ensure_queues(conn, 2, 1, 1)
+        assert not await tails.has_cursor(GROUP, 1)
+        await claim(conn, OWNER, lanes_to_claim([old.queue_id]), 10)
+
+    assert await tails.has_cursor(GROUP, 1)
+    assert not await tails.has_cursor(GROUP, 2)
+    assert not await tails.has_cursor(GROUP + 1, 1)
