@@ -58,6 +58,7 @@ WITH ending AS (
     JOIN message m ON m.queue_id = r.queue_id AND m.queue_offset = r.queue_offset AND m.stored_at = r.stored_at
     LEFT JOIN unnest(%(group_ids)s::bigint[], %(group_names)s::text[]) AS g (group_id, name)
            ON g.group_id = r.group_id
+    ON CONFLICT (group_id, queue_id, queue_offset, stored_at) DO NOTHING
 )
 SELECT count(*) FROM ended
 """

@@ -66,7 +66,8 @@ USING {array_rows("w", **_KEY, queue_offset="bigint")}
 WHERE r.group_id = w.group_id AND r.member = w.member AND r.queue_id = w.queue_id AND r.queue_offset = w.queue_offset
 """
 
-# Copied inside the database, by the whole primary key of message: one probe of one day for each.
+# Copied inside the database, by the whole primary key of message: one probe of one day for each. Once: a checkpoint is
+# written again when the answer to its COMMIT was lost.
 COPY_DEAD_LETTERS: Final = f"""
 INSERT INTO dead_letter
     (group_id, group_name, attempts, reason, last_error,
@@ -77,6 +78,7 @@ SELECT w.group_id, w.group_name, w.attempts, w.reason, w.last_error,
        m.ordering_key, m.headers, m.body, m.born_at, m.born_host, m.publisher_group, m.stress, m.redrives
 FROM {array_rows("w", **_DEAD_LETTER)}
 JOIN message m ON m.queue_id = w.queue_id AND m.queue_offset = w.queue_offset AND m.stored_at = w.stored_at
+ON CONFLICT (group_id, queue_id, queue_offset, stored_at) DO NOTHING
 """
 
 

@@ -121,7 +121,9 @@ CREATE TABLE dead_letter (
     publisher_group text,
     stress boolean NOT NULL,
     redrives smallint NOT NULL DEFAULT 0,
-    CONSTRAINT dead_letter_pkey PRIMARY KEY (id)
+    CONSTRAINT dead_letter_pkey PRIMARY KEY (id),
+    CONSTRAINT dead_letter_group_id_queue_id_queue_offset_stored_at_key
+        UNIQUE (group_id, queue_id, queue_offset, stored_at)
 )
 """
 

@@ -98,6 +98,19 @@ async def test_a_dead_letter_is_a_full_copy_and_takes_its_redelivery_along(conn:
     assert (await get_dead_letter(conn, summary.dead_letter_id)).body == rows[1].body
 
 
+async def test_a_checkpoint_whose_answer_was_lost_may_be_repeated(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    rows = await put_messages(conn, queue_id, range(2))
+    lane = await claim_one(conn, queue_id)
+    mark = LaneCheckpoint(lane.key, 1, 1, [], [waiting(rows[1])], dead_letters=[dead(rows[0])])
+
+    for _ in range(2):
+        assert await checkpoint(conn, OWNER, [mark], GROUP_NAMES) == {lane.key}
+
+    assert [letter.queue_offset for letter in await list_dead_letters(conn)] == [0]
+    assert [row.queue_offset for row in (await load_redeliveries(conn, [lane.key]))[lane.key]] == [1]
+
+
 async def test_a_stale_epoch_changes_nothing(conn: Connection) -> None:
     queue_id = await make_queue(conn)
     rows = await put_messages(conn, queue_id, range(3))
