@@ -251,7 +251,7 @@ class GroupDelivery:
         handout = lane.take(taker.name, count_max, BATCH_BYTES_MAX, now, slot.may_hand_out)
         if handout.count:
             wires = wires_of(handout.fresh, [(again.message, again.attempt) for again in handout.again])
-            taker.give(lane.key.queue_id, lane.epoch, wires, sum(map(len, wires)))
+            taker.give(lane.key.queue_id, lane.epoch, wires, sum(map(len, wires)), slot)
         self.touched(slot)
         # What was denied was work as well: there may be more behind it.
         return max(work, ready_count - lane.ready_count)

@@ -6,8 +6,9 @@ import asyncio
 import itertools
 from collections import deque
 from dataclasses import dataclass
+from typing import Protocol
 
-from msgbroker.server import wire
+from msgbroker.server import clock, wire
 from msgbroker.server.log_message import LogMessage
 from msgbroker.v1 import subscriber_pb2
 
@@ -18,6 +19,13 @@ RESPONSE_BYTES_MAX = 64 * 1024
 what subscribers' memory allocators map, and fault in page by page, for every response anew (128 KiB in glibc)."""
 
 
+class Lease(Protocol):
+    """What a lane is held by."""
+
+    lease_until: float
+    """By `clock.now`. It may be moved on; once it has passed, the lane is given up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Messages of one lane on their way to one instance, encoded."""
@@ -26,6 +34,7 @@ class Batch:
     epoch: int
     wires: tuple[bytes, ...]
     size_bytes: int
+    lease: Lease
 
 
 class Instance:
@@ -57,9 +66,9 @@ class Instance:
             return 0
         return self.credit - self.unsettled
 
-    def give(self, queue_id: int, epoch: int, wires: list[bytes], size_bytes: int) -> None:
-        """Queue messages for writing."""
-        self.outbox.append(Batch(queue_id, epoch, tuple(wires), size_bytes))
+    def give(self, queue_id: int, epoch: int, wires: list[bytes], size_bytes: int, lease: Lease) -> None:
+        """Queue messages for writing, as long as *lease* has not passed."""
+        self.outbox.append(Batch(queue_id, epoch, tuple(wires), size_bytes, lease))
         self.outbox_bytes += size_bytes
         self.unsettled += len(wires)
         self.wake.set()
@@ -89,9 +98,9 @@ class Instance:
 
     def take_batches(self) -> list[Batch]:
         """Return all that waits to be handed over. For pulls: they have no way to be told anything else."""
-        batches = list(self.outbox)
-        self.outbox.clear()
-        self.outbox_bytes = 0
+        batches: list[Batch] = []
+        while (batch := self._next_batch()) is not None:
+            batches.append(batch)
         self._notices.clear()
         return batches
 
@@ -99,13 +108,24 @@ class Instance:
         """Return the next encoded SubscribeResponse to write; empty if there is nothing."""
         parts, self._notices = self._notices, []
         size_bytes = 0
-        while self.outbox and size_bytes < RESPONSE_BYTES_MAX:
-            batch = self.outbox.popleft()
-            self.outbox_bytes -= batch.size_bytes
+        while size_bytes < RESPONSE_BYTES_MAX and (batch := self._next_batch()) is not None:
             size_bytes += batch.size_bytes
             parts.append(wire.batch_head(batch.queue_id, batch.epoch, batch.size_bytes))
             parts += batch.wires
         return b"".join(parts)
+
+    def _next_batch(self) -> Batch | None:
+        """Take the next batch whose lease has not passed.
+
+        This process may have been frozen since the others were put there: their messages are perhaps another broker's
+        to hand out. They return to the instance's credit when their lane is given up.
+        """
+        while self.outbox:
+            batch = self.outbox.popleft()
+            self.outbox_bytes -= batch.size_bytes
+            if clock.now() < batch.lease.lease_until:
+                return batch
+        return None
 
 
 def wires_of(fresh: list[LogMessage], again: list[tuple[LogMessage, int]]) -> list[bytes]:
