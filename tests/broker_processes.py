@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -27,6 +29,15 @@ with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 """
 
 
+def port_to_come_back_to() -> int:
+    """Return a free port below those the system gives to clients: one of these may have it before a broker is back."""
+    while True:
+        port = random.randint(15_000, 30_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+
+
 @dataclass(slots=True)
 class BrokerProcess:
     """One broker: what `msgcenter broker` runs, without its command line."""
@@ -41,7 +52,7 @@ class BrokerProcess:
         given = {
             "msgdb_url": url,
             "confdb_url": url,
-            "listen": "127.0.0.1:0",
+            "listen": f"127.0.0.1:{port_to_come_back_to()}",
             "lease_seconds": 3,
             "client_registration": True,
             **settings,
