@@ -33,6 +33,8 @@ class QueueLag:
     next_offset: int
     behind: int
     redeliveries: int
+    alarm: bool
+    """As many messages wait for another attempt as may: no more are read."""
     oldest_seconds: float | None
     """Age of the oldest message that is not settled. None: all are, or no instance was ever connected."""
     broker: str | None
@@ -50,6 +52,8 @@ class TopicLag:
     topic: str
     behind: int
     redeliveries: int
+    alarm: bool
+    """On one of its queues, at least."""
     oldest_seconds: float | None
     dead_letters: int
 
@@ -95,6 +99,7 @@ def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:
             *names,
             behind=sum(lag.behind for lag in lags),
             redeliveries=sum(lag.redeliveries for lag in lags),
+            alarm=any(lag.alarm for lag in lags),
             oldest_seconds=max((lag.oldest_seconds for lag in lags if lag.oldest_seconds is not None), default=None),
             dead_letters=lags[0].dead_letters,
         )
@@ -140,6 +145,7 @@ def _lag_of(
         next_offset=next_offset,
         behind=lane.behind if lane else max(0, next_offset - acked_offset),
         redeliveries=lane.redeliveries if lane else 0,
+        alarm=lane.alarm if lane else False,
         oldest_seconds=None if oldest is None else round(max(0.0, time.time() - oldest / _MICROSECONDS), 3),
         broker=brokers.get(lane.owner) if lane and lane.owner else None,
         dead_letters=store_side.dead_letters.get(group.group_id, 0),

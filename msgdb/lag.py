@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgdb.binary_rows import TO_1970, binary_cursor
 from msgdb.connections import Connection
 from msgdb.lane_records import LaneKey
@@ -42,6 +43,11 @@ class LaneLag(NamedTuple):
     def unsettled(self) -> int:
         """Return how many messages are still to be settled."""
         return self.behind + self.redeliveries
+
+    @property
+    def alarm(self) -> bool:
+        """Whether so many messages wait for another attempt that the lane reads no further."""
+        return self.redeliveries >= REDELIVERIES_PER_LANE_MAX
 
 
 # One statement for all lanes: per queue, one probe of the log's end; per lane, one probe at its cursor and a range of

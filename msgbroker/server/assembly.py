@@ -24,6 +24,7 @@ from msgbroker.server.broker import Broker, Loop
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.cluster import BrokerIdentity, Cluster, ClusterConfig
 from msgbroker.server.committer import Committer, CommitterConfig
+from msgbroker.server.counting import BrokerCounters
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.directory_service import DirectoryService
 from msgbroker.server.event_code_registrar import EventCodeRegistrar
@@ -90,6 +91,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "event-codes": registrar.run,
         "maintenance": _maintenance(settings, stores).run,
         "health": health.run,
+        "counters": BrokerCounters(hub, committer.counters).run,
         "housekeeping": lambda stop: _keep_house(stop, pull),
     }
     if not settings.pooled:

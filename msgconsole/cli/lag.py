@@ -23,6 +23,7 @@ def command(
     """Show how far each group is behind, as of its last checkpoint.
 
     `behind` counts the messages of the log that are not settled, `redeliveries` those that wait for another attempt.
+    `alarm`: so many of them wait on one queue (10,000) that no more is read from it until some are settled.
 
     Example: msgcenter lag --group SG_POINTS --by-queue
     """
@@ -35,5 +36,5 @@ def command(
     columns = ["namespace", "group", "topic"]
     if by_queue:
         columns += ["queue_id", "acked_offset", "next_offset"]
-    columns += ["behind", "redeliveries", "oldest_seconds", "broker" if by_queue else "dead_letters"]
+    columns += ["behind", "redeliveries", "alarm", "oldest_seconds", "broker" if by_queue else "dead_letters"]
     print_rows(rows, columns, as_json=as_json, empty="No group subscribes to anything.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgdb.connections import Connection
 from msgdb.cursors import checkpoint, claim
 from msgdb.lag import list_lag
@@ -70,6 +71,19 @@ async def test_settled_ranges_of_dropped_days_are_not_counted(conn: Connection) 
     (lag,) = await list_lag(conn)
 
     assert lag.behind == 3
+
+
+async def test_a_lane_with_as_many_redeliveries_as_may_be_is_alarmed(conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    await claim(conn, OWNER, lanes_to_claim([queue_id]), 60)
+    insert = """
+    INSERT INTO redelivery (group_id, member, queue_id, queue_offset, stored_at, attempt, due_at)
+    SELECT %s, '', %s, o, now(), 2, now() FROM generate_series(%s::bigint, %s::bigint) o
+    """
+    await conn.execute(insert, (GROUP, queue_id, 2, REDELIVERIES_PER_LANE_MAX))
+    assert [lag.alarm for lag in await list_lag(conn)] == [False]
+    await conn.execute(insert, (GROUP, queue_id, 1, 1))
+    assert [lag.alarm for lag in await list_lag(conn)] == [True]
 
 
 async def test_lag_may_be_asked_for_some_groups(conn: Connection) -> None:

@@ -1,0 +1,123 @@
+"""What a broker says of its work: counts that change, and lanes that stopped reading."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from confdb.routes import ExpressionFailedError, GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
+from msgbroker.engine.lane_config import LaneCounters
+from msgbroker.engine.verdicts import Verdict
+from msgbroker.server.committer import CommitterCounters
+from msgbroker.server.counting import BrokerCounters
+from msgbroker.server.delivery import DeliveryHub
+from msgbroker.server.group_delivery import GroupDelivery, LaneSlot
+from msgbroker.server.instances import Instance
+from msgbroker.server.log_cache import LogCache
+from msgdb.lane_records import ClaimedLane, LaneKey, RedeliveryRow
+from tests.unit.server.builders import PAID, log_message, route, snapshot
+
+LANE = LaneKey(1, "", 1)
+
+
+def fail(_: object) -> bool:
+    raise ExpressionFailedError("headers.region", "no such key: region")
+
+
+def group_route() -> GroupRoute:
+    subscription = SubscriptionRoute(1, 1, PAID, SubscriptionMode.HEADER, "headers.region == 'hz'", fail, {})
+    direct = dataclasses.replace(subscription, subscription_id=2, mode=SubscriptionMode.DIRECT, predicate=None)
+    return GroupRoute(
+        1, "default", "SG_POINTS", 60.0, (10.0,), 2, 100, GroupOrder.NONE, GroupMode.SHARED, paused=False,
+        subscriptions=(dataclasses.replace(subscription, event_code="*"), dataclasses.replace(direct, event_code="EC")),
+    )  # fmt: skip
+
+
+class OneLane:
+    """A hub with one lane of one group, and its counters."""
+
+    def __init__(self, redeliveries: int = 0) -> None:
+        self.now = 0.0
+        self.stored = CommitterCounters()
+        self.hub = DeliveryHub(LogCache(None))  # type: ignore[arg-type]
+        self.hub.mark = lambda group: None  # type: ignore[method-assign]
+        self.hub.follow(snapshot(route()))
+        self.group: GroupDelivery = self.hub.attach(group_route(), Instance("one", 100, 1_000_000))
+        rows = [RedeliveryRow(offset, 1_000, 2, 60.0, None) for offset in range(redeliveries)]
+        claimed = ClaimedLane(LANE, 1, redeliveries, [])
+        self.hub.open_lane(self.group, route(), claimed, rows, lease_until=1e12)
+        self.counters = BrokerCounters(self.hub, self.stored, lambda: self.now)
+
+    @property
+    def slot(self) -> LaneSlot:
+        return self.group.slots[1]
+
+
+def logged(logs: list[Any], event: str) -> list[dict[str, Any]]:
+    return [entry for entry in logs if entry["event"] == event]
+
+
+def test_counts_are_logged_when_they_changed() -> None:
+    one = OneLane()
+    with capture_logs() as logs:
+        assert not one.counters.count_once()
+        one.stored.messages += 7
+        one.slot.lane.counters.stale += 2
+        assert one.counters.count_once()
+        assert not one.counters.count_once()
+
+    (said,) = logged(logs, "broker.counted")
+    assert (said["committer_messages"], said["stale"], said["denied"], said["failed_evaluations"]) == (7, 2, 0, 0)
+
+
+def test_what_a_lane_counted_is_not_forgotten_with_it() -> None:
+    one = OneLane()
+    one.slot.lane.counters.timed_out = 3
+    one.hub.close_lane(one.group, 1)
+
+    assert one.counters.totals()["timed_out"] == 3
+
+
+def test_every_count_of_a_lane_is_shown() -> None:
+    assert {field.name for field in dataclasses.fields(LaneCounters)} <= OneLane().counters.totals().keys()
+
+
+def test_expressions_that_failed_are_counted_across_changes_of_the_configuration() -> None:
+    one = OneLane()
+    for change in range(2):
+        one.slot.matcher.select([log_message(change)], 1)
+        one.group.reroute(group_route(), snapshot(route()), {1: route()})
+
+    assert one.counters.totals()["failed_evaluations"] == 2
+
+
+def test_a_lane_that_stops_reading_is_said_once_and_so_is_its_end() -> None:
+    one = OneLane(redeliveries=3)
+    one.slot.lane.reconfigure(dataclasses.replace(one.slot.lane._state.config, redeliveries_max=3))
+    with capture_logs() as logs:
+        one.counters.watch_once()
+        one.counters.watch_once()
+        assert one.slot.lane.due(1e12, 1) == [(0, 1_000)]
+        one.slot.lane.feed_again([log_message(0)], ())
+        assert one.slot.lane.take("one", 1, 1_000, 1e12).count == 1
+        assert one.slot.lane.settle("one", Verdict.ACK, 0, 0, 2, 1e12).count == 1
+        one.counters.watch_once()
+        one.counters.watch_once()
+
+    (started,) = logged(logs, "lanes.alarm_started")
+    assert (started["group"], started["topic"], started["lane"]) == ("SG_POINTS", "TP_TRADE", LANE)
+    assert started["redelivery_count"] == 3
+    assert len(logged(logs, "lanes.alarm_ended")) == 1
+
+
+def test_the_alarm_of_a_lane_that_goes_ends_here() -> None:
+    one = OneLane(redeliveries=3)
+    one.slot.lane.reconfigure(dataclasses.replace(one.slot.lane._state.config, redeliveries_max=3))
+    with capture_logs() as logs:
+        one.counters.watch_once()
+        one.hub.close_lane(one.group, 1)
+        one.counters.watch_once()
+
+    assert len(logged(logs, "lanes.alarm_ended")) == 1
