@@ -288,6 +288,14 @@ class Lane(Generic[MessageT]):
         return len(self._state.ready) + len(self._state.again.ready)
 
     @property
+    def ready_bytes(self) -> int:
+        """What those messages have in bytes."""
+        state = self._state
+        return sum([message.size_bytes for message in state.ready]) + sum(
+            [message.size_bytes for _, message in state.again.ready]
+        )
+
+    @property
     def due_count(self) -> int:
         """Messages whose bodies `due` would ask for."""
         return self._state.again.due_count

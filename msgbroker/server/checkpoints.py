@@ -15,7 +15,7 @@ import structlog
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.group_delivery import LaneSlot
+from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.loops import pause
 from msgdb.cursors import checkpoint
 from msgdb.lane_records import LaneCheckpoint

@@ -25,8 +25,9 @@ from msgbroker.engine.assignment import BrokerWeight, owner_of
 from msgbroker.server import clock
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.group_delivery import GroupDelivery, LaneSlot
+from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.lane_opening import within_log
+from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.loops import PatientCall, pause_or_wake
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.v1 import subscriber_pb2

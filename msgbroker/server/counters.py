@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from msgbroker.engine.lane_config import LaneCounters
-from msgbroker.server.group_delivery import LaneSlot
+from msgbroker.server.lane_slot import LaneSlot
 
 
 @dataclass(slots=True)

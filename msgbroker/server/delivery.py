@@ -19,8 +19,10 @@ from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.server import clock
 from msgbroker.server.counters import HubCounters
-from msgbroker.server.group_delivery import GroupDelivery, LaneSlot, PumpBudget, lane_config, stress_check
+from msgbroker.server.group_delivery import GroupDelivery, PumpBudget, lane_config, stress_check
 from msgbroker.server.instances import Instance
+from msgbroker.server.lane_reading import ReadyBytes
+from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause, pause_or_wake
@@ -38,6 +40,8 @@ class DeliveryConfig:
     turn_messages_max: int = 4_000
     """Handed out in one turn of the event loop, over all groups."""
     instance_outbox_bytes_max: int = 1024 * 1024
+    ready_bytes_max: int = 64 * 1024 * 1024
+    """Read for instances that have not taken it yet, over all lanes."""
     tick_seconds: float = 0.1
     """How late a retry or a timeout may be noticed."""
     watch_seconds: float = 5.0
@@ -54,6 +58,7 @@ class DeliveryHub:
         self.suspects = Suspects()
         self.config = config or DeliveryConfig()
         self.groups: dict[int, GroupDelivery] = {}
+        self.ready = ReadyBytes(self.config.ready_bytes_max)
         self.dirty_slots: set[LaneSlot] = set()
         """Lanes that may have something to persist."""
         self.persist = asyncio.Event()
@@ -125,7 +130,7 @@ class DeliveryHub:
         group = self.groups.get(route.group_id)
         if group is None:
             group = self.groups[route.group_id] = GroupDelivery(
-                route, self.cache, self._start_task, self.mark, self.touched
+                route, self.cache, self._start_task, self.mark, self.touched, self.ready
             )
         group.attach(instance, clock.now())
         return group

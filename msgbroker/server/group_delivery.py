@@ -15,56 +15,19 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
-import structlog
-
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
-from msgbroker.contract.errors import StoreUnavailableError
-from msgbroker.engine.lane import Lane
 from msgbroker.engine.lane_config import LaneConfig
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.stress import StressGate
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server.instances import Instance, wires_of
-from msgbroker.server.log_cache import BLOCK_OFFSETS, LogCache
+from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LaneReader, ReadyBytes
+from msgbroker.server.lane_slot import LaneSlot
+from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
 
-log = structlog.get_logger(__name__)
-
 BATCH_MESSAGES_MAX = 256
-BATCH_BYTES_MAX = 56 * 1024
-"""A lane gives so much to one instance before the next one's turn; a single larger message is a batch of its own."""
-FETCH_AGAIN_MAX = 200
-
-
-@dataclass(slots=True, eq=False)
-class LaneSlot:
-    """A lane this broker owns, and what the driver knows around it."""
-
-    lane: Lane[LogMessage]
-    topic: TopicRoute
-    matcher: Matcher
-    may_hand_out: Callable[[LogMessage], bool]
-    lease_until: float
-    """By `clock.now`: nothing is handed out afterwards."""
-    is_reading: bool = False
-    is_fetching: bool = False
-    is_read_failed: bool = False
-    """A read of msgdb failed: the next tick tries again."""
-    leaves_at: float | None = None
-    """A planned move: given up when it is drained, or then."""
-    earlier_failed_evaluations: int = 0
-    """Of the matchers before this one."""
-
-    def match_by(self, matcher: Matcher) -> None:
-        """Select by another matcher from now on."""
-        self.earlier_failed_evaluations = self.failed_evaluations
-        self.matcher = matcher
-
-    @property
-    def failed_evaluations(self) -> int:
-        """How often an expression failed on a message."""
-        return self.earlier_failed_evaluations + self.matcher.failed_evaluations
 
 
 @dataclass(slots=True)
@@ -85,11 +48,18 @@ class GroupDelivery:
     """Pump this group soon."""
     touched: Callable[[LaneSlot], None]
     """This lane may have something to persist."""
+    ready: ReadyBytes = field(default_factory=ReadyBytes)
+    """Of all groups here."""
     instances: dict[str, Instance] = field(default_factory=dict)
     slots: dict[int, LaneSlot] = field(default_factory=dict)
     _takers: deque[Instance] = field(default_factory=deque)
     _active: dict[int, LaneSlot] = field(default_factory=dict)
     """Lanes that may have something to hand out, in the order of their turns."""
+
+    _reader: LaneReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reader = LaneReader(self.cache, self.ready, self.start_task, self.touched, self.activate)
 
     # --- instances --------------------------------------------------------------------------------------------------
 
@@ -166,6 +136,7 @@ class GroupDelivery:
         self._active.pop(queue_id, None)
         unsettled = dict(slot.lane.unsettled_by_instance)
         slot.lane.stop()
+        self._reader.count(slot)
         for name, count in unsettled.items():
             instance = self.instances.get(name)
             if instance is not None and count:
@@ -240,10 +211,10 @@ class GroupDelivery:
         if now >= slot.lease_until:
             # Perhaps another broker's by now. The next tick closes it.
             return 0
-        self._fetch_due(slot, now)
+        self._reader.fetch_due(slot, now)
         work = 0
         if lane.ready_count < BATCH_MESSAGES_MAX:
-            work = self._feed(slot)
+            work = self._reader.feed(slot)
         ready_count = lane.ready_count
         if not ready_count:
             return work
@@ -252,80 +223,10 @@ class GroupDelivery:
         if handout.count:
             wires = wires_of(handout.fresh, [(again.message, again.attempt) for again in handout.again])
             taker.give(lane.key.queue_id, lane.epoch, wires, sum(map(len, wires)), slot)
+        self._reader.count(slot)
         self.touched(slot)
         # What was denied was work as well: there may be more behind it.
         return max(work, ready_count - lane.ready_count)
-
-    def _feed(self, slot: LaneSlot) -> int:
-        """Feed the lane from memory, or start a read; return how many messages were looked at."""
-        lane = slot.lane
-        queue_id, offset = lane.key.queue_id, lane.next_offset
-        if slot.is_reading or offset >= self.cache.end_of(queue_id):
-            return 0
-        wanted = min(lane.wants(), BLOCK_OFFSETS)
-        if wanted <= 0:
-            return 0
-        messages = self.cache.find(queue_id, offset, wanted)
-        if messages is None:
-            slot.is_reading = True
-            self.start_task(self._read(slot, offset))
-            return 0
-        lane.feed(offset, offset + len(messages), slot.matcher.select(messages, queue_id))
-        self.touched(slot)
-        return len(messages)
-
-    async def _read(self, slot: LaneSlot, offset: int) -> None:
-        """Read the block that the lane needs into the cache, and feed it."""
-        lane = slot.lane
-        queue_id = lane.key.queue_id
-        try:
-            block = await self.cache.read(queue_id, offset)
-        except StoreUnavailableError:
-            log.warning("delivery.read_failed", queue_id=queue_id)
-            slot.is_read_failed = True
-            return
-        finally:
-            slot.is_reading = False
-        if block.first > lane.next_offset:
-            # Days were dropped between the cursor and the block.
-            lane.feed(block.first, block.first, (), days_dropped=True)
-        self.touched(slot)
-        self.activate(slot)
-
-    def _fetch_due(self, slot: LaneSlot, now: float) -> None:
-        """Start fetching what comes again and whose bodies are needed."""
-        if slot.is_fetching:
-            return
-        wanted = slot.lane.due(now, FETCH_AGAIN_MAX)
-        if not wanted:
-            return
-        found: list[LogMessage] = []
-        missing: list[tuple[int, int]] = []
-        for offset, stored_at_us in wanted:
-            messages = self.cache.find(slot.lane.key.queue_id, offset, 1)
-            if messages:
-                found.extend(messages)
-            else:
-                missing.append((offset, stored_at_us))
-        if found:
-            slot.lane.feed_again(found, ())
-        if missing:
-            slot.is_fetching = True
-            self.start_task(self._fetch_again(slot, missing))
-
-    async def _fetch_again(self, slot: LaneSlot, wanted: list[tuple[int, int]]) -> None:
-        try:
-            messages = await self.cache.read_again(slot.lane.key.queue_id, wanted)
-        except StoreUnavailableError:
-            slot.lane.fetch_failed([offset for offset, _ in wanted])
-            slot.is_read_failed = True
-            return
-        finally:
-            slot.is_fetching = False
-        found = {message.queue_offset for message in messages}
-        slot.lane.feed_again(messages, [offset for offset, _ in wanted if offset not in found])
-        self.touched(slot)
-        self.activate(slot)
 
 
 def lane_config(route: GroupRoute) -> LaneConfig:

@@ -9,8 +9,11 @@ from typing import Any
 from confdb.routes import GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
-from msgbroker.server.group_delivery import GroupDelivery, LaneSlot, PumpBudget, lane_config
+from msgbroker.engine.verdicts import Verdict
+from msgbroker.server.group_delivery import GroupDelivery, PumpBudget, lane_config
 from msgbroker.server.instances import Instance
+from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
+from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import Block, LogCache
 from msgbroker.server.log_message import LogMessage
 from msgdb.lane_records import LaneKey
@@ -30,13 +33,15 @@ def group_route() -> GroupRoute:
 class OneGroup:
     """A group with one lane and one instance; its cache's reads are answered by the test."""
 
-    def __init__(self, acked_offset: int = 0) -> None:
+    def __init__(self, acked_offset: int = 0, *, credit: int = 100, ready: ReadyBytes | None = None) -> None:
         self.cache = LogCache(None)  # type: ignore[arg-type]
         self.cache.read = self._read  # type: ignore[method-assign]
         self.tasks: list[asyncio.Task[None]] = []
         self.asked: asyncio.Queue[tuple[int, asyncio.Future[Block]]] = asyncio.Queue()
-        self.group = GroupDelivery(group_route(), self.cache, self._start, lambda _: None, lambda _: None)
-        self.instance = Instance("one", 100, 1_000_000)
+        self.group = GroupDelivery(
+            group_route(), self.cache, self._start, lambda _: None, lambda _: None, ready or ReadyBytes()
+        )
+        self.instance = Instance("one", credit, 1_000_000)
         self.group.attach(self.instance, 0.0)
         lane: Lane[LogMessage] = Lane(LaneKey(1, "", QUEUE), 1, acked_offset, (), (), lane_config(group_route()), 0.0)
         self.lane = lane
@@ -47,9 +52,14 @@ class OneGroup:
         self.group.pump(1.0, PumpBudget())
         return sum(len(batch.wires) for batch in self.instance.outbox)
 
-    def commit(self, first: int, count: int) -> None:
-        self.cache.add({QUEUE: [log_message(offset) for offset in range(first, first + count)]})
+    def commit(self, first: int, count: int, body: bytes = b"body") -> None:
+        self.cache.add({QUEUE: [log_message(offset, body=body) for offset in range(first, first + count)]})
         self.group.queue_went_on(QUEUE)
+
+    def settle_all(self, verdict: Verdict = Verdict.ACK) -> int:
+        count = self.group.settle(self.instance, QUEUE, 1, verdict, 0, 9_999, 1, 1.0, 0.0, "")
+        self.instance.take_batches()
+        return count
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.ensure_future(coroutine))
@@ -121,3 +131,69 @@ async def test_the_end_of_a_read_for_a_lane_that_was_given_up_takes_no_turn_from
     await asyncio.gather(*one.tasks)
 
     assert not one.group._active
+
+
+def test_a_lane_holds_a_bounded_number_of_bytes_ready_for_a_slow_instance() -> None:
+    one = OneGroup(credit=1)
+    one.commit(0, 60, b"x" * 256 * 1024)
+    delivered = 0
+    while given := one.pump():
+        assert one.lane.ready_bytes <= LANE_READY_BYTES_MAX
+        delivered += given
+        assert one.settle_all() == given
+
+    assert delivered == 60
+    assert one.group.ready.bytes_held == 0
+
+
+def test_small_messages_are_held_ready_in_batches() -> None:
+    one = OneGroup(credit=1)
+    one.commit(0, 500)
+
+    assert one.pump() == 1
+    assert one.lane.ready_count == 499
+
+
+def test_a_message_larger_than_any_bound_is_handed_out() -> None:
+    one = OneGroup(ready=ReadyBytes(0))
+    one.commit(0, 2, b"x" * 2 * 1024 * 1024)
+
+    assert one.pump() == 1
+    one.settle_all()
+    assert one.pump() == 1
+
+
+def test_all_lanes_together_hold_a_bounded_number_of_bytes_ready_and_all_go_on() -> None:
+    ready = ReadyBytes(2 * LANE_READY_BYTES_MAX)
+    groups = [OneGroup(credit=1, ready=ready) for _ in range(10)]
+    for one in groups:
+        one.commit(0, 150, b"x" * 10 * 1024)
+    assert [one.pump() for one in groups] == [1] * 10
+
+    assert ready.bytes_held == sum(one.lane.ready_bytes for one in groups)
+    assert ready.bytes_held <= ready.bytes_max + 10 * BATCH_BYTES_MAX
+    # One that gets no more than its next batch at a time loses nothing by that.
+    last = groups[-1]
+    last.instance.credit = 100
+    delivered = 0
+    while last.instance.unsettled:
+        delivered += last.settle_all()
+        last.pump()
+    assert delivered == 150
+    groups[0].group.remove_lane(QUEUE)
+    assert ready.bytes_held == sum(one.lane.ready_bytes for one in groups[1:])
+
+
+def test_bodies_that_are_needed_again_are_bounded_as_well() -> None:
+    one = OneGroup()
+    one.group.slots[QUEUE].topic = route(body_bytes_max=64 * 1024)
+    one.commit(0, 100, b"x" * 64 * 1024)
+    for _ in range(40):
+        one.pump()
+        one.instance.take_batches()
+    assert one.instance.unsettled == 100
+    one.settle_all(Verdict.RETRY)
+    one.instance.credit = 1
+
+    assert one.pump() == 1
+    assert 0 < one.lane.ready_bytes <= LANE_READY_BYTES_MAX + 64 * 1024

@@ -1,0 +1,49 @@
+"""A lane on this broker, with what the driver knows around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confdb.routes import TopicRoute
+from msgbroker.engine.lane import Lane
+from msgbroker.engine.matching import Matcher
+from msgbroker.server.log_message import LogMessage
+
+
+@dataclass(slots=True, eq=False)
+class LaneSlot:
+    """A lane this broker owns, and what the driver knows around it."""
+
+    lane: Lane[LogMessage]
+    topic: TopicRoute
+    matcher: Matcher
+    may_hand_out: Callable[[LogMessage], bool]
+    lease_until: float
+    """By `clock.now`: nothing is handed out afterwards."""
+    ready_bytes: int = 0
+    """What its messages that wait for an instance were counted with, when they were last counted."""
+    fetching_bytes: int = 0
+    """What is expected of the bodies that are being fetched again."""
+    is_reading: bool = False
+    is_read_failed: bool = False
+    """A read of msgdb failed: the next tick tries again."""
+    leaves_at: float | None = None
+    """A planned move: given up when it is drained, or then."""
+    earlier_failed_evaluations: int = 0
+    """Of the matchers before this one."""
+
+    def match_by(self, matcher: Matcher) -> None:
+        """Select by another matcher from now on."""
+        self.earlier_failed_evaluations = self.failed_evaluations
+        self.matcher = matcher
+
+    @property
+    def is_fetching(self) -> bool:
+        """Whether bodies are being fetched again."""
+        return self.fetching_bytes > 0
+
+    @property
+    def failed_evaluations(self) -> int:
+        """How often an expression failed on a message."""
+        return self.earlier_failed_evaluations + self.matcher.failed_evaluations
