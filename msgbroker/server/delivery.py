@@ -19,7 +19,7 @@ from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.server import clock
 from msgbroker.server.counters import HubCounters
-from msgbroker.server.group_delivery import GroupDelivery, PumpBudget, lane_config, stress_check
+from msgbroker.server.group_delivery import BATCH_MESSAGES_MAX, GroupDelivery, PumpBudget, lane_config, stress_check
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import ReadyBytes
 from msgbroker.server.lane_slot import LaneSlot
@@ -105,9 +105,7 @@ class DeliveryHub:
     def mark(self, group: GroupDelivery) -> None:
         """Pump *group* in this turn of the event loop, or the next."""
         self._marked[group.route.group_id] = group
-        if not self._pump_scheduled:
-            self._pump_scheduled = True
-            self._start_task(self._pump())
+        self._schedule_pump()
 
     def follow(self, snapshot: Snapshot) -> None:
         """Follow a new snapshot: routes of the groups here, and those that are gone."""
@@ -225,15 +223,30 @@ class DeliveryHub:
 
     # --- the pump ---------------------------------------------------------------------------------------------------
 
+    def _schedule_pump(self) -> None:
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            self._start_task(self._pump())
+
     async def _pump(self) -> None:
         # A task, that it may be watched like the reads. It waits for nothing.
         self._pump_scheduled = False
-        marked, self._marked = self._marked, {}
+        marked = self._marked
         now = clock.now()
-        budget_each = max(256, self.config.turn_messages_max // max(1, len(marked)))
-        for group in marked.values():
-            if group.pump(now, PumpBudget(budget_each)):
+        messages_left = self.config.turn_messages_max
+        share = max(BATCH_MESSAGES_MAX, messages_left // max(1, len(marked)))
+        for _ in range(len(marked)):
+            if messages_left <= 0:
+                break
+            group = marked.pop(next(iter(marked)))
+            budget = PumpBudget(min(share, messages_left))
+            messages_left -= budget.messages
+            if group.pump(now, budget):
+                # Behind the others.
                 self.mark(group)
+            messages_left += budget.messages
+        if marked:
+            self._schedule_pump()
 
     def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
