@@ -27,6 +27,9 @@ def test_the_program_of_the_readme_works_as_pasted(running_broker: str, tmp_path
 
 
 def test_the_readme_links_only_to_what_exists() -> None:
-    for page in (_README, *_README.parent.glob("docs/*.md")):
+    root = _README.parent
+    pages = [_README, *root.glob("docs/**/*.md"), *root.glob("msg*/**/README.md"), *root.glob("confdb/**/README.md")]
+    assert root / "msgbroker/server/README.md" in pages
+    for page in pages:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
