@@ -12,7 +12,8 @@ import structlog
 from msgbroker.server import clock
 from msgbroker.server.committer import CommitterCounters
 from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.group_delivery import GroupDelivery, LaneSlot
+from msgbroker.server.group_delivery import GroupDelivery
+from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.loops import pause
 from msgdb.lane_records import LaneKey
 

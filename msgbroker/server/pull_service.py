@@ -29,7 +29,8 @@ from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.grpc_failures import abort_with
 from msgbroker.server.instances import Batch, Instance
-from msgbroker.server.subscriber_service import error_text_of, find_group, verdict_of
+from msgbroker.server.settling import error_text_of, verdict_of
+from msgbroker.server.subscriber_service import find_group
 from msgbroker.server.wire import delivery_of
 from msgbroker.v1 import subscriber_pb2
 

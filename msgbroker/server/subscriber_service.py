@@ -16,23 +16,16 @@ from msgbroker.contract.errors import (
     InvalidRequestFieldError,
     MessageCenterError,
 )
-from msgbroker.engine.verdicts import Verdict
-from msgbroker.server import clock
 from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.grpc_failures import abort_with
 from msgbroker.server.instances import Instance
+from msgbroker.server.settling import settle_all
 from msgbroker.v1 import subscriber_pb2
 
 SubscriberContext = grpc.aio.ServicerContext[Any, Any]
 
-VERDICTS: Final = {
-    subscriber_pb2.VERDICT_ACK: Verdict.ACK,
-    subscriber_pb2.VERDICT_RETRY: Verdict.RETRY,
-    subscriber_pb2.VERDICT_RELEASE: Verdict.RELEASE,
-    subscriber_pb2.VERDICT_REJECT: Verdict.REJECT,
-}
 _DRAINING: Final = subscriber_pb2.SubscribeResponse(draining=True)
 
 
@@ -111,14 +104,14 @@ class SubscriberService:
         request: Any = first
         try:
             while request is not grpc.aio.EOF:
-                self._apply(group, instance, request)
+                await self._apply(group, instance, request)
                 request = await context.read()
         except MessageCenterError as error:
             instance.close(error)
         finally:
             instance.close()
 
-    def _apply(self, group: GroupDelivery, instance: Instance, request: subscriber_pb2.SubscribeRequest) -> None:
+    async def _apply(self, group: GroupDelivery, instance: Instance, request: subscriber_pb2.SubscribeRequest) -> None:
         """Carry out one request: credit, pause, verdicts."""
         if request.credit:
             if request.credit > limits.CREDIT_MAX:
@@ -126,31 +119,7 @@ class SubscriberService:
             instance.credit = min(request.credit, group.route.unsettled_max)
         if request.pause or request.resume:
             instance.is_paused = self._draining or (request.pause and not request.resume)
-        now = clock.now()
-        ranges_left = limits.SETTLEMENT_RANGES_MAX
-        for settlement in request.settlements:
-            verdict, delay_seconds = verdict_of(settlement)
-            error = error_text_of(settlement)
-            ranges = list(settlement.ranges)
-            ranges_left -= len(ranges) // 2
-            if len(ranges) % 2 or ranges_left < 0:
-                raise InvalidRequestFieldError("ranges", f"must be pairs, {limits.SETTLEMENT_RANGES_MAX} at most")
-            attempt = settlement.attempt or 1
-            for first, last in zip(ranges[::2], ranges[1::2], strict=True):
-                if last < first:
-                    raise InvalidRequestFieldError("ranges", f"end before they start: {first}-{last}")
-                group.settle(
-                    instance,
-                    settlement.queue_id,
-                    settlement.epoch,
-                    verdict,
-                    first,
-                    last,
-                    attempt,
-                    now,
-                    delay_seconds,
-                    error,
-                )
+        await settle_all(group, instance, request.settlements)
         group.wake(group)
 
     async def _write(self, context: SubscriberContext, group: GroupDelivery, instance: Instance) -> None:
@@ -176,23 +145,3 @@ def find_group(
     if route is None:
         raise GroupNotFoundError(namespace, group)
     return route
-
-
-def verdict_of(
-    said: subscriber_pb2.Settlement | subscriber_pb2.SettleRequest,
-) -> tuple[Verdict, float | None]:
-    """Return the verdict and its delay; None is the schedule (RETRY) or at once (RELEASE)."""
-    verdict = VERDICTS.get(said.verdict)
-    if verdict is None:
-        raise InvalidRequestFieldError("verdict", "must be ACK, RETRY, RELEASE or REJECT")
-    delay_seconds = said.delay_ms / 1_000
-    if delay_seconds > limits.SETTLE_DELAY_SECONDS_MAX:
-        raise InvalidRequestFieldError("delay_ms", f"must be {limits.SETTLE_DELAY_SECONDS_MAX:g} s at most")
-    if said.delay_ms or said.immediately:
-        return verdict, delay_seconds
-    return verdict, None
-
-
-def error_text_of(said: subscriber_pb2.Settlement | subscriber_pb2.SettleRequest) -> str:
-    """Return what went wrong, in a form that can be stored: PostgreSQL's text has no NUL, and a limit of ours."""
-    return said.error[: limits.ERROR_TEXT_CHARS_MAX].replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -131,9 +131,13 @@ async def test_a_verdict_on_what_was_not_given_changes_nothing(
     [
         ({"ranges": [1]}, "ranges"),
         ({"ranges": [5, 3]}, "ranges"),
+        ({"ranges": [3, 4, 1, 2]}, "ascend"),
+        ({"ranges": [1, 5, 5, 6]}, "overlap"),
+        ({"ranges": [0, 1 << 63]}, "1000000"),
+        ({"ranges": [0, 1_000_000]}, "1000000"),
         ({"ranges": [0, 0], "verdict": 0}, "verdict"),
         ({"ranges": [0, 0], "verdict": 2, "delay_ms": 8 * 86_400_000}, "delay_ms"),
-        ({"ranges": [1, 1] * 10_001}, "ranges"),
+        ({"ranges": [offset for n in range(10_001) for offset in (n, n)]}, "ranges"),
     ],
 )
 async def test_a_malformed_settlement_ends_the_stream_with_its_reason(

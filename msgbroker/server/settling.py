@@ -1,0 +1,93 @@
+"""Verdicts as they come in: what a correct client can say is carried out, the rest is refused.
+
+A range costs what is in flight within it, whoever has it. So ranges have a bound in width, may not overlap, and a
+request that has many of them lets others have their turn in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from msgbroker.contract import limits
+from msgbroker.contract.errors import InvalidRequestFieldError
+from msgbroker.engine.verdicts import Verdict
+from msgbroker.server import clock
+from msgbroker.server.group_delivery import GroupDelivery
+from msgbroker.server.instances import Instance
+from msgbroker.v1 import subscriber_pb2
+
+VERDICTS: Final = {
+    subscriber_pb2.VERDICT_ACK: Verdict.ACK,
+    subscriber_pb2.VERDICT_RETRY: Verdict.RETRY,
+    subscriber_pb2.VERDICT_RELEASE: Verdict.RELEASE,
+    subscriber_pb2.VERDICT_REJECT: Verdict.REJECT,
+}
+_RANGE_OFFSETS_MAX: Final = 100 * limits.LANE_WINDOW_MAX
+"""A batch is never wider than the window, gaps and all; a client that was held up may have some of them in a row."""
+_STRETCH_WORK_MAX: Final = 50_000
+"""A few milliseconds without a turn for anybody else."""
+_RANGE_WORK: Final = 100
+"""What a range costs that covers nothing, in offsets."""
+
+
+async def settle_all(
+    group: GroupDelivery, instance: Instance, settlements: Iterable[subscriber_pb2.Settlement]
+) -> None:
+    """Carry out the verdicts of one request. Raises InvalidRequestFieldError; what came before that counts."""
+    now = clock.now()
+    ranges_left = limits.SETTLEMENT_RANGES_MAX
+    work = 0
+    for settlement in settlements:
+        verdict, delay_seconds = verdict_of(settlement)
+        error = error_text_of(settlement)
+        attempt = settlement.attempt or 1
+        ranges_left -= max(1, len(settlement.ranges) // 2)
+        if ranges_left < 0:
+            raise InvalidRequestFieldError("ranges", f"must be {limits.SETTLEMENT_RANGES_MAX} at most in one request")
+        queue_id, epoch = settlement.queue_id, settlement.epoch
+        for first, last in _ranges_of(settlement):
+            group.settle(instance, queue_id, epoch, verdict, first, last, attempt, now, delay_seconds, error)
+            # No more can be in flight, however wide it is.
+            work += _RANGE_WORK + min(last - first, limits.LANE_WINDOW_MAX)
+            if work > _STRETCH_WORK_MAX:
+                work = 0
+                await asyncio.sleep(0)
+                now = clock.now()
+
+
+def _ranges_of(settlement: subscriber_pb2.Settlement) -> Iterator[tuple[int, int]]:
+    ranges = list(settlement.ranges)
+    if len(ranges) % 2:
+        raise InvalidRequestFieldError("ranges", "must be pairs: first, last")
+    settled_up_to = -1
+    for first, last in zip(ranges[::2], ranges[1::2], strict=True):
+        if last < first:
+            raise InvalidRequestFieldError("ranges", f"end before they start: {first}-{last}")
+        if first <= settled_up_to:
+            raise InvalidRequestFieldError("ranges", f"must ascend and not overlap: {first} after {settled_up_to}")
+        if last - first >= _RANGE_OFFSETS_MAX:
+            raise InvalidRequestFieldError("ranges", f"must cover {_RANGE_OFFSETS_MAX} offsets at most: {first}-{last}")
+        settled_up_to = last
+        yield first, last
+
+
+def verdict_of(
+    said: subscriber_pb2.Settlement | subscriber_pb2.SettleRequest,
+) -> tuple[Verdict, float | None]:
+    """Return the verdict and its delay; None is the schedule (RETRY) or at once (RELEASE)."""
+    verdict = VERDICTS.get(said.verdict)
+    if verdict is None:
+        raise InvalidRequestFieldError("verdict", "must be ACK, RETRY, RELEASE or REJECT")
+    delay_seconds = said.delay_ms / 1_000
+    if delay_seconds > limits.SETTLE_DELAY_SECONDS_MAX:
+        raise InvalidRequestFieldError("delay_ms", f"must be {limits.SETTLE_DELAY_SECONDS_MAX:g} s at most")
+    if said.delay_ms or said.immediately:
+        return verdict, delay_seconds
+    return verdict, None
+
+
+def error_text_of(said: subscriber_pb2.Settlement | subscriber_pb2.SettleRequest) -> str:
+    """Return what went wrong, in a form that can be stored: PostgreSQL's text has no NUL, and a limit of ours."""
+    return said.error[: limits.ERROR_TEXT_CHARS_MAX].replace("\0", "\N{REPLACEMENT CHARACTER}")
