@@ -30,6 +30,11 @@ class Dispatcher:
         return sum(handler.concurrency for handler in self._runners)
 
     @property
+    def message_types(self) -> list[tuple[str, str]]:
+        """The topics and event codes that have a handler here."""
+        return [(handler.topic, handler.event_code) for handler in self._runners]
+
+    @property
     def is_at_rest(self) -> bool:
         """Whether nothing waits and nothing runs."""
         return all(runner.is_at_rest for runner in self._runners.values())

@@ -25,6 +25,8 @@ from msgbroker.v1 import subscriber_pb2
 
 log = logging.getLogger("msgbroker.client")
 
+OnAttached = Callable[[subscriber_pb2.Attached], None]
+
 _DRAINING_SECONDS: Final = 5.0
 """How long running handlers may take when the broker wants to stop; it does not wait much longer itself."""
 _FAREWELL_SECONDS: Final = 2.0
@@ -49,7 +51,7 @@ class SubscriberSession:
     """What one stream knows: its lanes, its verdicts, its credit."""
 
     def __init__(
-        self, config: ClientConfig, group: str, dispatcher: Dispatcher, on_attached: Callable[[], None]
+        self, config: ClientConfig, group: str, dispatcher: Dispatcher, on_attached: OnAttached
     ) -> None:
         self._config = config
         self._group = group
@@ -91,7 +93,7 @@ class SubscriberSession:
             self._gauge.cap(response.attached.unsettled_max or limits.UNSETTLED_MAX_DEFAULT)
             ack_timeout_seconds = response.attached.ack_timeout_ms / 1_000
             self._start_seconds = ack_timeout_seconds * _START_SHARE if ack_timeout_seconds else math.inf
-            self._on_attached()
+            self._on_attached(response.attached)
         for revoked in response.revoked:
             self._settlements.revoke(revoked.queue_id, revoked.epoch)
         deadline = self._loop.time() + self._start_seconds
@@ -129,7 +131,14 @@ class SubscriberSession:
         config = self._config
         return subscriber_pb2.SubscribeRequest(
             hello=subscriber_pb2.SubscriberHello(
-                namespace=config.namespace, group=self._group, instance_id=config.instance_id, host=config.host
+                namespace=config.namespace,
+                group=self._group,
+                instance_id=config.instance_id,
+                host=config.host,
+                handled=[
+                    subscriber_pb2.MessageType(topic=topic, event_code=event_code)
+                    for topic, event_code in self._dispatcher.message_types[: limits.SUBSCRIPTIONS_PER_GROUP_MAX]
+                ],
             ),
             credit=self._gauge.credit,
         )

@@ -14,9 +14,10 @@ from msgbroker.client.channel import connect, list_brokers
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.failures import from_rpc_error
+from msgbroker.client.missing_subscriptions import MissingSubscriptions
 from msgbroker.client.subscriber_session import SessionOverError, SubscriberSession
 from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError
-from msgbroker.v1 import subscriber_pb2_grpc
+from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
 
 log = logging.getLogger("msgbroker.client")
 
@@ -33,6 +34,7 @@ class SubscriberStream:
         self._loop = asyncio.get_running_loop()
         self._addresses = Addresses(config.addresses)
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
+        self._missing = MissingSubscriptions(group)
         self._relocations = 0
         self._closing = asyncio.Event()
         self.task = self._loop.create_task(self._run(), name=f"subscriber {group}")
@@ -98,7 +100,8 @@ class SubscriberStream:
             await cancel_and_wait(learning)
             await channel.close()
 
-    def _on_attached(self) -> None:
+    def _on_attached(self, attached: subscriber_pb2.Attached) -> None:
+        self._missing.take(attached.missing)
         self.attached.set()
         self._backoff.reset()
         self._relocations = 0

@@ -12,9 +12,12 @@ from confdb.routes import GroupRoute, Snapshot
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import (
     BrokerUnavailableError,
+    EventCodeNotFoundError,
     GroupNotFoundError,
     InvalidRequestFieldError,
     MessageCenterError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
 )
 from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
@@ -59,14 +62,15 @@ class SubscriberService:
                 return
             if self._draining:
                 raise BrokerUnavailableError("this broker is stopping: subscribe at another one")
-            route = find_group(self._snapshot(), first.hello)
+            snapshot = self._snapshot()
+            route = find_group(snapshot, first.hello)
             instance = self._make_instance(first, route)
         except MessageCenterError as error:
             await abort_with(context, error)
         group = self._hub.attach(route, instance)
         self._instances.add(instance)
         self._cluster.wake.set()
-        instance.notice(self._attached(route))
+        instance.notice(self._attached(route, missing_subscriptions(snapshot, route, first.hello)))
         reader = asyncio.ensure_future(self._read(context, group, instance, first))
         try:
             await self._write(context, group, instance)
@@ -85,12 +89,15 @@ class SubscriberService:
         credit = min(first.credit or route.unsettled_max, route.unsettled_max)
         return Instance(instance_id, credit, self._hub.config.instance_outbox_bytes_max)
 
-    def _attached(self, route: GroupRoute) -> subscriber_pb2.SubscribeResponse:
+    def _attached(
+        self, route: GroupRoute, missing: list[subscriber_pb2.MissingSubscription]
+    ) -> subscriber_pb2.SubscribeResponse:
         return subscriber_pb2.SubscribeResponse(
             attached=subscriber_pb2.Attached(
                 unsettled_max=route.unsettled_max,
                 ack_timeout_ms=int(route.ack_timeout_seconds * 1_000),
                 broker_id=str(self._cluster.identity.broker_id),
+                missing=missing,
             )
         )
 
@@ -145,3 +152,29 @@ def find_group(
     if route is None:
         raise GroupNotFoundError(namespace, group)
     return route
+
+
+def missing_subscriptions(
+    snapshot: Snapshot, route: GroupRoute, hello: subscriber_pb2.SubscriberHello
+) -> list[subscriber_pb2.MissingSubscription]:
+    """Return what the instance has handlers for and will not get as things are, and why."""
+    missing = []
+    for handled in hello.handled[: limits.SUBSCRIPTIONS_PER_GROUP_MAX]:
+        reason = _why_missing(snapshot, route, handled.topic, handled.event_code)
+        if reason is not None:
+            missing.append(
+                subscriber_pb2.MissingSubscription(topic=handled.topic, event_code=handled.event_code, reason=reason)
+            )
+    return missing
+
+
+def _why_missing(snapshot: Snapshot, route: GroupRoute, topic_name: str, event_code: str) -> str | None:
+    topic = snapshot.topics.get((route.namespace, topic_name))
+    if topic is None:
+        return TopicNotFoundError.reason
+    is_any = event_code == names.ANY_EVENT_CODE
+    if not (is_any or topic.is_open or event_code in topic.event_codes):
+        return EventCodeNotFoundError.reason
+    subscribed = {each.event_code for each in route.subscriptions if each.topic_id == topic.topic_id}
+    is_covered = bool(subscribed) if is_any else not subscribed.isdisjoint({event_code, names.ANY_EVENT_CODE})
+    return None if is_covered else SubscriptionNotFoundError.reason

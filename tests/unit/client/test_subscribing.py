@@ -358,6 +358,33 @@ async def test_register_asks_the_broker_before_subscribing(broker: FakeBroker) -
     assert (asked.topic, asked.event_code, asked.group, asked.expression) == ("TP", "EC", "SG", "true")
 
 
+async def test_a_message_type_without_a_subscription_is_warned_of_once_though_the_client_reconnects(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing = [subscriber_pb2.MissingSubscription(topic="TP_TYPO", event_code="EC", reason="TOPIC_NOT_FOUND")]
+    broker.attached = subscriber_pb2.Attached(unsettled_max=10, ack_timeout_ms=60_000, missing=missing)
+    async with center_of(broker) as center:
+
+        @center.subscriber(group="SG", topic="TP_TYPO", event_code="EC")
+        async def handle(message: Message) -> None: ...
+
+        await center.start()
+        call = await broker.subscribe_calls.get()
+        broker.attached.missing.append(
+            subscriber_pb2.MissingSubscription(topic="TP", event_code="*", reason="SUBSCRIPTION_NOT_FOUND")
+        )
+        call.end()
+        again = await broker.subscribe_calls.get()
+        again.deliver(b"", event_code="EC_UNHANDLED")
+        await again.settled(1)
+
+    assert again.hello is not None
+    assert [(handled.topic, handled.event_code) for handled in again.hello.handled] == [("TP_TYPO", "EC")]
+    first, second = [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and "gets nothing" in r.message]
+    assert "group SG gets nothing of topic TP_TYPO, event code EC: the topic is not registered" in first
+    assert "msgcenter subscription create SG TP '*'" in second
+
+
 async def test_credit_starts_at_what_the_handlers_can_work_on(broker: FakeBroker) -> None:
     async with center_of(broker) as center:
 
