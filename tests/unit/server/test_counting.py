@@ -13,8 +13,9 @@ from msgbroker.engine.verdicts import Verdict
 from msgbroker.server.committer import CommitterCounters
 from msgbroker.server.counting import BrokerCounters
 from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.group_delivery import GroupDelivery, LaneSlot
+from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.instances import Instance
+from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
 from msgdb.lane_records import ClaimedLane, LaneKey, RedeliveryRow
 from tests.unit.server.builders import PAID, log_message, route, snapshot
