@@ -73,7 +73,7 @@ class ConnectionConfig:
     """Of the pool's connections; None: none."""
     pooled: bool = False
     """Behind a transaction-pooling PgBouncer: limits per transaction, not per session. A statement outside of one is
-    then bounded by `in_use_seconds` alone, unless the role has timeouts of its own."""
+    then bounded by `in_use_seconds` alone."""
 
 
 class _LimitedTransactions(psycopg.AsyncConnection[TupleRow]):
