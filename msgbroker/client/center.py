@@ -323,6 +323,7 @@ class MessageCenter:
         Raises:
             RegistrationDisabledError: the broker does not let clients register.
             InvalidExpressionError: *expression* does not compile.
+            SubscriptionDiffersError: the group has the subscription with another expression.
 
         Example:
             await center.register("TP_TRADE", "EC_PAID", group="SG_POINTS")

@@ -50,9 +50,7 @@ class SessionOverError(Exception):
 class SubscriberSession:
     """What one stream knows: its lanes, its verdicts, its credit."""
 
-    def __init__(
-        self, config: ClientConfig, group: str, dispatcher: Dispatcher, on_attached: OnAttached
-    ) -> None:
+    def __init__(self, config: ClientConfig, group: str, dispatcher: Dispatcher, on_attached: OnAttached) -> None:
         self._config = config
         self._group = group
         self._dispatcher = dispatcher

@@ -341,6 +341,24 @@ class BeginningPassedError(FailedPreconditionError):
         )
 
 
+class SubscriptionDiffersError(FailedPreconditionError):
+    """The group has the subscription already, with another expression; registering does not change it."""
+
+    reason = "SUBSCRIPTION_DIFFERS"
+
+    def __init__(self, group: str, topic: str, event_code: str, registered: str | None, wanted: str | None) -> None:
+        shown, asked = (repr(expression) if expression else "no expression" for expression in (registered, wanted))
+        super().__init__(
+            f"group {group!r} is subscribed to {topic}/{event_code} with {shown}, not with {asked}: "
+            "delete that subscription first, or use another group",
+            group=group,
+            topic=topic,
+            event_code=event_code,
+            registered=registered or "",
+            wanted=wanted or "",
+        )
+
+
 class SequenceGapError(FailedPreconditionError):
     """An earlier frame of this publisher is not stored: resend from there, with the same numbers."""
 

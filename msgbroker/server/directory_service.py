@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import grpc
 
+from confdb.expressions import compile_expression
 from confdb.services import ConfigService
 from confdb.services.views import Changed
-from msgbroker.contract import names
+from msgbroker.contract import limits, names
 from msgbroker.contract.errors import (
     MessageCenterError,
+    NotFoundError,
     RegistrationDisabledError,
+    SubscriptionDiffersError,
     ThingAlreadyExistsError,
 )
 from msgbroker.server.cluster import Cluster
@@ -20,6 +23,9 @@ from msgbroker.server.grpc_failures import abort_with
 from msgbroker.v1 import directory_pb2
 
 DirectoryContext = grpc.aio.ServicerContext[Any, Any]
+Step = tuple[str, Callable[[], Awaitable[Changed[Any]]]]
+
+_SUBSCRIPTION: Final = "subscription "
 
 
 class DirectoryService:
@@ -55,42 +61,75 @@ class DirectoryService:
             await abort_with(context, error)
 
     async def _register(self, request: directory_pb2.RegisterRequest) -> list[str]:
-        namespace = names.check_namespace(request.namespace or names.DEFAULT_NAMESPACE)
-        service = self._service
+        namespace = check_request(request)
+        await self._refuse_other_expression(namespace, request)
         created: list[str] = []
         version = 0
-        steps: list[tuple[str, Callable[[], Awaitable[Changed[Any]]]]] = [
-            (f"topic {request.topic}", lambda: service.topics.create(namespace, request.topic))
-        ]
-        if request.event_code != names.ANY_EVENT_CODE:
-            steps.append(
-                (
-                    f"event code {request.event_code}",
-                    lambda: service.event_codes.add(namespace, request.topic, request.event_code),
-                )
-            )
-        if request.group:
-            steps.append((f"group {request.group}", lambda: service.subscriber_groups.create(namespace, request.group)))
-            steps.append(
-                (
-                    f"subscription {request.group} {request.topic}/{request.event_code}",
-                    lambda: service.subscriptions.create(
-                        namespace,
-                        request.group,
-                        request.topic,
-                        request.event_code,
-                        expression=request.expression or None,
-                        from_beginning=request.from_beginning,
-                    ),
-                )
-            )
-        for name, step in steps:
+        for name, step in self._steps(namespace, request):
             try:
                 changed = await step()
             except ThingAlreadyExistsError:
                 continue
             created.append(name)
             version = max(version, changed.version)
+        if not any(name.startswith(_SUBSCRIPTION) for name in created):
+            # Somebody else may have been faster, with an expression of his own.
+            await self._refuse_other_expression(namespace, request)
         if version:
-            await service.wait_until_active(version, group=request.group)
+            await self._service.wait_until_active(version, group=request.group)
         return created
+
+    def _steps(self, namespace: str, request: directory_pb2.RegisterRequest) -> list[Step]:
+        """Return what to create, in this order, each with its name."""
+        service = self._service
+        topic, event_code, group = request.topic, request.event_code, request.group
+        steps: list[Step] = [(f"topic {topic}", lambda: service.topics.create(namespace, topic))]
+        if event_code != names.ANY_EVENT_CODE:
+            steps.append((f"event code {event_code}", lambda: service.event_codes.add(namespace, topic, event_code)))
+        if group:
+            steps.append((f"group {group}", lambda: service.subscriber_groups.create(namespace, group)))
+            steps.append(
+                (
+                    f"{_SUBSCRIPTION}{group} {topic}/{event_code}",
+                    lambda: service.subscriptions.create(
+                        namespace,
+                        group,
+                        topic,
+                        event_code,
+                        expression=request.expression or None,
+                        from_beginning=request.from_beginning,
+                    ),
+                )
+            )
+        return steps
+
+    async def _refuse_other_expression(self, namespace: str, request: directory_pb2.RegisterRequest) -> None:
+        """Raise SubscriptionDiffersError if the subscription exists with another expression."""
+        if not request.group:
+            return
+        try:
+            page = await self._service.subscriptions.list(
+                namespace, group=request.group, topic=request.topic, limit=limits.SUBSCRIPTIONS_PER_GROUP_MAX
+            )
+        except NotFoundError:
+            # Of the group or the topic: then there is no subscription either. The steps say what else is missing.
+            return
+        wanted = request.expression or None
+        for found in page.items:
+            if found.event_code == request.event_code and found.expression != wanted:
+                raise SubscriptionDiffersError(
+                    request.group, request.topic, request.event_code, found.expression, wanted
+                )
+
+
+def check_request(request: directory_pb2.RegisterRequest) -> str:
+    """Return the namespace of a registration of which every name and the expression are good: nothing is half made."""
+    namespace = names.check_namespace(request.namespace or names.DEFAULT_NAMESPACE)
+    names.check_topic(request.topic)
+    if request.event_code != names.ANY_EVENT_CODE:
+        names.check_event_code(request.event_code)
+    if request.group:
+        names.check_group(request.group)
+    if request.expression:
+        compile_expression(request.expression)
+    return namespace

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
 import pytest
 
 from confdb.services import ConfigService
-from msgbroker.client import Message, MessageCenter
-from msgbroker.server.app import Broker
+from msgbroker.client import (
+    InvalidExpressionError,
+    InvalidNameError,
+    Message,
+    MessageCenter,
+    SubscriptionDiffersError,
+)
+from msgbroker.client.testing import InMemoryCenter
+from msgbroker.server.app import Broker, BrokerSettings, open_broker
 
 
 async def test_an_instance_is_told_which_of_its_handlers_get_nothing(
@@ -43,3 +53,49 @@ async def test_an_instance_is_told_which_of_its_handlers_get_nothing(
         ("TP_TYPO", "EC"): "TOPIC_NOT_FOUND",
         ("TP_ALL", "EC_TYPO"): "EVENT_CODE_NOT_FOUND",
     }
+
+
+@pytest.fixture(params=["memory", "broker"])
+async def center(request: pytest.FixtureRequest) -> AsyncIterator[MessageCenter]:
+    """Return a center that lets clients register."""
+    async with AsyncExitStack() as stack:
+        if request.param == "memory":
+            yield await stack.enter_async_context(InMemoryCenter())
+            return
+        url = request.getfixturevalue("database_url")
+        settings = BrokerSettings.load(
+            msgdb_url=url, confdb_url=url, listen="127.0.0.1:0", client_registration=True, drain_seconds=2.0
+        )
+        broker = await stack.enter_async_context(open_broker(settings))
+        yield await stack.enter_async_context(MessageCenter(broker.address))
+
+
+@pytest.mark.parametrize(
+    "registered, wanted", [("headers.a == 'x'", "headers.a == 'y'"), ("", "true"), ("headers.a == 'x'", "")]
+)
+async def test_registering_with_another_expression_is_refused(
+    center: MessageCenter, registered: str, wanted: str
+) -> None:
+    await center.register("TP", "EC", group="SG", expression=registered)
+
+    assert await center.register("TP", "EC", group="SG", expression=registered) == []
+    with pytest.raises(SubscriptionDiffersError) as refused:
+        await center.register("TP", "EC", group="SG", expression=wanted)
+    assert not refused.value.retryable
+    assert refused.value.facts["registered"] == registered
+    assert refused.value.facts["wanted"] == wanted
+    assert (registered or "no expression") in refused.value.message
+    assert (wanted or "no expression") in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "event_code, group, expression",
+    [("no good", "SG", ""), ("EC", "no good", ""), ("EC", "SG", "headers.a ==")],
+)
+async def test_a_registration_that_is_refused_leaves_nothing_behind(
+    center: MessageCenter, event_code: str, group: str, expression: str
+) -> None:
+    with pytest.raises((InvalidNameError, InvalidExpressionError)):
+        await center.register("TP", event_code, group=group, expression=expression)
+
+    assert len(await center.register("TP", "EC", group="SG")) == 4

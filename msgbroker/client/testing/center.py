@@ -17,11 +17,11 @@ from msgbroker.client.publishing import Publisher
 from msgbroker.client.subscribers import GroupStream
 from msgbroker.client.testing.delivery import DeadLetter, MemoryStream, NoLane
 from msgbroker.client.testing.log import MemoryLog
-from msgbroker.client.testing.registry import Registry
+from msgbroker.client.testing.registry import Registry, compile_header
 from msgbroker.client.wire import message_of
 from msgbroker.contract import limits
 from msgbroker.contract.errors import MessageCenterError
-from msgbroker.contract.names import ANY_EVENT_CODE
+from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
 
 SETTLE_SECONDS_MAX: Final = 7 * 86_400.0
 _ROUNDS_MAX: Final = 100_000
@@ -212,6 +212,14 @@ class InMemoryCenter(MessageCenter):
     ) -> list[str]:
         """Register what does not exist, as `MessageCenter.register` does."""
         registry = self._registry
+        check_topic(topic)
+        if event_code != ANY_EVENT_CODE:
+            check_event_code(event_code)
+        if group:
+            check_group(group)
+            registry.refuse_other_expression(group, topic, event_code, expression)
+        if expression:
+            compile_header(expression)
         created: list[str] = []
         if registry.find_topic(topic) is None:
             registry.put_topic(topic, ())

@@ -20,7 +20,7 @@ from confdb.routes import (
     TopicRoute,
 )
 from msgbroker.contract import limits
-from msgbroker.contract.errors import GroupNotFoundError, TopicNotFoundError
+from msgbroker.contract.errors import GroupNotFoundError, SubscriptionDiffersError, TopicNotFoundError
 from msgbroker.contract.names import check_event_code, check_group, check_topic
 
 QUEUES_PER_TOPIC_MAX = limits.QUEUES_MAX
@@ -129,6 +129,7 @@ class Registry:
         """Register a subscription; return False if the group has it already."""
         group, topic = self.get_group(group_name), self.get_topic(topic_name)
         if any((s.topic_id, s.event_code) == (topic.topic_id, event_code) for s in group.subscriptions):
+            self.refuse_other_expression(group_name, topic_name, event_code, expression)
             return False
         subscription = SubscriptionRoute(
             subscription_id=self._new_id(),
@@ -136,11 +137,21 @@ class Registry:
             event_code=event_code,
             mode=SubscriptionMode.HEADER if expression else SubscriptionMode.DIRECT,
             expression=expression or None,
-            predicate=_compile(expression) if expression else None,
+            predicate=compile_header(expression) if expression else None,
             start_offsets=start_offsets,
         )
         self._put(dataclasses.replace(group, subscriptions=(*group.subscriptions, subscription)))
         return True
+
+    def refuse_other_expression(self, group_name: str, topic_name: str, event_code: str, expression: str) -> None:
+        """Raise SubscriptionDiffersError if the subscription exists with another expression."""
+        group, topic = self.find_group(group_name), self.find_topic(topic_name)
+        if group is None or topic is None:
+            return
+        for found in group.subscriptions:
+            is_same_type = (found.topic_id, found.event_code) == (topic.topic_id, event_code)
+            if is_same_type and found.expression != (expression or None):
+                raise SubscriptionDiffersError(group_name, topic_name, event_code, found.expression, expression)
 
     def set_stress_allowed(self, group_name: str, topic_name: str, event_code: str, *, is_allowed: bool) -> None:
         """Put a group on the whitelist of a message type, or take it off."""
@@ -165,7 +176,8 @@ def queue_ids_of(topic: TopicRoute) -> range:
     return range(first, first + topic.queue_count)
 
 
-def _compile(expression: str) -> HeaderPredicate:
+def compile_header(expression: str) -> HeaderPredicate:
+    """Return a HEADER expression as a predicate, or raise InvalidExpressionError."""
     # Here and not above: only tests with HEADER subscriptions need the CEL library.
     from confdb.expressions import compile_expression
 
