@@ -171,8 +171,13 @@ class ConnectionPool:
         if isinstance(connection, _LimitedTransactions):
             connection.settings = limits.settings(local=True)
             return connection
-        with self._watched(connection), store_failures():
-            await connection.execute(limits.settings(local=False).encode())
+        try:
+            with self._watched(connection), store_failures():
+                await connection.execute(limits.settings(local=False).encode())
+        except BaseException:
+            # A caller that goes away at this moment, too: nobody else knows of it yet.
+            await connection.close()
+            raise
         return connection
 
     @contextmanager

@@ -213,3 +213,21 @@ async def test_a_store_that_is_cut_off_makes_nobody_wait_for_a_server_that_hangs
 async def _is_gone(observer: Connection, backend: int) -> bool:
     rows = await observer.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (backend,))
     return await rows.fetchone() is None
+
+
+async def test_a_connection_that_could_not_be_given_its_limits_is_closed(
+    store: MessageStore, database_url: str
+) -> None:
+    name = "without-limits"
+    config = ConnectionConfig(database_url, application_name=name, limits=SessionLimits(lock_seconds=-1.0))
+    with pytest.raises(psycopg.Error) as refused:
+        async with MessageStore(config).connection():
+            pytest.fail("it was lent")
+
+    async def is_gone() -> bool:
+        async with store.connection() as conn:
+            rows = await conn.execute("SELECT 1 FROM pg_stat_activity WHERE application_name = %s", (name,))
+            return await rows.fetchone() is None
+
+    await eventually(is_gone, 3.0)
+    assert refused.value.diag.message_primary
