@@ -68,7 +68,7 @@ def reason_of(error: grpc.aio.AioRpcError) -> str:
 )
 async def test_a_request_that_cannot_be_read_is_refused_as_invalid(channel: grpc.aio.Channel, method: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await channel.unary_unary(f"/msgbroker.v1.{method}")(b"\x0a\x02\xff\xfe\xff")  # type: ignore[misc]
+        await channel.unary_unary(f"/msgbroker.v1.{method}")(b"\x0a\x02\xff\xfe\xff")  # type: ignore[arg-type]
 
     assert (raised.value.code().name, reason_of(raised.value)) == ("INVALID_ARGUMENT", "INVALID_FIELD")
 
