@@ -12,14 +12,14 @@ from msgbroker.client.bodies import Body
 from msgbroker.client.config import CenterSettings, make_config
 from msgbroker.client.directory import register_through_any
 from msgbroker.client.dispatch import Dispatcher
-from msgbroker.client.handlers import HandlerOptions, Registration, SubscriberOptions, make_handler
+from msgbroker.client.handlers import Registration, SubscriberOptions, make_handler, make_options
 from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.publisher_stream import PublisherStream
 from msgbroker.client.publishing import Publisher
 from msgbroker.client.subscriber_stream import SubscriberStream
 from msgbroker.client.subscribers import GroupStream, Subscribers
 from msgbroker.client.wire import MessageEncoder
-from msgbroker.contract.errors import CenterClosedError, MessageCenterError, PublishTimeoutError
+from msgbroker.contract.errors import CenterClosedError, InvalidSettingError, MessageCenterError, PublishTimeoutError
 
 log = logging.getLogger("msgbroker.client")
 
@@ -126,7 +126,9 @@ class MessageCenter:
                 was_sent = True
                 return await self._publish(encoded)
         except TimeoutError as error:
-            raise PublishTimeoutError(timeout_seconds, may_be_stored=was_sent) from error
+            raise PublishTimeoutError(
+                timeout_seconds, may_be_stored=was_sent, address=self._config.addresses_text
+            ) from error
 
     def publish_soon(
         self,
@@ -186,12 +188,20 @@ class MessageCenter:
         Args:
             messages: any number; they are taken as there is room.
 
+        Raises:
+            InvalidSettingError: one of them is not an OutgoingMessage. Those before it are published.
+
         Example:
             answers = await center.publish_many(OutgoingMessage("TP_TRADE", "EC_PAID", row) for row in rows)
         """
         answers: list[asyncio.Future[Receipt] | MessageCenterError] = []
         buffer = self._running_publisher().buffer
-        for message in messages:
+        for index, message in enumerate(messages):
+            if not isinstance(message, OutgoingMessage):
+                raise InvalidSettingError(
+                    f"messages[{index}]",
+                    f"is of type {type(message).__name__}; OutgoingMessage(topic, event_code, body) is wanted",
+                )
             try:
                 encoded = self._encode(
                     message.topic,
@@ -270,10 +280,11 @@ class MessageCenter:
             async def add_points(order: dict, message: Message) -> None:
                 ...
         """
+        checked = make_options(options)
 
         def attach(function: Function) -> Function:
             self._check_open()
-            self._subscribers.attach(make_handler(function, HandlerOptions(**options)))
+            self._subscribers.attach(make_handler(function, checked))
             return function
 
         return attach

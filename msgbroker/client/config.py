@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
+from msgbroker.client.options import check_options
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import InvalidSettingError
 
@@ -24,6 +25,7 @@ frame anew, which costs ten times what it costs to fill them.
 BODY_ROOM_BYTES: Final = limits.BODY_BYTES_CEILING + limits.HEADERS_BYTES_MAX + 4_096
 """The most one encoded message may have: the largest body any topic can allow, and its names, keys and headers."""
 
+_ADDRESSES_SHOWN_MAX: Final = 3
 _NOT_IN_INSTANCE_ID: Final = re.compile(r"[^A-Za-z0-9_.:-]+")
 
 
@@ -53,6 +55,12 @@ class ClientConfig:
     credentials: Any = None
     """`grpc.ChannelCredentials` for TLS; None: plain text."""
 
+    @property
+    def addresses_text(self) -> str:
+        """The addresses as an error shows them."""
+        more = len(self.addresses) - _ADDRESSES_SHOWN_MAX
+        return ", ".join(self.addresses[:_ADDRESSES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+
 
 class CenterSettings(TypedDict, total=False):
     """The keyword arguments of MessageCenter and SyncMessageCenter; `ClientConfig` says what each does."""
@@ -77,6 +85,7 @@ def make_config(addresses: str | Sequence[str], settings: CenterSettings) -> Cli
     listed = tuple(addresses.split(",") if isinstance(addresses, str) else addresses)
     listed = tuple(address.strip() for address in listed if address.strip())
     host = socket.gethostname()[: limits.HOST_CHARS_MAX]
+    check_options("MessageCenter", settings, CenterSettings.__annotations__)
     given: dict[str, Any] = {**settings, "instance_id": settings.get("instance_id") or default_instance_id(host)}
     config = ClientConfig(listed, host=host, **given)
     _check(config)

@@ -8,10 +8,11 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from msgbroker.client.bodies import Decoder, decoder_for
 from msgbroker.client.message import Message
+from msgbroker.client.options import check_options
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
@@ -80,6 +81,34 @@ class HandlerOptions:
     register: bool = False
     expression: str | None = None
     from_beginning: bool = False
+
+
+_OPTION_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "group": (str,),
+    "topic": (str,),
+    "event_code": (str,),
+    "concurrency": (int,),
+    "credit": (int, types.NoneType),
+    "timeout_seconds": (float, int, types.NoneType),
+    "body": (object,),
+    "register": (bool,),
+    "expression": (str, types.NoneType),
+    "from_beginning": (bool,),
+}
+
+
+def make_options(given: SubscriberOptions) -> HandlerOptions:
+    """Return the options of a `subscriber` call, or raise InvalidSettingError that names the odd one."""
+    check_options("subscriber", given, _OPTION_TYPES)
+    for name in ("group", "topic"):
+        if name not in given:
+            raise InvalidSettingError(name, f'is missing: subscriber({name}="...") needs it')
+    for name, value in given.items():
+        wanted = _OPTION_TYPES[name]
+        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted and object not in wanted):
+            shown = " or ".join("None" if kind is types.NoneType else kind.__name__ for kind in wanted)
+            raise InvalidSettingError(name, f"is {value!r} of type {type(value).__name__}; {shown} is wanted")
+    return HandlerOptions(**given)
 
 
 def make_handler(function: HandlerFunction, options: HandlerOptions) -> Handler:

@@ -118,8 +118,9 @@ class PublishBuffer:
         if timeout_seconds is None:
             return
         expired = self.outbox.expire(now - timeout_seconds)
-        _fail(expired.never_sent, PublishTimeoutError(timeout_seconds, may_be_stored=False))
-        _fail(expired.maybe_stored, PublishTimeoutError(timeout_seconds, may_be_stored=True))
+        address = self._config.addresses_text
+        _fail(expired.never_sent, PublishTimeoutError(timeout_seconds, may_be_stored=False, address=address))
+        _fail(expired.maybe_stored, PublishTimeoutError(timeout_seconds, may_be_stored=True, address=address))
         self.after_removal()
 
     def close(self, reason: MessageCenterError) -> None:

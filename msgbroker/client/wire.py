@@ -14,7 +14,7 @@ from typing import Final
 from msgbroker.client.bodies import Body, encode_body
 from msgbroker.client.config import BODY_ROOM_BYTES
 from msgbroker.contract import limits
-from msgbroker.contract.errors import BodyTooLargeError
+from msgbroker.contract.errors import BodyTooLargeError, InvalidHeadersError, InvalidKeyError, InvalidNameError
 from msgbroker.contract.names import check_event_code, check_headers, check_key, check_topic
 from msgbroker.contract.varint import varint
 from msgbroker.v1 import message_pb2, publisher_pb2
@@ -41,6 +41,9 @@ class MessageEncoder:
         ordering_key: str = "",
     ) -> bytes:
         """Return a message as an entry of a frame, or raise an InvalidRequestError that names what is wrong with it."""
+        if type(topic) is not str or type(event_code) is not str:
+            _check_is_text("topic", topic)
+            _check_is_text("event code", event_code)
         if (topic, event_code) not in self._checked_types:
             self._check_type(topic, event_code)
         message = message_pb2.Message()
@@ -50,17 +53,19 @@ class MessageEncoder:
             message.body = body if type(body) is bytes else encode_body(body)
         elif not isinstance(body, bytes):
             message.body = encode_body(body)
-        if key:
-            message.key = check_key("key", key)
-        if ordering_key:
-            message.ordering_key = check_key("ordering key", ordering_key)
+        if key != "":
+            message.key = _checked_key("key", key)
+        if ordering_key != "":
+            message.ordering_key = _checked_key("ordering key", ordering_key)
         if headers:
+            if not isinstance(headers, Mapping):
+                raise InvalidHeadersError(f"is {_described(headers)}; a dict of str to str is wanted")
             check_headers(headers)
             message.headers.update(headers)
         message.born_at_us = time.time_ns() // 1_000
         encoded = message.SerializeToString()
         if len(encoded) > BODY_ROOM_BYTES:
-            raise BodyTooLargeError(topic, len(message.body), limits.BODY_BYTES_CEILING)
+            raise BodyTooLargeError(topic, len(message.body), limits.BODY_BYTES_CEILING, is_ceiling=True)
         return b"".join((_FRAME_MESSAGES, varint(len(encoded)), encoded))
 
     def _check_type(self, topic: str, event_code: str) -> None:
@@ -69,6 +74,22 @@ class MessageEncoder:
         if len(self._checked_types) >= _CHECKED_TYPES_MAX:
             self._checked_types.clear()
         self._checked_types.add((topic, event_code))
+
+
+def _checked_key(kind: str, key: object) -> str:
+    if not isinstance(key, str):
+        raise InvalidKeyError(kind, f"is {_described(key)}; it must be a str")
+    return check_key(kind, key)
+
+
+def _check_is_text(kind: str, name: object) -> None:
+    # Subclasses pass: an enum of names is a good thing.
+    if not isinstance(name, str):
+        raise InvalidNameError(kind, repr(name), f"is of type {type(name).__name__}; it must be a str")
+
+
+def _described(value: object) -> str:
+    return f"{repr(value)[:40]} of type {type(value).__name__}"
 
 
 def frame_bytes(sequence: int, entries: bytes) -> bytes:

@@ -121,9 +121,15 @@ class BodyTooLargeError(InvalidRequestError):
 
     reason = "BODY_TOO_LARGE"
 
-    def __init__(self, topic: str, body_bytes: int, body_bytes_max: int) -> None:
+    def __init__(self, topic: str, body_bytes: int, body_bytes_max: int, *, is_ceiling: bool = False) -> None:
+        # The client knows only what no topic may take, not what this one takes.
+        limit = (
+            f"no topic may take more than {body_bytes_max} (topic {topic!r} may take less)"
+            if is_ceiling
+            else f"topic {topic!r} takes {body_bytes_max} at most"
+        )
         super().__init__(
-            f"body is {body_bytes} bytes; topic {topic!r} takes {body_bytes_max} at most",
+            f"body is {body_bytes} bytes; {limit}",
             topic=topic,
             body_bytes=body_bytes,
             body_bytes_max=body_bytes_max,
@@ -457,12 +463,14 @@ class PublishTimeoutError(UnavailableError):
 
     reason = "PUBLISH_TIMEOUT"
 
-    def __init__(self, timeout_seconds: float, *, may_be_stored: bool) -> None:
+    def __init__(self, timeout_seconds: float, *, may_be_stored: bool, address: str = "") -> None:
         fate = "it was sent and may be stored" if may_be_stored else "it was not sent"
+        whose = f" from {address}" if address else ""
         super().__init__(
-            f"no answer within {timeout_seconds:g} s: {fate}",
+            f"no answer{whose} within {timeout_seconds:g} s: {fate}",
             timeout_seconds=f"{timeout_seconds:g}",
             may_be_stored=may_be_stored,
+            address=address,
         )
 
 

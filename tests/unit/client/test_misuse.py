@@ -1,0 +1,97 @@
+"""What a caller gets wrong is refused in his own line, by the name of the argument and what is wanted."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import pytest
+
+from msgbroker.client import (
+    BodyTooLargeError,
+    InvalidHeadersError,
+    InvalidKeyError,
+    InvalidNameError,
+    InvalidSettingError,
+    MessageCenter,
+    MessageCenterError,
+    OutgoingMessage,
+    PublishTimeoutError,
+)
+from msgbroker.client.testing import InMemoryCenter
+
+
+@pytest.mark.parametrize(
+    "arguments, error, wording",
+    [
+        ({"key": 3}, InvalidKeyError, "key is 3 of type int; it must be a str"),
+        ({"key": 0}, InvalidKeyError, "key is 0 of type int; it must be a str"),
+        ({"key": None}, InvalidKeyError, "key is None of type NoneType; it must be a str"),
+        ({"ordering_key": b"x"}, InvalidKeyError, "ordering key is b'x' of type bytes; it must be a str"),
+        ({"topic": 3}, InvalidNameError, "topic '3' is of type int; it must be a str"),
+        ({"event_code": ["EC"]}, InvalidNameError, "is of type list; it must be a str"),
+        ({"headers": ["a"]}, InvalidHeadersError, "of type list; a dict of str to str is wanted"),
+    ],
+)
+async def test_an_argument_of_another_type_is_named(
+    arguments: dict[str, Any], error: type[MessageCenterError], wording: str
+) -> None:
+    async with InMemoryCenter() as center:
+        with pytest.raises(error) as refused:
+            await center.publish(**{"topic": "TP", "event_code": "EC", **arguments})
+        assert wording in refused.value.message
+        assert center.published == []
+
+
+async def test_names_may_be_an_enum() -> None:
+    class Topic(StrEnum):
+        TRADE = "TP_TRADE"
+
+    async with InMemoryCenter() as center:
+        await center.publish(Topic.TRADE, "EC", key="k")
+        assert [message.topic for message in center.published] == ["TP_TRADE"]
+
+
+async def test_publish_many_says_what_it_takes() -> None:
+    tuples: Any = [OutgoingMessage("TP", "EC"), ("TP", "EC", b"")]
+    async with InMemoryCenter() as center:
+        with pytest.raises(InvalidSettingError, match=r"messages\[1\] is of type tuple; OutgoingMessage\(topic, event"):
+            await center.publish_many(tuples)
+
+
+@pytest.mark.parametrize(
+    "options, wording",
+    [
+        ({"group": "SG", "topic": "TP", "concurency": 3}, "concurency is no argument of subscriber: did you mean 'con"),
+        ({"group": "SG", "topic": "TP", "zzz": 3}, "zzz is no argument of subscriber: it takes group, topic, "),
+        ({"topic": "TP"}, "group is missing"),
+        ({"group": "SG", "topic": 3}, "topic is 3 of type int; str is wanted"),
+        ({"group": "SG", "topic": "TP", "concurrency": "4"}, "concurrency is '4' of type str; int is wanted"),
+        ({"group": "SG", "topic": "TP", "concurrency": True}, "concurrency is True of type bool; int is wanted"),
+        ({"group": "SG", "topic": "TP", "timeout_seconds": "4"}, "float or int or None is wanted"),
+    ],
+)
+def test_options_of_a_subscriber_are_checked_by_name(options: dict[str, Any], wording: str) -> None:
+    with pytest.raises(InvalidSettingError) as refused:
+        MessageCenter().subscriber(**options)
+    assert wording in refused.value.message
+
+
+def test_an_unknown_setting_of_a_center_is_named() -> None:
+    settings: dict[str, Any] = {"publish_timeout": 3}
+    with pytest.raises(InvalidSettingError, match="did you mean 'publish_timeout_seconds'"):
+        MessageCenter(**settings)
+
+
+async def test_a_body_that_no_topic_may_take_is_not_called_over_this_topics_limit() -> None:
+    async with InMemoryCenter() as center:
+        with pytest.raises(BodyTooLargeError, match="5000000 bytes; no topic may take more than 4194304") as refused:
+            await center.publish("TP", "EC", bytes(5_000_000))
+    assert refused.value.reason == "BODY_TOO_LARGE"
+
+
+@pytest.mark.parametrize("timeout_seconds", [None, 0.2])
+async def test_a_publish_timeout_names_the_address(timeout_seconds: float | None) -> None:
+    async with MessageCenter("127.0.0.1:1", publish_timeout_seconds=0.2, drain_timeout_seconds=0) as center:
+        with pytest.raises(PublishTimeoutError, match=r"no answer from 127\.0\.0\.1:1 within 0\.2 s"):
+            await center.publish("TP", "EC", timeout_seconds=timeout_seconds)
