@@ -182,10 +182,13 @@ def _is_async(function: HandlerFunction) -> bool:
 
 def _invoker(function: HandlerFunction, body: Any) -> Callable[[Message], Any]:
     """Return *function* as a function of a Message."""
-    wanted, wants_message_too = _wanted(function, body)
-    if wanted is Message:
-        return function
-    decode: Decoder = decoder_for(wanted)
+    try:
+        wanted, wants_message_too = _wanted(function, body)
+        if wanted is Message:
+            return function
+        decode: Decoder = decoder_for(wanted)
+    except InvalidSettingError as error:
+        raise InvalidSettingError("handler", f"{_name(function)} {error.message.removeprefix('handler ')}") from error
     if wants_message_too:
         return lambda message: function(decode(message.body), message)
     return lambda message: function(decode(message.body))
@@ -202,7 +205,7 @@ def _wanted(function: HandlerFunction, body: Any) -> tuple[Any, bool]:
         raise InvalidSettingError("handler", f"has no readable signature: {error}") from error
     required = [parameter for parameter in parameters if parameter.default is parameter.empty]
     if not parameters or len(required) > 2:
-        raise InvalidSettingError("handler", "takes one parameter, or a body and a Message")
+        raise InvalidSettingError("handler", "must take one parameter, or two: a body and a Message")
     # With `body=` the first annotation may be one that cannot be read here.
     to_read = parameters[1:2] if body is not None else parameters[:2]
     hints = _hints(function, [parameter for parameter in to_read if isinstance(parameter.annotation, str)])
@@ -213,8 +216,29 @@ def _wanted(function: HandlerFunction, body: Any) -> tuple[Any, bool]:
     second = hints.get(parameters[1].name, parameters[1].annotation) if len(parameters) > 1 else None
     wants_message_too = second is Message and wanted is not Message
     if len(required) == 2 and not wants_message_too:
-        raise InvalidSettingError("handler", "may have a second parameter only beside a body, and annotated Message")
+        raise InvalidSettingError("handler", _why_not_two(parameters, wanted))
     return wanted, wants_message_too
+
+
+def _why_not_two(parameters: list[inspect.Parameter], wanted: object) -> str:
+    """Return why a handler cannot have these two parameters, and what to write instead."""
+    first, second = parameters[0].name, parameters[1].name
+    if parameters[0].annotation is inspect.Parameter.empty:
+        problem = f"does not say what {first!r} is"
+    elif wanted is Message:
+        problem = f"asks for the message twice: {first!r} is a Message already"
+    else:
+        problem = f"does not say that {second!r} is the Message"
+    return (
+        f"{problem}: annotate the body (dict, list, str, bytes or a pydantic model), and the second parameter "
+        f"with Message, as in ({first}: dict, {second}: Message); or take one parameter, the Message"
+    )
+
+
+def _name(function: HandlerFunction) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def _hints(function: HandlerFunction, unresolved: list[inspect.Parameter]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from msgbroker.client import (
     InvalidKeyError,
     InvalidNameError,
     InvalidSettingError,
+    Message,
     MessageCenter,
     MessageCenterError,
     OutgoingMessage,
@@ -81,6 +82,46 @@ def test_an_unknown_setting_of_a_center_is_named() -> None:
     settings: dict[str, Any] = {"publish_timeout": 3}
     with pytest.raises(InvalidSettingError, match="did you mean 'publish_timeout_seconds'"):
         MessageCenter(**settings)
+
+
+def test_a_handler_that_does_not_say_what_it_takes_is_named_with_the_remedy() -> None:
+    def unannotated(order, message) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+        ...
+
+    def half(order: dict[str, Any], message) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+        ...
+
+    def twice(order: Message, message: Message) -> None: ...
+
+    def three(first: str, second: Message, third: int) -> None: ...
+
+    def wrong(number: int) -> None: ...
+
+    problems: dict[Any, str] = {
+        unannotated: "does not say what 'order' is: annotate the body (dict, list, str, bytes or a pydantic model)",
+        half: "does not say that 'message' is the Message",
+        twice: "asks for the message twice",
+        three: "must take one parameter, or two",
+        wrong: "asks for a body of <class 'int'>",
+    }
+    for function, problem in problems.items():
+        with pytest.raises(InvalidSettingError) as refused:
+            MessageCenter().subscriber(group="SG", topic="TP")(function)
+        assert f"{function.__name__} {problem}" in refused.value.message
+
+
+async def test_a_single_parameter_without_annotation_gets_the_message() -> None:
+    seen: list[object] = []
+    async with InMemoryCenter() as center:
+
+        @center.subscriber(group="SG", topic="TP")
+        async def handle(it) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+            seen.append(it)
+
+        await center.start()
+        await center.publish("TP", "EC", "text")
+        await center.settle_all()
+    assert [type(it) for it in seen] == [Message]
 
 
 async def test_a_body_that_no_topic_may_take_is_not_called_over_this_topics_limit() -> None:
