@@ -14,6 +14,7 @@ from msgbroker.client.directory import register_through_any
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.handlers import Registration, SubscriberOptions, make_handler, make_options
 from msgbroker.client.message import OutgoingMessage, Receipt
+from msgbroker.client.outages import OutageLog
 from msgbroker.client.publisher_stream import PublisherStream
 from msgbroker.client.publishing import Publisher
 from msgbroker.client.subscriber_stream import SubscriberStream
@@ -64,6 +65,7 @@ class MessageCenter:
         self._config = make_config(addresses, settings)
         self._encode = MessageEncoder().encode
         self._publisher: Publisher | None = None
+        self._outages = OutageLog()
         self._subscribers = Subscribers(self._open_stream, self._register_for_handler)
         self._is_closed = False
 
@@ -379,10 +381,10 @@ class MessageCenter:
     # --- what the in-memory center does otherwise ---------------------------------------------------------------
 
     def _open_publisher(self) -> Publisher:
-        return PublisherStream(self._config)
+        return PublisherStream(self._config, self._outages)
 
     def _open_stream(self, group: str, dispatcher: Dispatcher) -> GroupStream:
-        return SubscriberStream(self._config, group, dispatcher)
+        return SubscriberStream(self._config, group, dispatcher, self._outages)
 
     async def _register_for_handler(self, wanted: Registration) -> None:
         await self.register(

@@ -100,11 +100,16 @@ class PublishBuffer:
         """Tell those who wait for a frame's messages that it is given up."""
         _fail((waiter for waiter in frame.waiters if waiter is not None), error)
 
-    def fail_all(self, error: MessageCenterError) -> None:
-        """Give up everything unanswered. What goes on goes on under a new publisher id."""
-        _fail(self.outbox.drop_all(), error)
+    def fail_all(self, error: MessageCenterError) -> bool:
+        """Give up everything unanswered, and return whether somebody was told.
+
+        What goes on goes on under a new publisher id.
+        """
+        waiters = self.outbox.drop_all()
+        _fail(waiters, error)
         self.outbox.restart(new_publisher_id())
         self.after_removal()
+        return bool(waiters)
 
     def after_removal(self) -> None:
         """Give the room that was made to those who wait for it."""

@@ -16,6 +16,7 @@ from msgbroker.client.background import cancel_and_wait, first_of
 from msgbroker.client.channel import connect, list_brokers
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.failures import from_refusal, from_rpc_error
+from msgbroker.client.outages import OutageLog
 from msgbroker.client.outbox import Reaction
 from msgbroker.client.publish_buffer import PublishBuffer, new_publisher_id
 from msgbroker.client.wire import frame_bytes
@@ -45,10 +46,11 @@ class _LeaveStreamError(Exception):
 class PublisherStream:
     """The task that carries one publisher's buffer to whichever broker takes it."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, outages: OutageLog) -> None:
         self.buffer = PublishBuffer(config)
         self._outbox = self.buffer.outbox
         self._config = config
+        self._outages = outages
         self._loop = asyncio.get_running_loop()
         self._addresses = Addresses(config.addresses)
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
@@ -84,24 +86,28 @@ class PublisherStream:
             if self._outbox.count == 0:
                 self.buffer.work.clear()
                 await self.buffer.work.wait()
+            address = self._addresses.current()
             try:
-                await self._serve(self._addresses.current())
+                await self._serve(address)
             except _LeaveStreamError as left:
                 if left.cause is not None:
-                    await self._step_back(left.cause)
+                    await self._step_back(address, left.cause)
                 elif left.is_draining:
                     self._addresses.advance()
                     # There may be no other broker, and this one takes a while to end.
                     await asyncio.sleep(self._backoff.next_seconds())
 
-    async def _step_back(self, cause: MessageCenterError) -> None:
+    async def _step_back(self, address: str, cause: MessageCenterError) -> None:
         """Turn to the next broker after a while; fail what waits where waiting does not help or is not wanted."""
         self._addresses.advance()
         if not cause.retryable:
             # A hello that was refused (unknown namespace or group): so it would be everywhere.
-            log.error("publisher.refused", extra={"reason": cause.reason, "detail": cause.message})
-            self.buffer.fail_all(cause)
+            is_heard = self.buffer.fail_all(cause)
+            # One-way messages have nobody who is told.
+            level = logging.DEBUG if is_heard else logging.ERROR
+            log.log(level, "publisher.refused: %s", cause.message, extra={"reason": cause.reason})
             return
+        self._outages.unreachable(address, cause)
         log.info("publisher.disconnected", extra={"reason": cause.reason, "detail": cause.message})
         if self._config.on_unavailable == "raise":
             self.buffer.fail_all(cause)

@@ -146,7 +146,17 @@ class HandlerRunner:
         except HandlerVerdict as said:
             message.settle(said.verdict)
         except Exception as failure:
-            log.warning("handler.failed", extra={"message_id": str(message.message_id)}, exc_info=failure)
+            # In the text, too: without a formatter of one's own that is all one sees.
+            log.warning(
+                "handler.failed: group=%s topic=%s event_code=%s message_id=%s attempt=%d",
+                self.handler.group,
+                message.topic,
+                message.event_code,
+                message.message_id,
+                message.attempt,
+                extra={"message_id": str(message.message_id)},
+                exc_info=failure,
+            )
             message.settle(verdict_of(failure))
         else:
             if outcome is None or not isinstance(outcome, HandlerVerdict):

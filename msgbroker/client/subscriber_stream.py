@@ -15,6 +15,7 @@ from msgbroker.client.config import ClientConfig
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.failures import from_rpc_error
 from msgbroker.client.missing_subscriptions import MissingSubscriptions
+from msgbroker.client.outages import OutageLog
 from msgbroker.client.subscriber_session import SessionOverError, SubscriberSession
 from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
@@ -25,12 +26,14 @@ log = logging.getLogger("msgbroker.client")
 class SubscriberStream:
     """The task that keeps one group attached."""
 
-    def __init__(self, config: ClientConfig, group: str, dispatcher: Dispatcher) -> None:
+    def __init__(self, config: ClientConfig, group: str, dispatcher: Dispatcher, outages: OutageLog) -> None:
         self.attached = asyncio.Event()
         """Set while a broker serves the group."""
         self._config = config
         self._group = group
         self._dispatcher = dispatcher
+        self._outages = outages
+        self._was_attached = False
         self._loop = asyncio.get_running_loop()
         self._addresses = Addresses(config.addresses)
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
@@ -44,6 +47,9 @@ class SubscriberStream:
         """Stop taking messages, finish what is running, send the verdicts, and leave."""
         self._closing.set()
         await asyncio.wait([self.task])
+        if not self.task.cancelled():
+            # Looked at, so that asyncio does not report it once more: it was logged, or raised by `start`.
+            self.task.exception()
         self._dispatcher.drop_waiting()
         await self._dispatcher.cancel()
 
@@ -57,14 +63,13 @@ class SubscriberStream:
 
     async def _serve_and_choose_next(self, closing: asyncio.Task[bool]) -> None:
         """Serve one session; then point at the next broker, after a wait where something failed."""
+        address = self._addresses.current()
         try:
-            await self._serve(self._addresses.current(), closing)
+            await self._serve(address, closing)
         except SessionOverError as over:
             cause = over.cause
             if cause is not None and not cause.retryable:
-                log.error(  # noqa: TRY400 - the reason says it; the traceback is of the stream
-                    "subscriber.refused", extra={"group": self._group, "detail": cause.message}
-                )
+                self._log_refusal(cause)
                 raise cause from over
             if over.relocation and self._relocations < RELOCATIONS_IN_A_ROW_MAX:
                 self._relocations += 1
@@ -75,8 +80,21 @@ class SubscriberStream:
                 return
             # Sent in circles counts as a failure: the brokers have not agreed yet.
             self._relocations = 0
+            if cause is not None:
+                self._outages.unreachable(address, cause)
             log.info("subscriber.disconnected", extra={"group": self._group, "detail": str(over)})
             await asyncio.wait([closing], timeout=self._backoff.next_seconds())
+
+    def _log_refusal(self, cause: MessageCenterError) -> None:
+        # Before it was ever attached, `start` raises the cause. Later perhaps nobody waits who could.
+        level = logging.ERROR if self._was_attached else logging.DEBUG
+        log.log(
+            level,
+            "subscriber.refused: group %s is not served any more: %s",
+            self._group,
+            cause.message,
+            extra={"group": self._group, "reason": cause.reason},
+        )
 
     async def _serve(self, address: str, closing: asyncio.Task[bool]) -> None:
         connecting = self._loop.create_task(connect(address, self._config))
@@ -103,6 +121,7 @@ class SubscriberStream:
     def _on_attached(self, attached: subscriber_pb2.Attached) -> None:
         self._missing.take(attached.missing)
         self.attached.set()
+        self._was_attached = True
         self._backoff.reset()
         self._relocations = 0
 

@@ -12,7 +12,7 @@ from msgbroker.client.wire import MessageEncoder, frame_bytes, message_of
 from msgbroker.contract.errors import InvalidHeadersError
 from msgbroker.v1 import publisher_pb2
 
-_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=60)
+_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60)
 
 
 @given(
