@@ -11,7 +11,7 @@ from typing import Any, Final, Unpack
 from msgbroker.client.center import Function, MessageCenter
 from msgbroker.client.config import CenterSettings
 from msgbroker.client.dispatch import Dispatcher
-from msgbroker.client.handlers import SubscriberOptions
+from msgbroker.client.handlers import HandlerOptions, Registration, SubscriberOptions, make_options
 from msgbroker.client.message import Message, Receipt
 from msgbroker.client.publishing import Publisher
 from msgbroker.client.subscribers import GroupStream
@@ -32,9 +32,11 @@ _PATIENCE_SECONDS: Final = 0.5
 class InMemoryCenter(MessageCenter):
     """A message center for unit tests: publishes into memory, runs the handlers, and never waits for real.
 
-    By default everything used is registered by itself: topics by publishing, groups and subscriptions by `subscriber`.
-    With `strict=True` it refuses what is not registered, as a broker does; `register_topic`, `register_group` and
-    `register_subscription` register.
+    As long as a test registers nothing, everything used is registered by itself: topics by publishing, groups and
+    subscriptions by `subscriber`; a typo goes unnoticed then. From the first `register_topic`, `register_group`,
+    `register_subscription` or `register` on, publishing and subscribing to names that are not registered raise; only
+    subscriptions are still made by `subscriber`, for groups without a registered one to the topic. With `strict=True`
+    nothing is made up at all, as with a broker.
 
     Time stands still between calls of `advance` and `settle_all`: a retry is made when the test says so.
 
@@ -54,9 +56,9 @@ class InMemoryCenter(MessageCenter):
     def __init__(self, *, strict: bool = False, **settings: Unpack[CenterSettings]) -> None:
         super().__init__("in-memory:0", **settings)
         self._now = time.time()
-        self._is_strict = strict
-        self._registry = Registry(self._config.namespace)
-        self._log = MemoryLog(self._registry, lambda: self._now, self._config.namespace, is_strict=strict)
+        self._registry = Registry(self._config.namespace, is_strict=strict)
+        self._log = MemoryLog(self._registry, lambda: self._now, self._config.namespace)
+        self._subscribed_by_test: set[tuple[str, str]] = set()
         self._memory_streams: dict[str, MemoryStream] = {}
         self._is_dirty = False
         self._pump_handle: asyncio.Handle | None = None
@@ -131,6 +133,7 @@ class InMemoryCenter(MessageCenter):
         Example:
             center.register_topic("TP_TRADE", "EC_PAID", "EC_SHIPPED")
         """
+        self._registry.is_explicit = True
         self._registry.put_topic(
             name,
             event_codes,
@@ -155,6 +158,7 @@ class InMemoryCenter(MessageCenter):
         Example:
             center.register_group("SG_POINTS", retry_schedule_seconds=(1, 5), attempts_max=3)
         """
+        self._registry.is_explicit = True
         self._registry.put_group(
             name,
             ack_timeout_seconds=ack_timeout_seconds,
@@ -181,6 +185,12 @@ class InMemoryCenter(MessageCenter):
         Example:
             center.register_subscription("SG_POINTS", "TP_TRADE", expression='headers.region == "hz"')
         """
+        self._registry.is_explicit = True
+        is_new = self._subscribe(group, topic, event_code, expression, from_beginning=from_beginning)
+        self._subscribed_by_test.add((group, topic))
+        return is_new
+
+    def _subscribe(self, group: str, topic: str, event_code: str, expression: str, *, from_beginning: bool) -> bool:
         start_offsets = {} if from_beginning else self._log.tails(self._registry.get_topic(topic))
         return self._registry.add_subscription(group, topic, event_code, expression, start_offsets)
 
@@ -211,7 +221,16 @@ class InMemoryCenter(MessageCenter):
         timeout_seconds: float = 15.0,  # noqa: ARG002 - the signature is MessageCenter's
     ) -> list[str]:
         """Register what does not exist, as `MessageCenter.register` does."""
+        self._registry.is_explicit = True
+        return self._register(Registration(topic, event_code, group, expression, from_beginning))
+
+    async def _register_for_handler(self, wanted: Registration) -> None:
+        # The application asks for it, not the test: nothing is refused from here on.
+        self._register(wanted)
+
+    def _register(self, wanted: Registration) -> list[str]:
         registry = self._registry
+        topic, event_code, group, expression = wanted.topic, wanted.event_code, wanted.group, wanted.expression
         check_topic(topic)
         if event_code != ANY_EVENT_CODE:
             check_event_code(event_code)
@@ -231,9 +250,7 @@ class InMemoryCenter(MessageCenter):
         if group and registry.find_group(group) is None:
             registry.put_group(group)
             created.append(f"group {group}")
-        if group and self.register_subscription(
-            group, topic, event_code, expression=expression, from_beginning=from_beginning
-        ):
+        if group and self._subscribe(group, topic, event_code, expression, from_beginning=wanted.from_beginning):
             created.append(f"subscription {group} {topic}/{event_code}")
         return created
 
@@ -242,28 +259,31 @@ class InMemoryCenter(MessageCenter):
         attach = super().subscriber(**options)
 
         def attach_registered(function: Function) -> Function:
+            if not self._registry.is_strict:
+                self._register_used(make_options(options))
             attach(function)
-            if not self._is_strict:
-                self._register_used(options)
             return function
 
         return attach_registered
 
-    def _register_used(self, options: SubscriberOptions) -> None:
+    def _register_used(self, options: HandlerOptions) -> None:
         registry = self._registry
-        event_code = options.get("event_code", ANY_EVENT_CODE)
-        topic = registry.find_topic(options["topic"]) or registry.put_topic(options["topic"], ())
-        if event_code != ANY_EVENT_CODE:
-            registry.add_event_code(topic, event_code)
-        if registry.find_group(options["group"]) is None:
-            registry.put_group(options["group"])
-        self.register_subscription(
-            options["group"],
-            topic.name,
-            event_code,
-            expression=options.get("expression") or "",
-            from_beginning=options.get("from_beginning", False),
-        )
+        if not (registry.takes_unknown or options.register):
+            registry.check_event_code_of(registry.get_topic(options.topic), options.event_code)
+            registry.get_group(options.group)
+        topic = registry.find_topic(options.topic) or registry.put_topic(options.topic, ())
+        if options.event_code != ANY_EVENT_CODE:
+            registry.add_event_code(topic, options.event_code)
+        if registry.find_group(options.group) is None:
+            registry.put_group(options.group)
+        if (options.group, options.topic) not in self._subscribed_by_test:
+            self._subscribe(
+                options.group,
+                topic.name,
+                options.event_code,
+                options.expression or "",
+                from_beginning=options.from_beginning,
+            )
 
     # --- in place of a broker -----------------------------------------------------------------------------------
 

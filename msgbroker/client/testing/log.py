@@ -11,7 +11,6 @@ from msgbroker.client.message import Receipt
 from msgbroker.client.testing.registry import Registry, queue_ids_of
 from msgbroker.contract.errors import (
     BodyTooLargeError,
-    EventCodeNotFoundError,
     StressRefusedError,
     TopicClosedError,
 )
@@ -55,13 +54,12 @@ class StoredMessage:
 class MemoryLog:
     """All queues. Messages stay as long as the center does."""
 
-    def __init__(self, registry: Registry, clock: Callable[[], float], namespace: str, *, is_strict: bool) -> None:
+    def __init__(self, registry: Registry, clock: Callable[[], float], namespace: str) -> None:
         self.messages: list[StoredMessage] = []
         """In the order they were stored."""
         self._registry = registry
         self._clock = clock
         self._namespace = namespace
-        self._is_strict = is_strict
         self._queues: dict[int, list[StoredMessage]] = {}
 
     def queue(self, queue_id: int) -> list[StoredMessage]:
@@ -107,14 +105,14 @@ class MemoryLog:
     def _admit_type(self, topic_name: str, event_code: str) -> TopicRoute:
         registry = self._registry
         topic = registry.find_topic(topic_name)
-        if topic is None and not self._is_strict:
+        if topic is None and registry.takes_unknown:
             topic = registry.put_topic(topic_name, [event_code])
         topic = topic or registry.get_topic(topic_name)
         if topic.is_closed:
             raise TopicClosedError(topic_name)
         if event_code not in topic.event_codes:
-            if self._is_strict and not topic.is_open:
-                raise EventCodeNotFoundError(topic_name, event_code)
+            if not registry.takes_unknown:
+                registry.check_event_code_of(topic, event_code)
             registry.add_event_code(topic, event_code)
         return registry.get_topic(topic_name)
 

@@ -20,8 +20,14 @@ from confdb.routes import (
     TopicRoute,
 )
 from msgbroker.contract import limits
-from msgbroker.contract.errors import GroupNotFoundError, SubscriptionDiffersError, TopicNotFoundError
-from msgbroker.contract.names import check_event_code, check_group, check_topic
+from msgbroker.contract.errors import (
+    EventCodeNotFoundError,
+    GroupNotFoundError,
+    NotFoundError,
+    SubscriptionDiffersError,
+    TopicNotFoundError,
+)
+from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
 
 QUEUES_PER_TOPIC_MAX = limits.QUEUES_MAX
 _DEFAULT_RULE = StressRule("x-stress-test", StressOperator.EQUALS, "true")
@@ -30,10 +36,18 @@ _DEFAULT_RULE = StressRule("x-stress-test", StressOperator.EQUALS, "true")
 class Registry:
     """Topics, groups, subscriptions and the stress whitelist of one namespace."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, *, is_strict: bool) -> None:
+        self.is_strict = is_strict
+        self.is_explicit = False
+        """Whether the test registered something itself: then it means to register all it uses."""
         self._namespace = namespace
         self._next_id = 1
         self.snapshot = Snapshot(1, namespaces=frozenset({namespace}), stress_rules={namespace: (_DEFAULT_RULE,)})
+
+    @property
+    def takes_unknown(self) -> bool:
+        """Whether what is used registers itself."""
+        return not (self.is_strict or self.is_explicit)
 
     def find_topic(self, name: str) -> TopicRoute | None:
         """Return a topic, if it is registered."""
@@ -43,8 +57,13 @@ class Registry:
         """Return a topic, or raise TopicNotFoundError."""
         topic = self.find_topic(name)
         if topic is None:
-            raise TopicNotFoundError(self._namespace, name)
+            raise self._hinted(TopicNotFoundError(self._namespace, name))
         return topic
+
+    def check_event_code_of(self, topic: TopicRoute, event_code: str) -> None:
+        """Raise EventCodeNotFoundError unless the topic has the event code, or takes any."""
+        if not (topic.is_open or event_code == ANY_EVENT_CODE or event_code in topic.event_codes):
+            raise self._hinted(EventCodeNotFoundError(topic.name, event_code))
 
     def find_group(self, name: str) -> GroupRoute | None:
         """Return a group, if it is registered."""
@@ -54,7 +73,7 @@ class Registry:
         """Return a group, or raise GroupNotFoundError."""
         group = self.find_group(name)
         if group is None:
-            raise GroupNotFoundError(self._namespace, name)
+            raise self._hinted(GroupNotFoundError(self._namespace, name))
         return group
 
     def list_groups(self) -> list[GroupRoute]:
@@ -158,6 +177,13 @@ class Registry:
         entry = frozenset({(self.get_group(group_name).group_id, self.get_topic(topic_name).topic_id, event_code)})
         whitelist = self.snapshot.stress_whitelist
         self._change(stress_whitelist=whitelist | entry if is_allowed else whitelist - entry)
+
+    def _hinted(self, error: NotFoundError) -> NotFoundError:
+        if self.is_explicit and not self.is_strict:
+            error.add_note(
+                "The test registers names, so this InMemoryCenter makes up none: register all that is used, or none"
+            )
+        return error
 
     def _put(self, group: GroupRoute) -> None:
         self._change(groups={**self.snapshot.groups, (self._namespace, group.name): group})

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from msgbroker.client import Message, MessageCenter, Reject, Release, TopicNotFoundError
+from msgbroker.client import Message, MessageCenter, NotFoundError, Reject, Release, TopicNotFoundError
 from msgbroker.client.testing import InMemoryCenter, SyncInMemoryCenter
 
 
@@ -42,9 +42,85 @@ async def test_a_strict_one_refuses_what_is_not_registered() -> None:
         await center.publish("TP", "EC")
 
 
+async def handle_nothing(message: Message) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "arguments, wording",
+    [
+        ({"topic": "TP_TYPO"}, "topic 'TP_TYPO' is not registered"),
+        ({"event_code": "EC_TYPO"}, "event code 'EC_TYPO' is not registered"),
+        ({"group": "SG_TYPO"}, "group 'SG_TYPO' is not registered"),
+    ],
+)
+async def test_a_test_that_registers_something_is_told_of_names_it_did_not_register(
+    arguments: dict[str, str], wording: str
+) -> None:
+    names = {"topic": "TP", "event_code": "EC", "group": "SG", **arguments}
+    async with InMemoryCenter() as center:
+        center.register_topic("TP", "EC")
+        center.register_group("SG")
+
+        with pytest.raises(NotFoundError, match=wording) as refused:
+            center.subscriber(**names)(handle_nothing)  # type: ignore[arg-type]
+        assert "register all that is used, or none" in refused.value.__notes__[0]
+        if "group" not in arguments:
+            with pytest.raises(NotFoundError, match=wording):
+                await center.publish(names["topic"], names["event_code"])
+        await center.start()
+        assert center.published == []
+
+
+async def test_subscriptions_are_still_made_for_registered_names() -> None:
+    seen: list[str] = []
+    async with InMemoryCenter() as center:
+        await center.register("TP", "EC")
+        await center.register("TP", "EC_OTHER")
+        center.register_group("SG")
+        for event_code in ("EC", "EC_OTHER"):
+
+            @center.subscriber(group="SG", topic="TP", event_code=event_code)
+            async def handle(message: Message) -> None:
+                seen.append(message.event_code)
+
+        await center.start()
+        await center.publish("TP", "EC")
+        await center.publish("TP", "EC_OTHER")
+        await center.settle_all()
+    assert seen == ["EC", "EC_OTHER"]
+
+
+async def test_a_subscription_the_test_registered_is_the_one_that_counts() -> None:
+    seen: list[bytes] = []
+    async with InMemoryCenter() as center:
+        center.register_topic("TP", "EC")
+        center.register_group("SG")
+        center.register_subscription("SG", "TP", "EC", expression="headers.region == 'hz'")
+
+        @center.subscriber(group="SG", topic="TP")
+        async def handle(message: Message) -> None:
+            seen.append(message.body)
+
+        await center.start()
+        await center.publish("TP", "EC", b"no", headers={"region": "sh"})
+        await center.publish("TP", "EC", b"yes", headers={"region": "hz"})
+        await center.settle_all()
+    assert seen == [b"yes"]
+
+
+async def test_a_handler_that_registers_itself_makes_the_center_no_stricter() -> None:
+    async with InMemoryCenter() as center:
+        center.subscriber(group="SG", topic="TP", event_code="EC", register=True)(handle_nothing)
+        await center.start()
+        await center.publish("TP_OTHER", "EC")
+        await center.settle_all()
+    assert len(center.published) == 1
+
+
 async def test_a_retry_is_made_when_the_test_says_so() -> None:
     attempts: list[int] = []
     async with InMemoryCenter() as center:
+        center.register_topic("TP", "EC")
         center.register_group("SG", retry_schedule_seconds=(10, 60))
 
         @center.subscriber(group="SG", topic="TP")
@@ -87,6 +163,7 @@ async def test_a_handler_that_publishes_is_followed_to_the_end() -> None:
 async def test_a_handler_that_does_not_answer_in_time_is_called_again() -> None:
     attempts: list[int] = []
     async with InMemoryCenter(drain_timeout_seconds=0) as center:
+        center.register_topic("TP", "EC")
         center.register_group("SG", ack_timeout_seconds=30, retry_schedule_seconds=(5,))
 
         @center.subscriber(group="SG", topic="TP")
@@ -119,6 +196,7 @@ async def test_no_more_is_handed_out_than_the_group_allows() -> None:
     running: list[int] = []
     gate = asyncio.Event()
     async with InMemoryCenter() as center:
+        center.register_topic("TP", "EC")
         center.register_group("SG", unsettled_max=2)
 
         @center.subscriber(group="SG", topic="TP")
@@ -140,6 +218,7 @@ async def test_no_more_is_handed_out_than_the_group_allows() -> None:
 def test_blocking_code_has_one_too() -> None:
     seen: list[str] = []
     with SyncInMemoryCenter() as center:
+        center.memory.register_topic("TP", "EC")
         center.memory.register_group("SG", retry_schedule_seconds=(10,))
 
         @center.subscriber(group="SG", topic="TP")
