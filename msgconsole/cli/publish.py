@@ -20,7 +20,9 @@ from msgconsole.cli.output import print_json, print_line
 def command(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
     event_code: Annotated[str, typer.Argument(metavar="EVENT_CODE", help="The event code's name.")],
-    body: Annotated[str | None, typer.Argument(metavar="BODY", help="The body; `-` reads it from stdin.")] = None,
+    body: Annotated[
+        str | None, typer.Argument(metavar="BODY", help="The body; without it, or with `-`, stdin.")
+    ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", exists=True, dir_okay=False, help="Read the body from this file.")
     ] = None,
@@ -39,6 +41,8 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Publish a message and print its receipt: it is stored.
+
+    Without BODY and --file the body is read from stdin.
 
     Example: msgcenter publish TP_TRADE EC_PAID '{"order": 1}' --header region=hz --key order-1
     """
@@ -95,8 +99,19 @@ def _body(body: str | None, file: Path | None) -> bytes:
         return file.read_bytes()
     if body == "-":
         return sys.stdin.buffer.read()
+    if body is None:
+        return _body_of_pipe()
     # What the shell gave that is not UTF-8 goes out as it came.
-    return (body or "").encode(errors="surrogateescape")
+    return body.encode(errors="surrogateescape")
+
+
+def _body_of_pipe() -> bytes:
+    """Return what is piped in. Nothing at all is a mistake, more often than a message."""
+    piped = b"" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read()
+    if not piped:
+        message = "there is none: give it as an argument, by --file or by a pipe ('' is an empty body)"
+        raise typer.BadParameter(message, param_hint="BODY")
+    return piped
 
 
 def _headers(options: list[str]) -> dict[str, str]:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
+import stat
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated, Final
 
 import typer
 
-from msgbroker.client import Message, MessageCenter, Release
+from msgbroker.client import Message, MessageCenter
 from msgconsole.cli import places
 from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Broker, Namespace
 from msgconsole.cli.output import print_json_line, print_line, shown
+
+_LEAVING_SECONDS: Final = 0.3
+"""How long the handler holds on to what it will not print. Printing itself takes no time."""
 
 
 def command(
@@ -33,12 +40,12 @@ def command(
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Print messages of a group as they come, and acknowledge them. Ctrl-C ends it.
+    """Print messages of a group as they come, and acknowledge them. Ctrl-C ends it, and so does a reader that goes.
 
     Example: msgcenter subscribe --group SG_POINTS --topic TP_TRADE --count 10 --json
     """
     printer = _Printer(count, as_json=as_json)
-    center = MessageCenter(places.broker_address(broker), namespace=namespace)
+    center = MessageCenter(places.broker_address(broker), namespace=namespace, drain_timeout_seconds=_LEAVING_SECONDS)
     center.subscriber(
         group=group,
         topic=topic,
@@ -55,6 +62,11 @@ def command(
 
 
 async def _run(center: MessageCenter, printer: _Printer) -> None:
+    with _reader_watched(printer):
+        await _run_until_enough(center, printer)
+
+
+async def _run_until_enough(center: MessageCenter, printer: _Printer) -> None:
     async with center:
         enough = asyncio.create_task(printer.enough.wait())
         running = asyncio.create_task(center.run())
@@ -63,7 +75,25 @@ async def _run(center: MessageCenter, printer: _Printer) -> None:
         if running.done():
             # It ends by itself only with an error.
             running.result()
+        # What is on its way now would count as failed if we left before it is here.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(printer.holding.wait(), _LEAVING_SECONDS)
     await running
+
+
+@contextmanager
+def _reader_watched(printer: _Printer) -> Iterator[None]:
+    """Tell *printer* when the reader of our pipe has gone (`| head`), even if no message comes that would show it."""
+    if sys.stdout is not sys.__stdout__ or not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    # The writing end of a pipe never becomes readable: all that wakes its reader is the error.
+    loop.add_reader(sys.stdout.fileno(), printer.lose_reader)
+    try:
+        yield
+    finally:
+        loop.remove_reader(sys.stdout.fileno())
 
 
 class _Printer:
@@ -74,14 +104,37 @@ class _Printer:
         self._as_json = as_json
         self.printed_count = 0
         self.enough = asyncio.Event()
+        self.holding = asyncio.Event()
+        """The handler is occupied: nothing is acknowledged any more, and so nothing new is asked for."""
 
     async def print_message(self, message: Message) -> None:
-        """Print one; give back what comes after the last one."""
-        if self.enough.is_set():
-            raise Release
-        self._print(message)
-        self.printed_count += 1
-        if self.printed_count == self._count:
+        """Print one and acknowledge it; after the last one, and where nobody reads, hold on until we have left."""
+        if not self.enough.is_set() and self._is_printed(message):
+            self.printed_count += 1
+            if self.printed_count != self._count:
+                return
+            message.ack()
+            self.enough.set()
+        # Cancelled when the center closes, which gives the message back; what the broker sends before it hears that we
+        # leave is given back in the meantime.
+        self.holding.set()
+        await asyncio.get_running_loop().create_future()
+
+    def _is_printed(self, message: Message) -> bool:
+        try:
+            self._print(message)
+        except BrokenPipeError:
+            self.lose_reader()
+            return False
+        return True
+
+    def lose_reader(self) -> None:
+        """End: nobody reads what is printed."""
+        if not self.enough.is_set():
+            # What was not written would be tried once more at exit, and fail there with a traceback.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
             self.enough.set()
 
     def _print(self, message: Message) -> None:

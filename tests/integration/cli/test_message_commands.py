@@ -50,10 +50,60 @@ def test_a_body_comes_from_a_file_or_from_stdin(
     assert msgcenter("publish", "TP_TRADE", "EC_PAID", "--file", "body").status == 0
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from stdin")))
     assert msgcenter("publish", "TP_TRADE", "EC_PAID", "-").status == 0
-    outcome = msgcenter("subscribe", "--group", "SG_POINTS", "--topic", "TP_TRADE", "--count", "2", "--json")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"piped")))
+    assert msgcenter("publish", "TP_TRADE", "EC_PAID").status == 0
+    outcome = msgcenter("subscribe", "--group", "SG_POINTS", "--topic", "TP_TRADE", "--count", "3", "--json")
     assert outcome.status == 0, outcome.err
     bodies = {json.loads(line).get("body", "binary") for line in outcome.out.splitlines()}
-    assert bodies == {"binary", "from stdin"}
+    assert bodies == {"binary", "from stdin", "piped"}
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stdin", [_Terminal(), io.TextIOWrapper(io.BytesIO(b""))], ids=["terminal", "nothing piped"])
+def test_publishing_without_a_body_is_a_mistyped_command(
+    msgcenter: Msgcenter, monkeypatch: pytest.MonkeyPatch, stdin: io.TextIOBase
+) -> None:
+    monkeypatch.setattr(sys, "stdin", stdin)
+    outcome = msgcenter("publish", "TP_TRADE", "EC_PAID")
+    assert outcome.status == 2
+    assert "there is none" in outcome.err
+
+
+@pytest.mark.usefixtures("subscribed")
+@pytest.mark.parametrize("options", [("--json",), ()], ids=["json", "text"])
+def test_a_reader_that_goes_ends_subscribe_and_the_rest_is_given_back(
+    msgcenter: Msgcenter, options: tuple[str, ...]
+) -> None:
+    # More than a pipe holds: the command must find out while it prints.
+    assert msgcenter("publish", "TP_TRADE", "EC_PAID", "x" * 8_000, "--count", "50").status == 0
+    command = [sys.executable, "-m", "msgconsole.cli", "subscribe", "--group", "SG_POINTS", "--topic", "TP_TRADE"]
+    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdout = None
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (0, b"")
+    assert [letter["last_error"] for letter in msgcenter("dead-letters", "list", "--json").json] == []
+    again = msgcenter("subscribe", "--group", "SG_POINTS", "--topic", "TP_TRADE", "--json", "--count", "30")
+    assert {json.loads(line)["attempt"] for line in again.out.splitlines()} == {1}
+
+
+@pytest.mark.usefixtures("subscribed")
+def test_a_reader_that_goes_ends_subscribe_even_if_no_message_comes(msgcenter: Msgcenter) -> None:
+    assert msgcenter("publish", "TP_TRADE", "EC_PAID", "x").status == 0
+    command = [sys.executable, "-m", "msgconsole.cli", "subscribe", "--group", "SG_POINTS", "--topic", "TP_TRADE"]
+    process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["body"] == "x"
+    process.stdout.close()
+    process.stdout = None
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (0, b"")
 
 
 @pytest.mark.usefixtures("subscribed")
