@@ -52,6 +52,7 @@ class BrokerProcess:
         self._log_file = log_file
         if log_file.exists() and log_file.stat().st_size > _LOG_BYTES_KEPT:
             log_file.replace(log_file.with_suffix(".log.1"))
+        self._log_start = log_file.stat().st_size if log_file.exists() else 0
         with log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command],
@@ -97,7 +98,8 @@ class BrokerProcess:
 
     def _log_tail(self) -> str:
         with self._log_file.open("rb") as log:
-            log.seek(max(0, self._log_file.stat().st_size - _LOG_TAIL_BYTES))
+            # What earlier runs said would only mislead.
+            log.seek(max(self._log_start, self._log_file.stat().st_size - _LOG_TAIL_BYTES))
             lines = log.read().decode(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         return f"\nThe end of {self._log_file}:\n  " + "\n  ".join(lines) if lines else ""
 

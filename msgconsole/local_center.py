@@ -95,6 +95,9 @@ class LocalCenter:
             self._broker.check()
 
     def _start(self, stack: ExitStack) -> None:
+        if not self._config.directory.exists():
+            # Nobody's broker can have been left behind here: say what is in the way before making anything.
+            check_port_is_free(self._config.listen)
         self._lock_directory(stack)
         self._stop_left_broker()
         check_port_is_free(self._config.listen)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -50,12 +50,24 @@ COMMANDS: Final = (
 def main() -> None:
     """Run the command line of this process."""
     try:
+        _check_environment(sys.argv[1:])
         build_app(sys.argv[1:])(prog_name="msgcenter")
     except MessageCenterError as error:
         # libpq continues its sentences on a line of their own.
         sentence = error.message.replace("\n\t", " ")
         typer.secho(f"{sentence} ({error.reason})", err=True, fg=typer.colors.RED)
         sys.exit(EXIT_REFUSED)
+
+
+def _check_environment(arguments: Sequence[str]) -> None:
+    """Refuse misspelt variables, whichever command was typed; `--help` always helps."""
+    ours = [name for name in os.environ if name.startswith("MSGCENTER_")]
+    if not ours or not arguments or {"--help", "-h", "--version"} & {*arguments}:
+        return
+    # Knowing all settings costs an import that is not worth it without a variable.
+    from msgconsole.settings_check import check_names
+
+    check_names(ours)
 
 
 def build_app(arguments: Sequence[str]) -> typer.Typer:
@@ -79,6 +91,14 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     return app
 
 
+def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"msgcenter {version('msgcenter')}")
+        raise typer.Exit
+
+
 def _add(app: typer.Typer, entry: CommandEntry) -> None:
     module = import_module(entry.module)
     if hasattr(module, "app"):
@@ -87,8 +107,12 @@ def _add(app: typer.Typer, entry: CommandEntry) -> None:
         app.command(entry.name)(module.command)
 
 
-def _root() -> None:
-    """Take no options of its own: each command has those it needs."""
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Take nothing else: each command has the options it needs."""
 
 
 def _stub() -> None:

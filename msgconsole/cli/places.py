@@ -18,6 +18,7 @@ DEFAULT_BROKER: Final = "127.0.0.1:7400"
 CONFDB_VARIABLE: Final = "MSGCENTER_CONFDB_URL"
 MSGDB_VARIABLE: Final = "MSGCENTER_MSGDB_URL"
 BROKER_VARIABLE: Final = "MSGCENTER_BROKER"
+_PORT_MAX: Final = 65_535
 _STATE_FILE: Final = "state.json"
 _PASSWORD_PARAMETER: Final = re.compile(r"((?:^|&)(?:ssl)?password=)[^&]*")
 
@@ -27,10 +28,12 @@ class NoDatabaseError(FailedPreconditionError):
 
     reason = "NO_DATABASE"
 
-    def __init__(self, variable: str) -> None:
-        super().__init__(
-            f"no database: start `msgcenter up` in this directory or above it, or set {variable}", variable=variable
-        )
+    def __init__(self, variable: str, dead: Path | None = None) -> None:
+        if dead is None:
+            problem = "no database: start `msgcenter up` in this directory or above it"
+        else:
+            problem = f"no database: the `msgcenter up` that served {dead} has died; start it again"
+        super().__init__(f"{problem}, or set {variable}", variable=variable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,16 @@ def find_state(start: Path | None = None) -> State | None:
     return None
 
 
+def find_dead_directory(start: Path | None = None) -> Path | None:
+    """Return the nearest directory whose `msgcenter up` did not end in good order, and does not run any more."""
+    here = (start or Path.cwd()).resolve()
+    for directory in (here, *here.parents):
+        state = read_state(directory / DIRECTORY)
+        if state is not None and started_ticks(state.pid) != state.pid_started:
+            return directory / DIRECTORY
+    return None
+
+
 def started_ticks(pid: int) -> int | None:
     """Return when process *pid* was started, None if there is none."""
     try:
@@ -102,8 +115,10 @@ def msgdb_url(environment: Mapping[str, str] = os.environ) -> str:
 
 def broker_address(given: str | None, environment: Mapping[str, str] = os.environ) -> str:
     """Return the broker to talk to: as *given*, else by environment, else the one of `msgcenter up`."""
-    if given or environment.get(BROKER_VARIABLE):
-        return given or environment[BROKER_VARIABLE]
+    if given:
+        return _address("--broker", given)
+    if environment.get(BROKER_VARIABLE):
+        return _address(BROKER_VARIABLE, environment[BROKER_VARIABLE])
     state = find_state()
     return state.broker if state else DEFAULT_BROKER
 
@@ -118,10 +133,18 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=netloc, query=query))
 
 
+def _address(setting: str, address: str) -> str:
+    host, _, port = address.rpartition(":")
+    is_bare_ipv6 = ":" in host and not host.startswith("[")
+    if not host or is_bare_ipv6 or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
+        raise InvalidSettingError(setting, f"is {address!r}; host:port is wanted, e.g. {DEFAULT_BROKER}")
+    return address
+
+
 def _url(environment: Mapping[str, str], variable: str, running: str | None) -> str:
     url = environment.get(variable) or running
     if not url:
-        raise NoDatabaseError(variable)
+        raise NoDatabaseError(variable, find_dead_directory())
     if not url.startswith(("postgresql://", "postgres://")):
         raise InvalidSettingError(variable, "is not a URL like postgresql://user@host/database")
     return url

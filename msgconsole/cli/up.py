@@ -12,9 +12,11 @@ import typer
 from msgconsole.cli.output import print_line
 from msgconsole.cli.places import CONFDB_VARIABLE, DEFAULT_BROKER, DIRECTORY, MSGDB_VARIABLE, without_password
 from msgconsole.local_center import LocalCenter, LocalCenterConfig, command_name
+from msgconsole.settings_check import load_broker_settings
 from msgconsole.stopping import StoppedBySignals
 
 _CHECK_SECONDS: Final = 0.5
+_TO_COME: Final = "postgresql://"
 
 
 def command(
@@ -32,12 +34,17 @@ def command(
 
     Example: msgcenter up --listen 127.0.0.1:7500
     """
+    confdb_url, msgdb_url = os.environ.get(CONFDB_VARIABLE), os.environ.get(MSGDB_VARIABLE)
+    # A setting that the broker will refuse is refused before anything runs.
+    load_broker_settings(
+        os.environ, confdb_url=confdb_url or _TO_COME, msgdb_url=msgdb_url or _TO_COME, listen=listen
+    )
     serve(
         LocalCenterConfig(
             directory=directory,
             listen=listen,
-            confdb_url=os.environ.get(CONFDB_VARIABLE),
-            msgdb_url=os.environ.get(MSGDB_VARIABLE),
+            confdb_url=confdb_url,
+            msgdb_url=msgdb_url,
         )
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,34 @@ def test_a_misspelt_variable_is_refused_with_the_right_spelling(
     outcome = msgcenter("check-config")
     assert outcome.status == 1
     assert "MSGCENTER_RETENTION_DAY is not a setting; did you mean MSGCENTER_RETENTION_DAYS?" in outcome.err
+
+
+@pytest.mark.parametrize("arguments", [("topic", "list"), ("publish", "T", "E", "x"), ("up",), ("lag",)])
+def test_every_command_refuses_a_misspelt_variable(
+    msgcenter: Msgcenter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("MSGCENTER_BROKR", "127.0.0.1:7400")
+    outcome = msgcenter(*arguments)
+    assert (outcome.status, outcome.err) == (
+        1,
+        "MSGCENTER_BROKR is not a setting; did you mean MSGCENTER_BROKER? (INVALID_SETTING)\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+    assert msgcenter("--help").status == 0
+
+
+def test_up_refuses_a_setting_out_of_bounds_before_it_starts_anything(
+    msgcenter: Msgcenter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MSGCENTER_RETENTION_DAYS", "8")
+    outcome = msgcenter("up")
+    assert (outcome.status, outcome.out) == (1, "")
+    assert outcome.err.startswith("MSGCENTER_RETENTION_DAYS is refused")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version_is_shown(msgcenter: Msgcenter) -> None:
+    assert msgcenter("--version").out == f"msgcenter {version('msgcenter')}\n"
 
 
 def test_a_setting_out_of_bounds_is_named(msgcenter: Msgcenter, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def test_a_busy_port_is_named_before_anything_is_started(directory: Path) -> Non
             said, _ = process.communicate(timeout=20)
     assert process.returncode == 1
     assert said.startswith(f"127.0.0.1:{port} is in use by another program")
-    assert not (directory / "postgres").exists()
+    assert not directory.exists()
 
 
 def test_a_broker_that_ends_takes_everything_down_and_shows_its_last_words(directory: Path, free_port: int) -> None:
@@ -120,6 +120,15 @@ def test_a_broker_that_ends_takes_everything_down_and_shows_its_last_words(direc
     assert process.returncode == 1
     assert "the broker ended with status 3" in said
     assert "cannot go on: out of luck" in said
+
+
+def test_of_a_brokers_log_only_this_run_is_shown(directory: Path, free_port: int) -> None:
+    directory.mkdir()
+    (directory / "broker.log").write_text("what an earlier run said\n")
+    with up(directory, free_port, "--fail") as process:
+        said, _ = process.communicate(timeout=20)
+    assert "cannot go on: out of luck" in said
+    assert "earlier run" not in said
 
 
 def test_after_a_kill_the_next_run_takes_over(directory: Path, free_port: int) -> None:

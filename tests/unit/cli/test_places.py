@@ -37,13 +37,21 @@ def test_what_a_dead_up_left_behind_is_ignored(here: Path) -> None:
     # The process id has gone to another process, which was started at another time.
     write_state(here, 1)
     assert places.find_state() is None
-    with pytest.raises(places.NoDatabaseError, match="MSGCENTER_CONFDB_URL"):
+    with pytest.raises(places.NoDatabaseError, match=r"that served \S+/.msgcenter has died; start it again"):
         places.confdb_url({})
 
 
 def test_a_url_of_something_else_is_refused_by_variable() -> None:
     with pytest.raises(InvalidSettingError, match="MSGCENTER_MSGDB_URL is not a URL like postgresql://"):
         places.msgdb_url({"MSGCENTER_MSGDB_URL": "mysql://x"})
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:", ":7400", "h:http", "h:70000", "::1"])
+def test_an_address_without_a_port_is_refused_by_where_it_was_given(address: str) -> None:
+    with pytest.raises(InvalidSettingError, match="--broker is .*; host:port is wanted"):
+        places.broker_address(address, {})
+    with pytest.raises(InvalidSettingError, match="MSGCENTER_BROKER is .*; host:port is wanted"):
+        places.broker_address(None, {"MSGCENTER_BROKER": address})
 
 
 @pytest.mark.parametrize(
