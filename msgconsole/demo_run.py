@@ -25,7 +25,7 @@ from msgconsole.demo_scenario import (
     expected_counts,
     make_messages,
 )
-from msgdb.dead_letters import count_dead_letters
+from msgdb.dead_letters import count_dead_letters, list_dead_letters, purge_dead_letters
 from msgdb.store import MessageStore
 
 _SETTLE_POLL_SECONDS: Final = 0.2
@@ -117,6 +117,8 @@ async def play(
     async with AsyncExitStack() as stack:
         say(f"Registering topic {names.topic}, two event codes, four groups and their subscriptions ...")
         group_ids = await _register(service, names, stack, keep=keep)
+        if not keep:
+            stack.push_async_callback(_purge_dead_letters, store, [*group_ids.values()])
         await stack.enter_async_context(_subscribed(broker, names, recorders))
         say(f"Publishing {len(messages)} messages, {sum(message.stress for message in messages)} of them stress ...")
         await _publish(broker, names, messages)
@@ -147,6 +149,14 @@ async def _until_right(results: Callable[[], Awaitable[list[GroupResult]]]) -> N
         if all(result.is_right for result in await results()):
             return
         await asyncio.sleep(_SETTLE_POLL_SECONDS)
+
+
+async def _purge_dead_letters(store: MessageStore, group_ids: list[int]) -> None:
+    async with store.transaction() as connection:
+        for group_id in group_ids:
+            # A page of them is far more than the scenario makes.
+            found = await list_dead_letters(connection, group_id)
+            await purge_dead_letters(connection, [summary.dead_letter_id for summary in found])
 
 
 async def _register(service: ConfigService, names: DemoNames, stack: AsyncExitStack, *, keep: bool) -> dict[str, int]:

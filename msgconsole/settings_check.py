@@ -10,11 +10,16 @@ from typing import Final
 from pydantic import SecretStr, ValidationError
 
 from msgbroker.contract.errors import InvalidSettingError
+from msgbroker.contract.names import DEFAULT_NAMESPACE
 from msgbroker.server.settings import BrokerSettings
-from msgconsole.cli.places import without_password
+from msgconsole.cli.places import DIRECTORY, without_password
 
 PREFIX: Final = "MSGCENTER_"
-_COMMAND_LINE_NAMES: Final = frozenset({"BROKER", "DIRECTORY", "NAMESPACE"})
+_OF_COMMANDS: Final[Mapping[str, tuple[str | None, str]]] = {
+    "BROKER": (None, "Commands: the broker to talk to. Default: that of `msgcenter up`."),
+    "NAMESPACE": (DEFAULT_NAMESPACE, "Commands: the tenant that names belong to."),
+    "DIRECTORY": (DIRECTORY, "`msgcenter up`: where data and logs are kept."),
+}
 _TEST_PREFIX: Final = "TEST_"
 # Kubernetes adds such variables for every service whose name begins like ours.
 _OF_KUBERNETES: Final = re.compile(r"(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)\Z")
@@ -33,7 +38,7 @@ def load_broker_settings(environment: Mapping[str, str], **overrides: object) ->
 
 def check_names(environment: Iterable[str]) -> None:
     """Raise InvalidSettingError if a MSGCENTER_ variable is none that anything reads."""
-    known = {name.upper() for name in BrokerSettings.model_fields} | _COMMAND_LINE_NAMES
+    known = {name.upper() for name in BrokerSettings.model_fields} | _OF_COMMANDS.keys()
     for variable in sorted(environment):
         name = variable.removeprefix(PREFIX)
         if name == variable or name in known or name.startswith(_TEST_PREFIX) or _OF_KUBERNETES.match(name):
@@ -43,9 +48,12 @@ def check_names(environment: Iterable[str]) -> None:
         raise InvalidSettingError(variable, f"is not a setting{hint}")
 
 
-def describe(settings: BrokerSettings) -> list[dict[str, object]]:
-    """Return name, value (without secrets) and meaning of each setting."""
-    rows: list[dict[str, object]] = []
+def describe(settings: BrokerSettings, environment: Mapping[str, str]) -> list[dict[str, object]]:
+    """Return name, value (without secrets) and meaning of each setting: the broker's, and those of the commands."""
+    rows: list[dict[str, object]] = [
+        {"variable": PREFIX + name, "value": environment.get(PREFIX + name, default), "meaning": meaning}
+        for name, (default, meaning) in _OF_COMMANDS.items()
+    ]
     for name, field in BrokerSettings.model_fields.items():
         value = getattr(settings, name)
         if isinstance(value, SecretStr):

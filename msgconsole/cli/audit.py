@@ -19,12 +19,12 @@ def command(
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show who changed what in the configuration, the newest first.
+    """Show who changed what in the configuration, the newest first. Times are UTC; --json tells more.
 
     Example: msgcenter audit --kind topic --name TP_TRADE --json
     """
     page = look_up(
         lambda service: service.audit.list(namespace=namespace, kind=kind, name=name, after=before, limit=limit)
     )
-    columns = ("audit_id", "at", "actor", "action", "namespace", "name", "config_version")
+    columns = ("audit_id", "at", "actor", "action", "name")
     print_rows(page.items, columns, as_json=as_json, empty="No changes.")

@@ -27,10 +27,18 @@ def command(
 ) -> None:
     """Show all settings (without secrets), refuse misspelt ones, and try the connections.
 
+    Beside a running `msgcenter up` it shows that one's databases and address.
+
     Example: msgcenter check-config --json
     """
     confdb_url, msgdb_url = places.confdb_url(), places.msgdb_url()
-    settings = describe(load_broker_settings(os.environ, confdb_url=confdb_url, msgdb_url=msgdb_url))
+    running = None if os.environ.get(places.CONFDB_VARIABLE) else places.find_state()
+    of_running: dict[str, object] = {"listen": running.broker} if running else {}
+    if running and "MSGCENTER_CLIENT_REGISTRATION" not in os.environ:
+        of_running["client_registration"] = True
+    settings = describe(
+        load_broker_settings(os.environ, confdb_url=confdb_url, msgdb_url=msgdb_url, **of_running), os.environ
+    )
     connections: list[dict[str, object]] = []
     if not offline:
         connections = [
@@ -47,8 +55,14 @@ def command(
     # A broker that does not run yet is no mistake in the settings; a database out of reach is.
     if not all(row["is_ok"] for row in connections if row["what"] != "broker"):
         raise typer.Exit(EXIT_REFUSED)
-    if not as_json:
-        print_line("The settings are fine.")
+    if as_json:
+        return
+    if running:
+        print_line(
+            f"`msgcenter up` runs (process {running.pid}): its databases, address and client registration are"
+            " shown; what else it was told is in the environment that it was started with."
+        )
+    print_line("The settings are fine.")
 
 
 def _tried(what: str, url: str, state: Callable[[], str]) -> dict[str, object]:

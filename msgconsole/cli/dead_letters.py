@@ -24,7 +24,7 @@ app = typer.Typer(no_args_is_help=True)
 
 FoundT = TypeVar("FoundT")
 
-_COLUMNS = ("id", "group", "died_at", "topic", "event_code", "key", "attempts", "reason", "last_error")
+_COLUMNS = ("id", "died_at", "group", "topic", "event_code", "reason", "last_error")
 
 
 @app.command("list")
@@ -35,7 +35,7 @@ def list_(
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters, the newest first.
+    """List dead letters, the newest first. Times are UTC; `show` and --json tell more.
 
     Example: msgcenter dead-letters list --group SG_POINTS --json
     """

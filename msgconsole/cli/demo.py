@@ -7,16 +7,13 @@ import logging
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgconsole.cli import places
 from msgconsole.cli.main import EXIT_REFUSED
 from msgconsole.cli.options import AsJson, Broker
-from msgconsole.cli.output import console, plain, print_json, print_line
+from msgconsole.cli.output import plain, print_json, print_line, print_table
 from msgconsole.cli.service import actor
 from msgconsole.demo_run import GroupResult, play
 from msgdb.queues import QueueTailReader
@@ -25,12 +22,15 @@ from msgdb.store import MessageStore
 
 def command(
     broker: Broker = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave topic and groups behind, to look at them.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave topic, groups and dead letters, to look at them.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Register a topic and four groups, publish, and show who received what, what was retried and dead-lettered.
 
-    Ends with status 0 only if every count is right. Cleans up after itself.
+    Ends with status 0 only if every count is right. Cleans up after itself, dead letters included; only the
+    messages stay until their days have passed.
 
     Example: msgcenter demo --keep
     """
@@ -58,21 +58,20 @@ def command(
 
 
 def _print_table(results: list[GroupResult]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("group", "wants", "received", "of them stress", "retries", "dead letters", ""):
-        table.add_column(column, overflow="fold")
-    for result in results:
-        counted, expected = result.counted, result.expected
-        table.add_row(
-            Text(result.group),
-            Text(result.subscription),
-            _against(counted.handled, expected.handled),
-            _against(counted.stress, expected.stress),
-            _against(counted.retried, expected.retried),
-            _against(counted.dead_letters, expected.dead_letters),
+    head = ("group", "wants", "received", "of them stress", "retries", "dead letters", "result")
+    rows = [
+        (
+            result.group,
+            result.subscription,
+            _against(result.counted.handled, result.expected.handled),
+            _against(result.counted.stress, result.expected.stress),
+            _against(result.counted.retried, result.expected.retried),
+            _against(result.counted.dead_letters, result.expected.dead_letters),
             "right" if result.is_right else "WRONG",
         )
-    console().print(table)
+        for result in results
+    ]
+    print_table(head, rows)
 
 
 def _against(counted: int, expected: int) -> str:

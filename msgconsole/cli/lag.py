@@ -22,7 +22,9 @@ def command(
 ) -> None:
     """Show how far each group is behind, as of its last checkpoint.
 
-    `behind` counts the messages of the log that are not settled, `redeliveries` those that wait for another attempt.
+    `behind` counts messages of the topic that are not settled. Those that no subscription of the group selects count as
+    well, until a broker has read past them; a group without an instance reads nothing. `redeliveries` counts those that
+    wait for another attempt; they are not in `behind`.
     `alarm`: so many of them wait on one queue (10,000) that no more is read from it until some are settled.
 
     Example: msgcenter lag --group SG_POINTS --by-queue
@@ -33,8 +35,9 @@ def command(
         if group in {None, lag.group} and topic in {None, lag.topic} and namespace in {None, lag.namespace}
     ]
     rows: list[QueueLag] | list[TopicLag] = queues if by_queue else sum_by_topic(queues)
-    columns = ["namespace", "group", "topic"]
+    columns = ["namespace"] if len({row.namespace for row in rows}) > 1 else []
+    columns += ["group", "topic"]
     if by_queue:
-        columns += ["queue_id", "acked_offset", "next_offset"]
+        columns += ["queue_id"]
     columns += ["behind", "redeliveries", "alarm", "oldest_seconds", "broker" if by_queue else "dead_letters"]
     print_rows(rows, columns, as_json=as_json, empty="No group subscribes to anything.")

@@ -91,7 +91,7 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     return app
 
 
-def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - as typer calls it
+def _print_version(is_asked: bool) -> None:
     if is_asked:
         from importlib.metadata import version
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
@@ -16,6 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from msgconsole.cli.table_layout import layout, wrap
+
+_TIME: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)(\.\d+)?(\+00:00|Z)\Z")
 _PIPED_WIDTH: Final = 240
 
 
@@ -43,12 +47,22 @@ def print_rows(rows: Iterable[object], columns: Sequence[str], *, as_json: bool,
     elif not records:
         print_line(empty)
     else:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in columns:
-            table.add_column(column.replace("_", " "), overflow="fold")
-        for record in records:
-            table.add_row(*(Text(shown(record[column])) for column in columns))
-        console().print(table)
+        print_table(
+            [column.replace("_", " ") for column in columns],
+            [[_in_table(record[column]) for column in columns] for record in records],
+        )
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print *rows* below *head*, in the width there is."""
+    target = console()
+    widths = layout([head, *rows], target.width)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title, width in zip(head, widths, strict=True):
+        table.add_column(Text(wrap(title, width)), width=width, no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(wrap(text, width)) for text, width in zip(row, widths, strict=True)))
+    target.print(table)
 
 
 def print_thing(thing: object, *, as_json: bool) -> None:
@@ -82,6 +96,13 @@ def shown(value: object) -> str:
     if isinstance(value, dict):
         return " ".join(f"{key}={shown(item)}" for key, item in value.items())
     return str(value)
+
+
+def _in_table(value: object) -> str:
+    """Return *value* for a table: times (UTC) to the second."""
+    if isinstance(value, str) and (time := _TIME.match(value)):
+        return f"{time['day']} {time['time']}"
+    return shown(value)
 
 
 def plain(value: object) -> Any:

@@ -84,16 +84,17 @@ async def _run_until_enough(center: MessageCenter, printer: _Printer) -> None:
 @contextmanager
 def _reader_watched(printer: _Printer) -> Iterator[None]:
     """Tell *printer* when the reader of our pipe has gone (`| head`), even if no message comes that would show it."""
-    if sys.stdout is not sys.__stdout__ or not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+    output = sys.__stdout__
+    if output is None or output is not sys.stdout or not stat.S_ISFIFO(os.fstat(output.fileno()).st_mode):
         yield
         return
     loop = asyncio.get_running_loop()
     # The writing end of a pipe never becomes readable: all that wakes its reader is the error.
-    loop.add_reader(sys.stdout.fileno(), printer.lose_reader)
+    loop.add_reader(output.fileno(), printer.lose_reader)
     try:
         yield
     finally:
-        loop.remove_reader(sys.stdout.fileno())
+        loop.remove_reader(output.fileno())
 
 
 class _Printer:
@@ -162,7 +163,7 @@ def _record(message: Message) -> dict[str, object]:
         "message_id": message.message_id,
         "topic": message.topic,
         "event_code": message.event_code,
-        "key": message.key,
+        "key": message.key or None,
         "headers": message.headers,
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,

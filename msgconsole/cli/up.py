@@ -36,9 +36,7 @@ def command(
     """
     confdb_url, msgdb_url = os.environ.get(CONFDB_VARIABLE), os.environ.get(MSGDB_VARIABLE)
     # A setting that the broker will refuse is refused before anything runs.
-    load_broker_settings(
-        os.environ, confdb_url=confdb_url or _TO_COME, msgdb_url=msgdb_url or _TO_COME, listen=listen
-    )
+    load_broker_settings(os.environ, confdb_url=confdb_url or _TO_COME, msgdb_url=msgdb_url or _TO_COME, listen=listen)
     serve(
         LocalCenterConfig(
             directory=directory,

@@ -246,4 +246,7 @@ def test_a_running_up_is_found_from_below_its_directory(
     monkeypatch.delenv("MSGCENTER_CONFDB_URL")
     monkeypatch.delenv("MSGCENTER_MSGDB_URL")
     assert msgcenter("topic", "list", "--json").json == []
+    shown = {row["variable"]: row["value"] for row in msgcenter("check-config", "--json").json["settings"]}
+    assert (shown["MSGCENTER_LISTEN"], shown["MSGCENTER_CLIENT_REGISTRATION"]) == ("127.0.0.1:1", True)
+    assert f"`msgcenter up` runs (process {own_pid})" in msgcenter("check-config").out
     assert (directory / "state.json").stat().st_mode & 0o777 == 0o600

@@ -46,6 +46,11 @@ def test_an_empty_list_is_a_sentence_for_people_and_a_list_for_programs(capsys: 
     assert capsys.readouterr().out == "No things.\n[]\n"
 
 
+def test_times_in_tables_are_short(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_rows([THING], ("seen_at",), as_json=False, empty="")
+    assert capsys.readouterr().out.splitlines()[-2].strip() == "2026-01-02 00:00:00"
+
+
 def test_what_has_no_json_form_is_our_mistake() -> None:
     with pytest.raises(TypeError, match="object has no JSON form"):
         output.plain(object())

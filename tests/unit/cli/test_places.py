@@ -48,9 +48,9 @@ def test_a_url_of_something_else_is_refused_by_variable() -> None:
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:", ":7400", "h:http", "h:70000", "::1"])
 def test_an_address_without_a_port_is_refused_by_where_it_was_given(address: str) -> None:
-    with pytest.raises(InvalidSettingError, match="--broker is .*; host:port is wanted"):
+    with pytest.raises(InvalidSettingError, match=r"--broker is .*; host:port is wanted"):
         places.broker_address(address, {})
-    with pytest.raises(InvalidSettingError, match="MSGCENTER_BROKER is .*; host:port is wanted"):
+    with pytest.raises(InvalidSettingError, match=r"MSGCENTER_BROKER is .*; host:port is wanted"):
         places.broker_address(None, {"MSGCENTER_BROKER": address})
 
 

@@ -38,6 +38,9 @@ def test_a_value_out_of_bounds_is_refused_by_its_variable(monkeypatch: pytest.Mo
 
 
 def test_settings_are_described_without_their_secrets() -> None:
-    described = describe(load_broker_settings({}, **URLS))
+    described = describe(load_broker_settings({}, **URLS), {"MSGCENTER_BROKER": "b:1"})
     assert "hush" not in str(described)
     assert {row["variable"] for row in described} >= {"MSGCENTER_MSGDB_URL", "MSGCENTER_LISTEN"}
+    values = {row["variable"]: row["value"] for row in described}
+    commands = [values[f"MSGCENTER_{name}"] for name in ("BROKER", "NAMESPACE", "DIRECTORY")]
+    assert commands == ["b:1", "default", ".msgcenter"]
