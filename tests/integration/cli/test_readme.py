@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.integration.cli.conftest import Msgcenter
 
 _README = Path(__file__).parents[3] / "README.md"
 
 
 def test_the_program_of_the_readme_works_as_pasted(running_broker: str, tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", _README.read_text(), flags=re.DOTALL)
+    program, _ = _blocks("python")
     assert len(program.splitlines()) <= 24
     pasted = tmp_path / "hello.py"
     # Nothing but the port: that of the README may be in use where tests run.
@@ -24,6 +28,34 @@ def test_the_program_of_the_readme_works_as_pasted(running_broker: str, tmp_path
     received, stored = sorted(done.stdout.splitlines())
     assert stored.startswith("stored as ")
     assert received == "received {'order': 1} attempt 1"
+
+
+def test_the_commands_and_the_service_of_the_readme_work_as_typed(
+    msgcenter: Msgcenter, running_broker: str, tmp_path: Path
+) -> None:
+    _, register, use = _blocks("console")[:3]
+    hello, service = (program.replace("127.0.0.1:7400", running_broker) for program in _blocks("python"))
+    subprocess.run([sys.executable, "-c", hello], check=True, timeout=60, capture_output=True)
+    for command in _typed(register):
+        assert msgcenter(*command).status == 0
+    with subprocess.Popen([sys.executable, "-c", service], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        for command in _typed(use):
+            assert msgcenter(*command).status == 0
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reserved {'count': 2} attempt 2\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+    (dead,) = msgcenter("dead-letters", "list", "--json").json
+    assert (dead["reason"], dead["last_error"]) == ("REJECTED", "nothing to reserve")
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", _README.read_text(), flags=re.DOTALL)
+
+
+def _typed(block: str) -> list[list[str]]:
+    lines = (shlex.split(line, comments=True)[1:] for line in block.splitlines())
+    return [words[1:] for words in lines if words[0] == "msgcenter"]
 
 
 def test_the_readme_links_only_to_what_exists() -> None:
