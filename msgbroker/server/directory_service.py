@@ -62,7 +62,6 @@ class DirectoryService:
 
     async def _register(self, request: directory_pb2.RegisterRequest) -> list[str]:
         namespace = check_request(request)
-        await self._refuse_other_expression(namespace, request)
         created: list[str] = []
         version = 0
         for name, step in self._steps(namespace, request):
@@ -73,7 +72,7 @@ class DirectoryService:
             created.append(name)
             version = max(version, changed.version)
         if not any(name.startswith(_SUBSCRIPTION) for name in created):
-            # Somebody else may have been faster, with an expression of his own.
+            # It was there: then all else was, too, and nothing has been made by halves.
             await self._refuse_other_expression(namespace, request)
         if version:
             await self._service.wait_until_active(version, group=request.group)
