@@ -57,7 +57,8 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print *rows* below *head*, in the width there is."""
     target = console()
     widths = layout([head, *rows], target.width)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    # A space of padding and one of the box are the gap that the layout counts with.
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for title, width in zip(head, widths, strict=True):
         table.add_column(Text(wrap(title, width)), width=width, no_wrap=True)
     for row in rows:

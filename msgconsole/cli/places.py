@@ -92,13 +92,13 @@ def find_dead_directory(start: Path | None = None) -> Path | None:
 
 
 def started_ticks(pid: int) -> int | None:
-    """Return when process *pid* was started, None if there is none."""
+    """Return when process *pid* was started, None if there is none or it is dead (and nobody has asked how it ended)."""
     try:
         # The second field, the program's name, is in parentheses and may hold anything.
         fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return int(fields[19])
+    return None if fields[0] in {"Z", "X"} else int(fields[19])
 
 
 def confdb_url(environment: Mapping[str, str] = os.environ) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 GAP: Final = 2
 """Between two columns."""
 _WIDTH_MIN: Final = 4
-_PIECE: Final = re.compile(r"\s+|[^\s_\-/.:,=@]*[_\-/.:,=@]+|[^\s_\-/.:,=@]+")
+_PIECE: Final = re.compile(r"\s+|[^\s_\-/.,=@]*[_\-/.,=@]+|[^\s_\-/.,=@]+")
 
 
 def layout(rows: Sequence[Sequence[str]], width: int) -> list[int]:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from uuid import UUID
 
 import pytest
+from rich.console import Console
 
 from msgconsole.cli import output
 
@@ -48,7 +49,22 @@ def test_an_empty_list_is_a_sentence_for_people_and_a_list_for_programs(capsys: 
 
 def test_times_in_tables_are_short(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_rows([THING], ("seen_at",), as_json=False, empty="")
-    assert capsys.readouterr().out.splitlines()[-2].strip() == "2026-01-02 00:00:00"
+    assert capsys.readouterr().out.splitlines()[-1].strip() == "2026-01-02 00:00:00"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_table_loses_nothing_in_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr(output, "console", lambda: Console(width=width))
+    output.print_table(
+        ["group", "reason", "last error", "time"],
+        [["DEMO_POINTS_0AB12C", "ATTEMPTS_EXHAUSTED", "x" * 70, "2026-11-18 11:08:17"]],
+    )
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert out.count("x") == 70
+    assert max(len(line) for line in out.splitlines()) <= width
 
 
 def test_what_has_no_json_form_is_our_mistake() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,14 @@ def test_what_a_dead_up_left_behind_is_ignored(here: Path) -> None:
     assert places.find_state() is None
     with pytest.raises(places.NoDatabaseError, match=r"that served \S+/.msgcenter has died; start it again"):
         places.confdb_url({})
+
+
+def test_a_dead_process_that_nobody_has_waited_for_does_not_run() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert places.started_ticks(process.pid) is not None
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert places.started_ticks(process.pid) is None
 
 
 def test_a_url_of_something_else_is_refused_by_variable() -> None:
