@@ -20,7 +20,8 @@ _OF_COMMANDS: Final[Mapping[str, tuple[str | None, str]]] = {
     "NAMESPACE": (DEFAULT_NAMESPACE, "Commands: the tenant that names belong to."),
     "DIRECTORY": (DIRECTORY, "`msgcenter up`: where data and logs are kept."),
 }
-_TEST_PREFIX: Final = "TEST_"
+# Of the test suite, whose processes hand it on to the brokers they start.
+_OF_TESTS: Final = ("TEST_", "CHAOS")
 # Kubernetes adds such variables for every service whose name begins like ours.
 _OF_KUBERNETES: Final = re.compile(r"(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)\Z")
 
@@ -41,7 +42,7 @@ def check_names(environment: Iterable[str]) -> None:
     known = {name.upper() for name in BrokerSettings.model_fields} | _OF_COMMANDS.keys()
     for variable in sorted(environment):
         name = variable.removeprefix(PREFIX)
-        if name == variable or name in known or name.startswith(_TEST_PREFIX) or _OF_KUBERNETES.match(name):
+        if name == variable or name in known or name.startswith(_OF_TESTS) or _OF_KUBERNETES.match(name):
             continue
         close = get_close_matches(name, known, n=1)
         hint = f"; did you mean {PREFIX}{close[0]}?" if close else ""

@@ -92,7 +92,7 @@ def find_dead_directory(start: Path | None = None) -> Path | None:
 
 
 def started_ticks(pid: int) -> int | None:
-    """Return when process *pid* was started, None if there is none or it is dead (and nobody has asked how it ended)."""
+    """Return when process *pid* was started, None if there is none, or if it is dead and only not reaped yet."""
     try:
         # The second field, the program's name, is in parentheses and may hold anything.
         fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()

@@ -21,6 +21,7 @@ def test_a_misspelt_name_is_refused_with_the_right_one() -> None:
         "MSGCENTER_LISTEN",
         "MSGCENTER_BROKER",
         "MSGCENTER_TEST_FSYNC",
+        "MSGCENTER_CHAOS",
         "MSGCENTER_PORT",
         "MSGCENTER_SERVICE_HOST",
         "MSGCENTER_BROKER_PORT_7400_TCP_ADDR",
