@@ -6,6 +6,7 @@ off in it; MSGCENTER_TEST_FSYNC=on leaves it on.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import socket
@@ -51,6 +52,16 @@ def _start_postgres(config: pytest.Config) -> None:
 def _runs_unit_tests_only(config: pytest.Config) -> bool:
     paths = [(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args]
     return all(path.is_relative_to(_UNIT_TESTS) for path in paths)
+
+
+@pytest.fixture(autouse=True)
+def client_log_level() -> Iterator[None]:
+    """Put the level of the client's log back: commands that run in this process change it."""
+    log = logging.getLogger("msgbroker.client")
+    level = log.level
+    log.setLevel(logging.NOTSET)
+    yield
+    log.setLevel(level)
 
 
 def _drop_template() -> None:

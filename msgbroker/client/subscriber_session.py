@@ -118,9 +118,12 @@ class SubscriberSession:
                 await call.write(request)
                 if not self._settlements.is_empty:
                     self._ready.set()
-                elif self._is_finished:
+                elif self._is_finished and request.pause:
                     await call.done_writing()
                     return
+                elif self._is_finished:
+                    # Said before it was time to leave: without the pause, an end counts as a failure of what we hold.
+                    self._ready.set()
         except asyncio.InvalidStateError:
             # grpc.aio's word for a call that has ended; the reader hears why.
             return

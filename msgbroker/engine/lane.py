@@ -194,14 +194,20 @@ class Lane(Generic[MessageT]):
         state.again.promote(now)
         return lost
 
-    def return_instance(self, instance_id: str, now: float) -> int:
-        """Take back all that *instance_id* has: its stream ended. The attempt counts, the next may be made at once."""
+    def return_instance(self, instance_id: str, now: float, *, counts: bool = True) -> int:
+        """Take back all that *instance_id* has: its stream ended. The next attempt may be made at once.
+
+        The attempt *counts*, unless the instance left in good order: then it had not begun with these.
+        """
         state = self._state
-        lost = self._take_back(
-            state.flights.cut_instance(instance_id),
-            state.again.cut_instance(instance_id),
-            lambda record: state.come_back(record, now, STREAM_ENDED),
-        )
+
+        def decide(record: Redelivery) -> None:
+            if counts:
+                state.come_back(record, now, STREAM_ENDED)
+            else:
+                state.decide(record, Verdict.RELEASE, now, None, "")
+
+        lost = self._take_back(state.flights.cut_instance(instance_id), state.again.cut_instance(instance_id), decide)
         if self._is_stopped:
             state.keep_attempts()
         return lost[instance_id]

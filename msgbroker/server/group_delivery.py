@@ -73,13 +73,13 @@ class GroupDelivery:
         self.wake(self)
 
     def detach(self, instance: Instance, now: float) -> None:
-        """Remove an instance: what it had returns to its lanes at once, and the attempt counts."""
+        """Remove an instance: what it had returns to its lanes at once. The attempt counts, unless it said goodbye."""
         if self.instances.pop(instance.name, None) is None:
             return
         instance.close()
         self._takers.remove(instance)
         for slot in self.slots.values():
-            if slot.lane.return_instance(instance.name, now):
+            if slot.lane.return_instance(instance.name, now, counts=not instance.has_left):
                 self.touched(slot)
                 self.activate(slot)
 

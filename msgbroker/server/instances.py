@@ -52,6 +52,10 @@ class Instance:
         self.unsettled = 0
         self.is_paused = False
         self.is_closed = False
+        self.wants_nothing = False
+        """It has asked to be given nothing any more."""
+        self.has_left = False
+        """It ended its stream in good order: nothing of what it still had was begun."""
         self.ended_because: Exception | None = None
         self.outbox: deque[Batch] = deque()
         self.outbox_bytes = 0

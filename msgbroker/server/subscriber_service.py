@@ -113,6 +113,8 @@ class SubscriberService:
             while request is not grpc.aio.EOF:
                 await self._apply(group, instance, request)
                 request = await context.read()
+            # The end of a broken connection looks the same; only who has asked for nothing more has left on purpose.
+            instance.has_left = instance.wants_nothing
         except MessageCenterError as error:
             instance.close(error)
         finally:
@@ -125,6 +127,7 @@ class SubscriberService:
                 raise InvalidRequestFieldError("credit", f"is {request.credit}; {limits.CREDIT_MAX} at most")
             instance.credit = min(request.credit, group.route.unsettled_max)
         if request.pause or request.resume:
+            instance.wants_nothing = request.pause and not request.resume
             instance.is_paused = self._draining or (request.pause and not request.resume)
         await settle_all(group, instance, request.settlements)
         group.wake(group)

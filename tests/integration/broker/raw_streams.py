@@ -71,6 +71,11 @@ class RawSubscriber:
         """Send a request."""
         await self._call.write(subscriber_pb2.SubscribeRequest(**request))
 
+    async def leave(self) -> None:
+        """End the stream in good order, and see the broker end it, too."""
+        await self._call.done_writing()
+        await asyncio.wait([self._reading])
+
     async def vanish(self) -> None:
         """End the stream without a word."""
         self._call.cancel()

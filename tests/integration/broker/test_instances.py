@@ -274,3 +274,21 @@ async def test_queues_added_to_a_topic_are_delivered_with_what_was_in_the_old_on
 
     assert sorted(map(int, got.bodies)) == list(range(200))
     assert len({receipt.queue_id for receipt in receipts}) == 7
+
+
+@pytest.mark.parametrize("says_goodbye, attempt", [(True, 1), (False, 2)])
+async def test_only_who_pauses_before_the_end_leaves_without_an_attempt_that_counts(
+    trade: ConfigService, broker: Broker, center: MessageCenter, *, says_goodbye: bool, attempt: int
+) -> None:
+    await register_group(trade)
+    async with raw_subscriber(broker.address, instance_id="leaving", credit=1) as leaving:
+        await publish(center, 1)
+        await leaving.until(1)
+        if says_goodbye:
+            await leaving.send(pause=True)
+        await leaving.leave()
+
+    async with raw_subscriber(broker.address, instance_id="next") as following:
+        (given,) = await following.until(1)
+
+    assert (given.delivery.attempt or 1) == attempt

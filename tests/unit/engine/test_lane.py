@@ -399,6 +399,16 @@ def test_a_stopped_lane_hands_nothing_out_and_still_takes_verdicts() -> None:
     assert persist(lane).acked_offset == 1
 
 
+def test_what_an_instance_leaves_in_good_order_comes_again_as_the_same_attempt() -> None:
+    lane = make_lane(fed=2)
+    take_all(lane)
+
+    assert lane.return_instance("a", 1.0, counts=False) == 2
+
+    again = take_all(lane, "b", 1.0).again
+    assert [(each.message.queue_offset, each.attempt) for each in again] == [(0, 1), (1, 1)]
+
+
 def test_a_stopped_lane_lets_all_bodies_go() -> None:
     lane = make_lane(fed=4)
     lane.take("a", 2, ALL_BYTES, 0.0)
