@@ -148,8 +148,8 @@ class Appender:
     ) -> list[FrameResult]:
         """Store *frames*; wait for their locks as long as the session may."""
         publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
-        await connection.execute(append_sql.begin(self._transaction_settings, publisher_ids, queue_ids).encode())
-        return await self._store_locked(connection, frames, publisher_ids, queue_ids)
+        begin = append_sql.begin(self._transaction_settings, publisher_ids, queue_ids)
+        return await self._store_locked(connection, frames, publisher_ids, queue_ids, begin=begin)
 
     async def _append_around_held(
         self, connection: psycopg.AsyncConnection[TupleRow], frames: Sequence[AppendFrame]
@@ -176,10 +176,12 @@ class Appender:
         frames: Sequence[AppendFrame],
         publisher_ids: set[bytes],
         queue_ids: set[int],
+        *,
+        begin: str = "",
     ) -> list[FrameResult]:
-        """Store *frames* in the transaction that is open and holds their locks."""
-        prepare = not self._config.pooled
-        tails = await read_tails(connection, self._bounds, publisher_ids, queue_ids, prepare=prepare)
+        """Store *frames* in the transaction that is open and holds their locks, or that *begin* begins."""
+        prepared = not self._config.pooled
+        tails = await read_tails(connection, self._bounds, publisher_ids, queue_ids, begin=begin, prepared=prepared)
         gone = [q for q in queue_ids if q not in tails.queues or tails.queues[q].sealed]
         if gone:
             await connection.execute("ROLLBACK")
@@ -231,8 +233,8 @@ class Appender:
             return self._connection
         with store_failures():
             connection = await self._connect()
-            if self._session_settings:
-                await connection.execute(self._session_settings.encode())
+            if not self._config.pooled:
+                await connection.execute(f"{self._session_settings}; {append_sql.PREPARE_TAILS}".encode())
         self._connection = connection
         return connection
 

@@ -1,13 +1,14 @@
 """The statements of the append transaction.
 
-BEGIN with its locks, and the INSERT with its COMMIT, are one simple query each: a round trip saved, and no moment in
-which a broker that freezes holds the locks with the server waiting for a word. They are put together from integers and
-hexadecimal digits only.
+BEGIN with its locks and the look at the tails, and the INSERT with its COMMIT, are one simple query each: round trips
+saved, and fewer moments in which a broker that freezes holds the locks with the server waiting for a word. They are put
+together from integers, times and hexadecimal digits only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from msgdb import names
@@ -20,28 +21,41 @@ COPY_MESSAGES: Final = f"COPY {names.MESSAGE} ({', '.join(COLUMNS)}) FROM STDIN 
 # Index: the primary keys, backwards, one row per partition. Read in a statement of its own *after* the locks: in READ
 # COMMITTED its snapshot is younger than the last commit of whoever held them. The bounds on stored_at (what this broker
 # knows to be there) let the executor leave out the partitions of earlier days.
-TAILS: Final = f"""
+_TAILS: Final = f"""
     SELECT q.queue_id, NULL::uuid AS publisher_id,
            greatest(q.start_offset, tail.queue_offset + 1) AS position,
            q.sealed,
            (extract(epoch FROM tail.stored_at) * 1000000)::bigint AS stored_at_us,
            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us
-      FROM unnest(%(queue_ids)s::bigint[]) AS wanted (queue_id)
+      FROM unnest({{queue_ids}}::bigint[]) AS wanted (queue_id)
       JOIN {names.QUEUE} AS q USING (queue_id)
       LEFT JOIN LATERAL (
            SELECT m.queue_offset, m.stored_at FROM {names.MESSAGE} AS m
-            WHERE m.queue_id = wanted.queue_id AND m.stored_at >= %(queues_since)s::timestamptz
+            WHERE m.queue_id = wanted.queue_id AND m.stored_at >= {{queues_since}}::timestamptz
             ORDER BY m.queue_offset DESC LIMIT 1) AS tail ON true
      UNION ALL
     SELECT NULL, wanted.publisher_id, last.sequence, NULL,
            (extract(epoch FROM last.stored_at) * 1000000)::bigint,
            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-      FROM unnest(%(publisher_ids)s::text[]::uuid[]) AS wanted (publisher_id)
+      FROM unnest({{publisher_ids}}::text[]::uuid[]) AS wanted (publisher_id)
       LEFT JOIN LATERAL (
            SELECT f.sequence, f.stored_at FROM {names.PUBLISHER_FRAME} AS f
-            WHERE f.publisher_id = wanted.publisher_id AND f.stored_at >= %(publishers_since)s::timestamptz
+            WHERE f.publisher_id = wanted.publisher_id AND f.stored_at >= {{publishers_since}}::timestamptz
             ORDER BY f.sequence DESC LIMIT 1) AS last ON true
 """
+
+TAILS: Final = _TAILS.format(
+    queue_ids="%(queue_ids)s",
+    queues_since="%(queues_since)s",
+    publisher_ids="%(publisher_ids)s",
+    publishers_since="%(publishers_since)s",
+)
+
+# The same as a statement of the session: it can be executed, planned once, in the simple query that begins and locks,
+# and is still a statement of its own with a snapshot of its own. Behind a pooler there is no session to keep it.
+PREPARE_TAILS: Final = "PREPARE msgcenter_tails (bigint[], timestamptz, text[], timestamptz) AS " + _TAILS.format(
+    queue_ids="$1", queues_since="$2", publisher_ids="$3", publishers_since="$4"
+)
 
 # The row that answers for a sequence is the first at or above it.
 OUTCOME: Final = f"""
@@ -92,6 +106,18 @@ def begin(settings: str, publisher_ids: Iterable[bytes], queue_ids: Iterable[int
     parts = ["BEGIN", settings] if settings else ["BEGIN"]
     parts += [_lock(PUBLISHER_LOCK_CLASS, publishers), _lock(QUEUE_LOCK_CLASS, queues)]
     return "; ".join(part for part in parts if part)
+
+
+def execute_tails(
+    queue_ids: Iterable[int], queues_since: datetime, publisher_ids: Iterable[bytes], publishers_since: datetime
+) -> str:
+    """Return the execution of the session's prepared tails."""
+    queues = ",".join(map(str, queue_ids))
+    publishers = ",".join(publisher_id.hex() for publisher_id in publisher_ids)
+    return (
+        f"EXECUTE msgcenter_tails('{{{queues}}}', '{queues_since.isoformat()}', "
+        f"'{{{publishers}}}', '{publishers_since.isoformat()}')"
+    )
 
 
 def begin_trying(settings: str, publisher_ids: Sequence[bytes], queue_ids: Sequence[int]) -> str:

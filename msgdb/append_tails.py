@@ -75,48 +75,68 @@ async def read_tails(
     publisher_ids: set[bytes],
     queue_ids: set[int],
     *,
-    prepare: bool,
+    begin: str = "",
+    prepared: bool,
 ) -> Tails:
-    """Return where these end. The caller's transaction holds their locks, taken in an earlier statement."""
-    queues_since = bounds.queues_since(queue_ids)
-    publishers_since = bounds.publishers_since(publisher_ids)
-    tails = await _read(connection, queues_since, publishers_since, publisher_ids, queue_ids, prepare=prepare)
+    """Return where these end, in a statement after the one that took their locks.
+
+    That was the caller, or it is *begin*. *prepared*: the session has PREPARE_TAILS.
+    """
+    wanted = _Wanted(publisher_ids, queue_ids, bounds.publishers_since(publisher_ids), bounds.queues_since(queue_ids))
+    tails = await _read(connection, wanted, begin, prepared=prepared)
     if tails.has_gaps:
         log.warning("append.tail_lost")
         bounds.forget()
-        tails = await _read(connection, _LONG_AGO, _LONG_AGO, publisher_ids, queue_ids, prepare=prepare)
+        wanted = _Wanted(publisher_ids, queue_ids, _LONG_AGO, _LONG_AGO)
+        tails = await _read(connection, wanted, "", prepared=prepared)
     return tails
 
 
-async def _read(
-    connection: psycopg.AsyncConnection[TupleRow],
-    queues_since: datetime,
-    publishers_since: datetime,
-    publisher_ids: set[bytes],
-    queue_ids: set[int],
-    *,
-    prepare: bool,
-) -> Tails:
-    rows = await connection.execute(
-        append_sql.TAILS,
-        {
-            "queue_ids": list(queue_ids),
-            "queues_since": queues_since,
-            "publisher_ids": [publisher_id.hex() for publisher_id in publisher_ids],
-            "publishers_since": publishers_since,
-        },
-        prepare=prepare,
-    )
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    publisher_ids: set[bytes]
+    queue_ids: set[int]
+    publishers_since: datetime
+    queues_since: datetime
+
+
+async def _read(connection: psycopg.AsyncConnection[TupleRow], wanted: _Wanted, begin: str, *, prepared: bool) -> Tails:
+    cursor = await _execute(connection, wanted, begin, prepared=prepared)
     tails = Tails()
-    async for queue_id, publisher_id, position, sealed, stored_at_us, now_us in rows:
+    for queue_id, publisher_id, position, sealed, stored_at_us, now_us in await cursor.fetchall():
         tails.clock_us = max(tails.clock_us, now_us)
         if publisher_id is None:
             tails.queues[queue_id] = QueueTail(position, stored_at_us or 0, sealed)
-            tails.has_gaps |= stored_at_us is None and queues_since > _LONG_AGO
+            tails.has_gaps |= stored_at_us is None and wanted.queues_since > _LONG_AGO
         else:
             tails.publishers[publisher_id.bytes] = PublisherTail(position or 0, stored_at_us or 0)
-            tails.has_gaps |= stored_at_us is None and publishers_since > _LONG_AGO
+            tails.has_gaps |= stored_at_us is None and wanted.publishers_since > _LONG_AGO
     return tails
+
+
+async def _execute(
+    connection: psycopg.AsyncConnection[TupleRow], wanted: _Wanted, begin: str, *, prepared: bool
+) -> psycopg.AsyncCursor[TupleRow]:
+    if prepared:
+        execute = append_sql.execute_tails(
+            wanted.queue_ids, wanted.queues_since, wanted.publisher_ids, wanted.publishers_since
+        )
+        cursor = await connection.execute("; ".join(part for part in (begin, execute) if part).encode())
+        while cursor.nextset():
+            # Only the last statement's rows are wanted.
+            continue
+        return cursor
+    if begin:
+        await connection.execute(begin.encode())
+    return await connection.execute(
+        append_sql.TAILS,
+        {
+            "queue_ids": list(wanted.queue_ids),
+            "queues_since": wanted.queues_since,
+            "publisher_ids": [publisher_id.hex() for publisher_id in wanted.publisher_ids],
+            "publishers_since": wanted.publishers_since,
+        },
+    )
 
 
 def _earliest(known: Iterable[int | None]) -> datetime:
