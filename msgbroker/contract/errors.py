@@ -1,89 +1,23 @@
 """Every refusal and failure of the message center, shared by client, broker, console and command line.
 
 A family fixes the gRPC status, the HTTP status and whether to retry. A leaf adds a `reason` that is stable on the
-wire, and typed facts. Raise leaves, catch families. `to_wire` and `from_wire` are the only translation.
+wire, and typed facts. Raise leaves, catch families. `from_wire` makes them again from what the other side said.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
-
-class MessageCenterError(Exception):
-    """Whatever the message center refuses or cannot do."""
-
-    status: ClassVar[str] = "INTERNAL"
-    http_status: ClassVar[int] = 500
-    retryable: ClassVar[bool] = False
-    reason: str = "INTERNAL"
-
-    def __init__(self, message: str, **facts: object) -> None:
-        super().__init__(message)
-        self.message = message
-        self.facts: dict[str, str] = {name: str(value) for name, value in facts.items()}
-
-
-# --- families ---------------------------------------------------------------------------------------------------
-
-
-class InvalidRequestError(MessageCenterError):
-    """The request can never succeed as it is."""
-
-    status = "INVALID_ARGUMENT"
-    http_status = 400
-
-
-class NotFoundError(MessageCenterError):
-    """The named thing is not registered."""
-
-    status = "NOT_FOUND"
-    http_status = 404
-
-
-class AlreadyExistsError(MessageCenterError):
-    """The named thing is registered already."""
-
-    status = "ALREADY_EXISTS"
-    http_status = 409
-
-
-class FailedPreconditionError(MessageCenterError):
-    """The thing is not in a state that allows it; someone must change that first."""
-
-    status = "FAILED_PRECONDITION"
-    http_status = 409
-
-
-class PermissionDeniedError(MessageCenterError):
-    """Known, and not allowed."""
-
-    status = "PERMISSION_DENIED"
-    http_status = 403
-
-
-class UnauthenticatedError(MessageCenterError):
-    """Not known."""
-
-    status = "UNAUTHENTICATED"
-    http_status = 401
-
-
-class ResourceExhaustedError(MessageCenterError):
-    """Too much at the moment: retry after a while."""
-
-    status = "RESOURCE_EXHAUSTED"
-    http_status = 429
-    retryable = True
-
-
-class UnavailableError(MessageCenterError):
-    """Out of reach at the moment: retry."""
-
-    status = "UNAVAILABLE"
-    http_status = 503
-    retryable = True
-
+from msgbroker.contract.error_families import FAMILIES
+from msgbroker.contract.error_families import AlreadyExistsError as AlreadyExistsError
+from msgbroker.contract.error_families import FailedPreconditionError as FailedPreconditionError
+from msgbroker.contract.error_families import InvalidRequestError as InvalidRequestError
+from msgbroker.contract.error_families import MessageCenterError as MessageCenterError
+from msgbroker.contract.error_families import NotFoundError as NotFoundError
+from msgbroker.contract.error_families import PermissionDeniedError as PermissionDeniedError
+from msgbroker.contract.error_families import ResourceExhaustedError as ResourceExhaustedError
+from msgbroker.contract.error_families import UnauthenticatedError as UnauthenticatedError
+from msgbroker.contract.error_families import UnavailableError as UnavailableError
 
 # --- names and content ------------------------------------------------------------------------------------------
 
@@ -493,17 +427,6 @@ class CenterClosedError(FailedPreconditionError):
 
 
 # --- translation ------------------------------------------------------------------------------------------------
-
-FAMILIES: tuple[type[MessageCenterError], ...] = (
-    InvalidRequestError,
-    NotFoundError,
-    AlreadyExistsError,
-    FailedPreconditionError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-    ResourceExhaustedError,
-    UnavailableError,
-)
 
 
 def _leaves() -> dict[str, type[MessageCenterError]]:

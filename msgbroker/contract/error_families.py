@@ -1,0 +1,89 @@
+"""The families of errors: each fixes the gRPC status, the HTTP status and whether to retry."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MessageCenterError(Exception):
+    """Whatever the message center refuses or cannot do."""
+
+    status: ClassVar[str] = "INTERNAL"
+    http_status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+    reason: str = "INTERNAL"
+
+    def __init__(self, message: str, **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts: dict[str, str] = {name: str(value) for name, value in facts.items()}
+
+
+class InvalidRequestError(MessageCenterError):
+    """The request can never succeed as it is."""
+
+    status = "INVALID_ARGUMENT"
+    http_status = 400
+
+
+class NotFoundError(MessageCenterError):
+    """The named thing is not registered."""
+
+    status = "NOT_FOUND"
+    http_status = 404
+
+
+class AlreadyExistsError(MessageCenterError):
+    """The named thing is registered already."""
+
+    status = "ALREADY_EXISTS"
+    http_status = 409
+
+
+class FailedPreconditionError(MessageCenterError):
+    """The thing is not in a state that allows it; someone must change that first."""
+
+    status = "FAILED_PRECONDITION"
+    http_status = 409
+
+
+class PermissionDeniedError(MessageCenterError):
+    """Known, and not allowed."""
+
+    status = "PERMISSION_DENIED"
+    http_status = 403
+
+
+class UnauthenticatedError(MessageCenterError):
+    """Not known."""
+
+    status = "UNAUTHENTICATED"
+    http_status = 401
+
+
+class ResourceExhaustedError(MessageCenterError):
+    """Too much at the moment: retry after a while."""
+
+    status = "RESOURCE_EXHAUSTED"
+    http_status = 429
+    retryable = True
+
+
+class UnavailableError(MessageCenterError):
+    """Out of reach at the moment: retry."""
+
+    status = "UNAVAILABLE"
+    http_status = 503
+    retryable = True
+
+
+FAMILIES: tuple[type[MessageCenterError], ...] = (
+    InvalidRequestError,
+    NotFoundError,
+    AlreadyExistsError,
+    FailedPreconditionError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
