@@ -18,6 +18,7 @@ from confdb.routes import Snapshot
 from confdb.services import ConfigService
 from confdb.snapshot import SnapshotFeed
 from confdb.store import ConfigStore
+from msgbroker.contract import limits
 from msgbroker.server import clock, grpc_server
 from msgbroker.server.announcements import Announcer, Listener, WatchedTopics
 from msgbroker.server.broker import Broker, Loop
@@ -70,7 +71,9 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     address = _listen(server, settings)
     hub, checkpointer, cluster = _assemble_delivery(settings, stores, address)
     announcer = Announcer(stores.messages)
-    committer = _assemble_committer(settings, stores, hub, _teller(hub, announcer, WatchedTopics(cluster, stores.feed)))
+    tell = _teller(hub, announcer, WatchedTopics(cluster, stores.feed))
+    first_turn = cluster.identity.broker_id.int % limits.QUEUES_MAX
+    committer = _assemble_committer(settings, stores, hub, tell, first_turn)
     service = ConfigService(stores.config, f"broker {address}", QueueTailReader(stores.messages))
     registrar = EventCodeRegistrar(service)
     publisher = PublisherService(committer, stores.feed.get, registrar.learn)
@@ -142,13 +145,14 @@ def _assemble_committer(
     stores: Stores,
     hub: DeliveryHub,
     on_stored: Callable[[Mapping[int, list[LogMessage]]], None],
+    first_turn: int,
 ) -> Committer:
     async def ensure_partitions(_: datetime) -> None:
         async with stores.messages.connection() as connection:
             await ensure_ahead(connection)
 
     appender = Appender(stores.messages.connect_dedicated, ensure_partitions, AppendConfig(pooled=settings.pooled))
-    config = CommitterConfig(waiting_bytes_max=settings.ingest_bytes_max)
+    config = CommitterConfig(waiting_bytes_max=settings.ingest_bytes_max, first_turn=first_turn)
     return Committer(appender, stores.queues, on_stored, hub.stored_before, config)
 
 

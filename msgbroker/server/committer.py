@@ -48,6 +48,9 @@ class CommitterConfig:
     held_pause_seconds: float = 0.1
     retry_after_seconds: float = 0.5
     """The hint that goes with a refusal for too much waiting."""
+    first_turn: int = 0
+    """Where messages without a key begin their way around a topic's queues: brokers that begin at different ones seldom
+    wait for each other's locks."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +93,7 @@ class Committer:
         self.room = Room(self._config.waiting_bytes_max)
         """For what is on its way into the log. Who submits holds it; the answer gives it back."""
         self._waiting: deque[PendingFrame] = deque()
-        self._spreader = UnkeyedSpreader()
+        self._spreader = UnkeyedSpreader(self._config.first_turn)
         self._wake = asyncio.Event()
         self._closing = False
         self.counters = CommitterCounters()

@@ -315,3 +315,16 @@ async def test_stopping_stores_what_waits_and_takes_nothing_more() -> None:
     assert scene.store.closed
     with pytest.raises(BrokerUnavailableError):
         await scene.submit(log_message())
+
+
+async def test_brokers_that_begin_at_different_turns_write_different_queues_first() -> None:
+    chosen: list[int] = []
+    for first_turn in (0, 1, 6):
+        scene = Scene(11, 12, 13, 14, first_turn=first_turn)
+        scene.submit(log_message())
+        frames, commit, _ = await scene.call()
+        chosen += [message.queue_id for message in frames[0].messages]
+        commit([stored(frames[0])])
+        await scene.end()
+
+    assert chosen == [11, 12, 13]
