@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import psycopg
 import structlog
-from psycopg.rows import TupleRow
 
 from msgdb import append_sql
 from msgdb.append_plan import AppendFrame, Held
+from msgdb.connections import BlockingConnection
 from msgdb.locks import PUBLISHER_LOCK_CLASS, QUEUE_LOCK_CLASS, publisher_lock_key, queue_lock_key
 
 log = structlog.get_logger(__name__)
@@ -32,16 +31,16 @@ class SetAside:
     """What the frames at the other places are answered."""
 
 
-async def try_locks(
-    connection: psycopg.AsyncConnection[TupleRow], settings: str, publisher_ids: set[bytes], queue_ids: set[int]
+def try_locks(
+    connection: BlockingConnection, settings: str, publisher_ids: set[bytes], queue_ids: set[int]
 ) -> set[Lock]:
     """Begin a transaction, take the locks that are free, and return the others."""
     statement = append_sql.begin_trying(settings, list(publisher_ids), list(queue_ids))
-    cursor = await connection.execute(statement.encode())
+    cursor = connection.execute(statement.encode())
     while cursor.nextset():
         # Only the last statement has rows.
         continue
-    return {(lock_class, key) for lock_class, key in await cursor.fetchall()}
+    return {(lock_class, key) for lock_class, key in cursor.fetchall()}
 
 
 def set_aside(frames: Sequence[AppendFrame], held: set[Lock]) -> SetAside:
@@ -62,11 +61,9 @@ def set_aside(frames: Sequence[AppendFrame], held: set[Lock]) -> SetAside:
     return divided
 
 
-async def end_stuck_holders(
-    connection: psycopg.AsyncConnection[TupleRow], held: set[Lock], held_seconds: float
-) -> None:
+def end_stuck_holders(connection: BlockingConnection, held: set[Lock], held_seconds: float) -> None:
     """End the sessions that hold these locks in transactions older than *held_seconds*."""
-    ended = await connection.execute(
+    ended = connection.execute(
         append_sql.TERMINATE_HOLDERS,
         {
             "classes": sorted({lock_class & _OID_MASK for lock_class, _ in held}),

@@ -44,15 +44,8 @@ _TAILS: Final = f"""
             ORDER BY f.sequence DESC LIMIT 1) AS last ON true
 """
 
-TAILS: Final = _TAILS.format(
-    queue_ids="%(queue_ids)s",
-    queues_since="%(queues_since)s",
-    publisher_ids="%(publisher_ids)s",
-    publishers_since="%(publishers_since)s",
-)
-
-# The same as a statement of the session: it can be executed, planned once, in the simple query that begins and locks,
-# and is still a statement of its own with a snapshot of its own. Behind a pooler there is no session to keep it.
+# Planned once per session. Executed in the simple query that begins and locks, it is still a statement of its own, with
+# a snapshot of its own. Behind a pooler there is no session to keep it.
 PREPARE_TAILS: Final = "PREPARE msgcenter_tails (bigint[], timestamptz, text[], timestamptz) AS " + _TAILS.format(
     queue_ids="$1", queues_since="$2", publisher_ids="$3", publishers_since="$4"
 )
@@ -108,16 +101,21 @@ def begin(settings: str, publisher_ids: Iterable[bytes], queue_ids: Iterable[int
     return "; ".join(part for part in parts if part)
 
 
-def execute_tails(
-    queue_ids: Iterable[int], queues_since: datetime, publisher_ids: Iterable[bytes], publishers_since: datetime
+def tails(
+    queue_ids: Iterable[int],
+    queues_since: datetime,
+    publisher_ids: Iterable[bytes],
+    publishers_since: datetime,
+    *,
+    prepared: bool,
 ) -> str:
-    """Return the execution of the session's prepared tails."""
-    queues = ",".join(map(str, queue_ids))
-    publishers = ",".join(publisher_id.hex() for publisher_id in publisher_ids)
-    return (
-        f"EXECUTE msgcenter_tails('{{{queues}}}', '{queues_since.isoformat()}', "
-        f"'{{{publishers}}}', '{publishers_since.isoformat()}')"
-    )
+    """Return the look at the tails: the session's prepared statement, or all of it."""
+    queues = f"'{{{','.join(map(str, queue_ids))}}}'"
+    publishers = f"'{{{','.join(publisher_id.hex() for publisher_id in publisher_ids)}}}'"
+    since = [f"'{time.isoformat()}'" for time in (queues_since, publishers_since)]
+    if prepared:
+        return f"EXECUTE msgcenter_tails({queues}, {since[0]}, {publishers}, {since[1]})"
+    return _TAILS.format(queue_ids=queues, queues_since=since[0], publisher_ids=publishers, publishers_since=since[1])
 
 
 def begin_trying(settings: str, publisher_ids: Sequence[bytes], queue_ids: Sequence[int]) -> str:

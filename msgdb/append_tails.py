@@ -7,17 +7,18 @@ log's end), the bounds are wrong, and all is read again without them: an offset 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-import psycopg
 import structlog
-from psycopg.rows import TupleRow
 
 from msgdb import append_sql
 from msgdb.append_plan import PublisherTail, QueueTail
+from msgdb.connections import BlockingConnection
+from msgdb.libpq import execute
 
 log = structlog.get_logger(__name__)
 
@@ -69,8 +70,8 @@ class TailBounds:
         return _earliest(self._publishers.get(publisher_id) for publisher_id in publisher_ids)
 
 
-async def read_tails(
-    connection: psycopg.AsyncConnection[TupleRow],
+def read_tails(
+    connection: BlockingConnection,
     bounds: TailBounds,
     publisher_ids: set[bytes],
     queue_ids: set[int],
@@ -83,12 +84,12 @@ async def read_tails(
     That was the caller, or it is *begin*. *prepared*: the session has PREPARE_TAILS.
     """
     wanted = _Wanted(publisher_ids, queue_ids, bounds.publishers_since(publisher_ids), bounds.queues_since(queue_ids))
-    tails = await _read(connection, wanted, begin, prepared=prepared)
+    tails = _read(connection, wanted, begin, prepared=prepared)
     if tails.has_gaps:
         log.warning("append.tail_lost")
         bounds.forget()
         wanted = _Wanted(publisher_ids, queue_ids, _LONG_AGO, _LONG_AGO)
-        tails = await _read(connection, wanted, "", prepared=prepared)
+        tails = _read(connection, wanted, "", prepared=prepared)
     return tails
 
 
@@ -100,43 +101,25 @@ class _Wanted:
     queues_since: datetime
 
 
-async def _read(connection: psycopg.AsyncConnection[TupleRow], wanted: _Wanted, begin: str, *, prepared: bool) -> Tails:
-    cursor = await _execute(connection, wanted, begin, prepared=prepared)
+def _read(connection: BlockingConnection, wanted: _Wanted, begin: str, *, prepared: bool) -> Tails:
+    select = append_sql.tails(
+        wanted.queue_ids, wanted.queues_since, wanted.publisher_ids, wanted.publishers_since, prepared=prepared
+    )
+    result = execute(connection, f"{begin}; {select}" if begin else select)
     tails = Tails()
-    for queue_id, publisher_id, position, sealed, stored_at_us, now_us in await cursor.fetchall():
-        tails.clock_us = max(tails.clock_us, now_us)
+    for row in range(result.ntuples):
+        queue_id, publisher_id, position, sealed, stored_at_us, now_us = (
+            result.get_value(row, column) for column in range(result.nfields)
+        )
+        tails.clock_us = max(tails.clock_us, int(now_us or 0))
         if publisher_id is None:
-            tails.queues[queue_id] = QueueTail(position, stored_at_us or 0, sealed)
+            tails.queues[int(queue_id or 0)] = QueueTail(int(position or 0), int(stored_at_us or 0), sealed == b"t")
             tails.has_gaps |= stored_at_us is None and wanted.queues_since > _LONG_AGO
         else:
-            tails.publishers[publisher_id.bytes] = PublisherTail(position or 0, stored_at_us or 0)
+            publisher = uuid.UUID(publisher_id.decode()).bytes
+            tails.publishers[publisher] = PublisherTail(int(position or 0), int(stored_at_us or 0))
             tails.has_gaps |= stored_at_us is None and wanted.publishers_since > _LONG_AGO
     return tails
-
-
-async def _execute(
-    connection: psycopg.AsyncConnection[TupleRow], wanted: _Wanted, begin: str, *, prepared: bool
-) -> psycopg.AsyncCursor[TupleRow]:
-    if prepared:
-        execute = append_sql.execute_tails(
-            wanted.queue_ids, wanted.queues_since, wanted.publisher_ids, wanted.publishers_since
-        )
-        cursor = await connection.execute("; ".join(part for part in (begin, execute) if part).encode())
-        while cursor.nextset():
-            # Only the last statement's rows are wanted.
-            continue
-        return cursor
-    if begin:
-        await connection.execute(begin.encode())
-    return await connection.execute(
-        append_sql.TAILS,
-        {
-            "queue_ids": list(wanted.queue_ids),
-            "queues_since": wanted.queues_since,
-            "publisher_ids": [publisher_id.hex() for publisher_id in wanted.publisher_ids],
-            "publishers_since": wanted.publishers_since,
-        },
-    )
 
 
 def _earliest(known: Iterable[int | None]) -> datetime:

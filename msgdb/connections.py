@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 import psycopg
 import structlog
+from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
@@ -30,6 +31,7 @@ from msgdb.failures import store_failures
 log = structlog.get_logger(__name__)
 
 Connection: TypeAlias = psycopg.AsyncConnection[TupleRow]
+BlockingConnection: TypeAlias = psycopg.Connection[TupleRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +101,30 @@ async def connect(config: ConnectionConfig) -> Connection:
     """Open a connection in autocommit mode; the caller closes it."""
     kind = _LimitedTransactions if config.pooled else psycopg.AsyncConnection[TupleRow]
     with store_failures():
-        return await kind.connect(
-            config.url,
-            autocommit=True,
-            prepare_threshold=config.prepare_threshold,
-            # libpq takes whole seconds, and 2 at least.
-            connect_timeout=max(2, round(config.connect_timeout_seconds)),
-            application_name=config.application_name,
-            keepalives=1,
-            keepalives_idle=5,
-            keepalives_interval=2,
-            keepalives_count=3,
-            tcp_user_timeout=round(config.tcp_user_timeout_seconds * 1_000),
-        )
+        return await kind.connect(_conninfo(config), autocommit=True, prepare_threshold=config.prepare_threshold)
 
 
-def cut(connection: Connection) -> None:
+def connect_blocking(config: ConnectionConfig) -> BlockingConnection:
+    """Open a connection as `connect` does, for a thread that waits for what it asks."""
+    with store_failures():
+        return psycopg.connect(_conninfo(config), autocommit=True, prepare_threshold=config.prepare_threshold)
+
+
+def _conninfo(config: ConnectionConfig) -> str:
+    return make_conninfo(
+        config.url,
+        # libpq takes whole seconds, and 2 at least.
+        connect_timeout=max(2, round(config.connect_timeout_seconds)),
+        application_name=config.application_name,
+        keepalives=1,
+        keepalives_idle=5,
+        keepalives_interval=2,
+        keepalives_count=3,
+        tcp_user_timeout=round(config.tcp_user_timeout_seconds * 1_000),
+    )
+
+
+def cut(connection: Connection | BlockingConnection) -> None:
     """Break a connection at the socket: whoever waits on it hears at once that it is lost.
 
     Closing it, or cancelling who waits, would first ask the server for something, and wait.

@@ -12,24 +12,22 @@ from collections.abc import Sequence
 from typing import Final
 
 import psycopg
-from psycopg.rows import TupleRow
 
 from msgdb import append_sql
 from msgdb.append_plan import Appendable, AppendFrame
+from msgdb.connections import BlockingConnection
 from msgdb.copy_rows import SIGNATURE, TRAILER, row_head
 
 REFUSED_ERRORS: Final = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
 
 
-async def find_refused(
-    connection: psycopg.AsyncConnection[TupleRow], frame: AppendFrame, transaction_settings: str
-) -> dict[int, str]:
+def find_refused(connection: BlockingConnection, frame: AppendFrame, transaction_settings: str) -> dict[int, str]:
     """Return the places in `frame.messages` that PostgreSQL refuses, with its words."""
     refused: dict[int, str] = {}
     halves = [(0, len(frame.messages))]
     while halves:
         first, end = halves.pop()
-        problem = await _try(connection, frame.messages[first:end], transaction_settings)
+        problem = _try(connection, frame.messages[first:end], transaction_settings)
         if problem is None:
             continue
         if end - first == 1:
@@ -40,9 +38,7 @@ async def find_refused(
     return refused
 
 
-async def _try(
-    connection: psycopg.AsyncConnection[TupleRow], messages: Sequence[Appendable], transaction_settings: str
-) -> str | None:
+def _try(connection: BlockingConnection, messages: Sequence[Appendable], transaction_settings: str) -> str | None:
     """Return what PostgreSQL says against *messages*, or None; store nothing."""
     if not messages:
         return None
@@ -53,12 +49,12 @@ async def _try(
     for queue_offset, message in enumerate(messages):
         rows += (row_head(queue_id, queue_offset, now_us, secrets.token_bytes(16)), message.row_tail)
     rows.append(TRAILER)
-    await connection.execute(append_sql.begin(transaction_settings, (), ()).encode())
+    connection.execute(append_sql.begin(transaction_settings, (), ()).encode())
     try:
-        async with connection.cursor() as cursor, cursor.copy(append_sql.COPY_MESSAGES) as copy:
-            await copy.write(b"".join(rows))
+        with connection.cursor() as cursor, cursor.copy(append_sql.COPY_MESSAGES) as copy:
+            copy.write(b"".join(rows))
     except REFUSED_ERRORS as error:
         return error.diag.message_primary or str(error)
     finally:
-        await connection.execute("ROLLBACK")
+        connection.execute("ROLLBACK")
     return None

@@ -8,7 +8,16 @@ from typing import Self
 from weakref import WeakSet
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.connections import Connection, ConnectionConfig, ConnectionPool, SessionLimits, connect, cut
+from msgdb.connections import (
+    BlockingConnection,
+    Connection,
+    ConnectionConfig,
+    ConnectionPool,
+    SessionLimits,
+    connect,
+    connect_blocking,
+    cut,
+)
 from msgdb.failures import store_failures
 
 __all__ = ["Connection", "ConnectionConfig", "MessageStore", "SessionLimits"]
@@ -20,7 +29,7 @@ class MessageStore:
     def __init__(self, config: ConnectionConfig) -> None:
         self._config = config
         self._pool = ConnectionPool(config)
-        self._dedicated: WeakSet[Connection] = WeakSet()
+        self._dedicated: WeakSet[Connection | BlockingConnection] = WeakSet()
         self._is_cut = False
 
     @classmethod
@@ -78,6 +87,14 @@ class MessageStore:
         self._dedicated.add(connection)
         return connection
 
+    def connect_blocking(self) -> BlockingConnection:
+        """Open a connection outside the pool, for a thread that waits for what it asks; the caller closes it."""
+        if self._is_cut:
+            raise StoreUnavailableError("this way to the store is closed")
+        connection = connect_blocking(self._config)
+        self._dedicated.add(connection)
+        return connection
+
     @asynccontextmanager
     async def dedicated_connection(self) -> AsyncIterator[Connection]:
         """Open a connection outside the pool for the length of the block; failures are translated."""
@@ -97,7 +114,7 @@ class MessageStore:
         """Break every connection in use, and open no more: for an end that cannot wait for a server that hangs."""
         self._is_cut = True
         self._pool.cut()
-        for connection in self._dedicated:
+        for connection in list(self._dedicated):
             cut(connection)
 
     async def close(self) -> None:

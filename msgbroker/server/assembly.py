@@ -151,7 +151,7 @@ def _assemble_committer(
         async with stores.messages.connection() as connection:
             await ensure_ahead(connection)
 
-    appender = Appender(stores.messages.connect_dedicated, ensure_partitions, AppendConfig(pooled=settings.pooled))
+    appender = Appender(stores.messages.connect_blocking, ensure_partitions, AppendConfig(pooled=settings.pooled))
     config = CommitterConfig(waiting_bytes_max=settings.ingest_bytes_max, first_turn=first_turn)
     return Committer(appender, stores.queues, on_stored, hub.stored_before, config)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
 from msgdb.append import AppendConfig, Appender
 from msgdb.append_plan import AppendFrame, Stored
-from msgdb.connections import Connection
+from msgdb.connections import BlockingConnection, Connection
 from msgdb.copy_rows import row_prefix, row_tail
 from msgdb.log import MessageRow, read_range
 from msgdb.outcome import Refused
@@ -72,7 +72,7 @@ async def rows_of(conn: Connection, queue_id: int) -> list[MessageRow]:
 async def open_appender(
     store: MessageStore,
     config: AppendConfig | None = None,
-    connect: Callable[[], Awaitable[Connection]] | None = None,
+    connect: Callable[[], BlockingConnection] | None = None,
 ) -> AsyncIterator[Appender]:
     """Open an appender as a broker has it."""
 
@@ -80,7 +80,7 @@ async def open_appender(
         async with store.connection() as conn:
             await ensure_ahead(conn)
 
-    appender = Appender(connect or store.connect_dedicated, ensure_partitions, config)
+    appender = Appender(connect or store.connect_blocking, ensure_partitions, config)
     try:
         yield appender
     finally:

@@ -2,57 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 import psycopg
 import pytest
 
 from msgbroker.contract.errors import StoreUnavailableError
+from msgdb import append_session
 from msgdb.append_plan import AppendFrame, Stored
-from msgdb.connections import Connection
+from msgdb.connections import BlockingConnection, Connection
+from msgdb.libpq import execute_copying
 from msgdb.store import MessageStore
 from tests.integration.msgdb.appending import bodies, frame, message, new_publisher, open_appender, places
 from tests.integration.msgdb.rows import make_queue
 
-Fault = Callable[[Connection, Callable[[], Awaitable[Any]]], Awaitable[Any]]
-_COMMIT = b"COMMIT"
+Write = Callable[[Iterable[bytes]], None]
+Fault = Callable[[BlockingConnection, Write, Iterable[bytes]], None]
 
 
-async def lose_the_answer(connection: Connection, commit: Callable[[], Awaitable[Any]]) -> Any:
+def lose_the_answer(connection: BlockingConnection, write: Write, data: Iterable[bytes]) -> None:
     """Commit, and lose the connection before anyone hears of it."""
-    await commit()
-    await connection.close()
+    write(data)
+    connection.close()
     raise psycopg.OperationalError("the connection is lost")
 
 
-async def die_before(connection: Connection, commit: Callable[[], Awaitable[Any]]) -> Any:
-    """Have the server end the session before the COMMIT reaches it."""
-    killer = await psycopg.AsyncConnection.connect(connection.info.dsn, autocommit=True)
-    await killer.execute("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
-    await killer.close()
-    return await commit()
+def die_before(connection: BlockingConnection, write: Write, data: Iterable[bytes]) -> None:
+    """Have the server end the session before the rows reach it."""
+    _end_session(connection)
+    write(data)
 
 
-class Faulty:
-    """Opens connections to the store; the next COMMITs meet a fault, one after the other."""
+def die_within(connection: BlockingConnection, write: Write, data: Iterable[bytes]) -> None:
+    """Have the server end the session when it has got the rows, and not the end of them."""
 
-    def __init__(self, store: MessageStore, faults: list[Fault]) -> None:
-        self._store = store
-        self._faults = faults
+    def ending() -> Iterator[bytes]:
+        yield from data
+        _end_session(connection)
 
-    async def connect(self) -> Connection:
-        """Open a connection."""
-        connection = await self._store.connect_dedicated()
-        execute = connection.execute
+    write(ending())
 
-        async def execute_or_fail(query: Any, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(query, bytes) and query.endswith(_COMMIT) and self._faults:
-                return await self._faults.pop(0)(connection, lambda: execute(query, *args, **kwargs))
-            return await execute(query, *args, **kwargs)
 
-        connection.execute = execute_or_fail  # type: ignore[method-assign]
-        return connection
+def _end_session(connection: BlockingConnection) -> None:
+    with psycopg.connect(connection.info.dsn, autocommit=True) as killer:
+        killer.execute("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
+
+
+def meet(monkeypatch: pytest.MonkeyPatch, *faults: Fault) -> None:
+    """Let the next writes of append transactions meet *faults*, one after the other."""
+    coming = list(faults)
+
+    def write_or_fail(connection: BlockingConnection, statements: str, data: Iterable[bytes]) -> None:
+        def write(pieces: Iterable[bytes]) -> None:
+            execute_copying(connection, statements, pieces)
+
+        if coming:
+            coming.pop(0)(connection, write, data)
+        else:
+            write(data)
+
+    monkeypatch.setattr(append_session, "execute_copying", write_or_fail)
 
 
 @pytest.fixture
@@ -61,10 +70,11 @@ async def queue_id(conn: Connection) -> int:
 
 
 async def test_a_commit_whose_answer_was_lost_is_found_and_answered_as_stored(
-    store: MessageStore, conn: Connection, queue_id: int
+    store: MessageStore, conn: Connection, queue_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    meet(monkeypatch, lose_the_answer)
     frames = [frame(new_publisher(), 1, [message(queue_id, str(n))]) for n in range(3)]
-    async with open_appender(store, connect=Faulty(store, [lose_the_answer]).connect) as appender:
+    async with open_appender(store) as appender:
         results = await appender.append(frames)
 
     assert [places(result) for result in results] == [[(queue_id, n)] for n in range(3)]
@@ -72,10 +82,12 @@ async def test_a_commit_whose_answer_was_lost_is_found_and_answered_as_stored(
     assert await bodies(conn, queue_id) == ["0", "1", "2"]
 
 
+@pytest.mark.parametrize("fault", [die_before, die_within])
 async def test_a_session_that_died_before_its_commit_is_appended_again(
-    store: MessageStore, conn: Connection, queue_id: int
+    store: MessageStore, conn: Connection, queue_id: int, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_appender(store, connect=Faulty(store, [die_before]).connect) as appender:
+    meet(monkeypatch, fault)
+    async with open_appender(store) as appender:
         (result,) = await appender.append([frame(new_publisher(), 1, [message(queue_id, "a")])])
 
     assert isinstance(result, Stored)
@@ -83,11 +95,12 @@ async def test_a_session_that_died_before_its_commit_is_appended_again(
     assert await bodies(conn, queue_id) == ["a"]
 
 
-@pytest.mark.parametrize("faults", [[lose_the_answer], [die_before]], ids=["answer lost", "died before"])
+@pytest.mark.parametrize("fault", [lose_the_answer, die_before, die_within])
 async def test_frames_without_a_publisher_are_stored_once_whatever_became_of_the_answer(
-    store: MessageStore, conn: Connection, queue_id: int, faults: list[Fault]
+    store: MessageStore, conn: Connection, queue_id: int, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_appender(store, connect=Faulty(store, list(faults)).connect) as appender:
+    meet(monkeypatch, fault)
+    async with open_appender(store) as appender:
         results = await appender.append([frame(b"", 0, [message(queue_id, str(n))]) for n in range(3)])
         results += await appender.append([frame(b"", 0, [message(queue_id, "3")])])
 
@@ -96,14 +109,15 @@ async def test_frames_without_a_publisher_are_stored_once_whatever_became_of_the
 
 
 async def test_when_the_second_try_is_lost_too_the_publisher_may_send_again_through_another_broker(
-    store: MessageStore, conn: Connection, queue_id: int
+    store: MessageStore, conn: Connection, queue_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    meet(monkeypatch, die_before, lose_the_answer)
     publisher = new_publisher()
 
     def frames() -> list[AppendFrame]:
         return [frame(publisher, n, [message(queue_id, str(n))]) for n in (1, 2)]
 
-    async with open_appender(store, connect=Faulty(store, [die_before, lose_the_answer]).connect) as appender:
+    async with open_appender(store) as appender:
         with pytest.raises(StoreUnavailableError):
             await appender.append(frames())
     async with open_appender(store) as another:
@@ -117,10 +131,10 @@ async def test_an_appender_goes_on_once_the_store_is_back(store: MessageStore, c
     publisher = new_publisher()
     is_away = True
 
-    async def connect() -> Connection:
+    def connect() -> BlockingConnection:
         if is_away:
             raise psycopg.OperationalError("connection refused")
-        return await store.connect_dedicated()
+        return store.connect_blocking()
 
     async with open_appender(store, connect=connect) as appender:
         with pytest.raises(StoreUnavailableError):
@@ -135,11 +149,16 @@ async def test_an_appender_goes_on_once_the_store_is_back(store: MessageStore, c
 async def test_the_session_has_timeouts_that_free_the_locks_of_a_frozen_broker(
     store: MessageStore, conn: Connection, queue_id: int
 ) -> None:
-    async with open_appender(store) as appender:
+    opened: list[BlockingConnection] = []
+
+    def connect() -> BlockingConnection:
+        opened.append(store.connect_blocking())
+        return opened[-1]
+
+    async with open_appender(store, connect=connect) as appender:
         await appender.append([frame(new_publisher(), 1, [message(queue_id)])])
-        assert appender._connection is not None
         shown = [
-            await (await appender._connection.execute(f"SHOW {name}")).fetchone()
+            opened[0].execute(f"SHOW {name}").fetchone()
             for name in (
                 "statement_timeout",
                 "idle_in_transaction_session_timeout",

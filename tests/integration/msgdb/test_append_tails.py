@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
 
 from msgdb.append_plan import AppendFrame, Held, Stored
-from msgdb.connections import Connection
+from msgdb.connections import BlockingConnection, Connection
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
 from msgdb.queues import ensure_queues
 from msgdb.store import MessageStore
 from tests.integration.msgdb.appending import bodies, frame, message, new_publisher, open_appender, places
-from tests.integration.msgdb.test_append_outages import Faulty, die_before
+from tests.integration.msgdb.test_append_outages import die_before, meet
 
 _LONGER_THAN_A_BOUND = timedelta(minutes=1)
 
@@ -68,7 +69,7 @@ async def test_a_lost_connection_leaves_no_bound_behind(
     store: MessageStore, conn: Connection, queues: tuple[int, int]
 ) -> None:
     queue_id = queues[0]
-    async with open_appender(store, connect=Faulty(store, []).connect) as appender:
+    async with open_appender(store) as appender:
         await appender.append([frame(new_publisher(), 1, [message(queue_id, "a")])])
         await conn.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
@@ -86,30 +87,28 @@ def anonymous(queue_id: int, body: str) -> AppendFrame:
 
 
 async def test_an_anonymous_frame_that_waits_after_a_lost_commit_is_not_taken_for_another(
-    store: MessageStore, conn: Connection, queues: tuple[int, int]
+    store: MessageStore, conn: Connection, queues: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held_queue, free_queue = queues
-    async with store.dedicated_connection() as holder:
-        faulty = Faulty(store, [die_before])
+    meet(monkeypatch, die_before)
+    with closing(store.connect_blocking()) as holder:
         connections = 0
 
-        async def connect() -> Connection:
+        def connect() -> BlockingConnection:
             nonlocal connections
             connections += 1
             if connections == 2:
                 # Another broker takes the queue as soon as the dead session lets go of it.
-                await holder.execute("BEGIN")
-                await holder.execute(
-                    "SELECT pg_advisory_xact_lock(%s, %s)", (QUEUE_LOCK_CLASS, queue_lock_key(held_queue))
-                )
-            return await faulty.connect()
+                holder.execute("BEGIN")
+                holder.execute("SELECT pg_advisory_xact_lock(%s, %s)", (QUEUE_LOCK_CLASS, queue_lock_key(held_queue)))
+            return store.connect_blocking()
 
         async with open_appender(store, connect=connect) as appender:
             waiting, free = anonymous(held_queue, "x"), anonymous(free_queue, "y")
             first, second = await appender.append([waiting, free])
             assert isinstance(first, Held)
             assert places(second) == [(free_queue, 0)]
-            await holder.execute("ROLLBACK")
+            holder.execute("ROLLBACK")
 
             (result,) = await appender.append([waiting], around_held=True)
 

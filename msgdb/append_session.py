@@ -1,0 +1,257 @@
+"""The append transaction: the one way a message gets into the store.
+
+Many frames at once: advisory locks on the publishers and queues, *then* a look at where each ends, one binary COPY, one
+row per publisher, COMMIT. The locks are held until the commit, so offsets are gapless and in commit order over all
+brokers, without an UPDATE that would leave a dead row behind per commit.
+
+It blocks, on a blocking connection: `msgdb.append` gives it a thread. What can go wrong, and what then:
+- another broker holds a lock for too long: its frames are answered `Held`, the others are stored, and a holder that
+  does not move is ended;
+- PostgreSQL refuses a value: the offending messages are found and refused, their neighbours stored;
+- the day's partition is missing, or a queue was sealed: an error says so, and nothing is stored;
+- the connection is lost, perhaps with the answer to COMMIT: given again on a new one, what was committed is found under
+  its publisher's number and answered as stored.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+import structlog
+from psycopg import errors as pg_errors
+
+from msgbroker.contract.errors import StoreUnavailableError
+from msgdb import append_sql, outcome
+from msgdb.anonymous import AnonymousNumbers
+from msgdb.append_held import end_stuck_holders, set_aside, try_locks
+from msgdb.append_plan import AppendFrame, AppendPlan, FrameResult, Stored, StoredBefore, plan_append
+from msgdb.append_tails import TailBounds, read_tails
+from msgdb.connections import BlockingConnection
+from msgdb.copy_rows import SIGNATURE, TRAILER
+from msgdb.failures import store_failures, translate
+from msgdb.libpq import execute, execute_copying
+from msgdb.poison import REFUSED_ERRORS, find_refused
+
+log = structlog.get_logger(__name__)
+
+_COPIED_PIECES: Final = 256
+"""Rows are given to libpq in lots that stay in the processor's cache while they are copied on."""
+
+
+class LayoutChangedError(Exception):
+    """A queue was sealed since its messages chose it: choose again by the new layout, and append again."""
+
+    def __init__(self, queue_ids: Sequence[int]) -> None:
+        super().__init__(f"queues {list(queue_ids)} are sealed or gone")
+        self.queue_ids = tuple(queue_ids)
+
+
+class PartitionMissingError(Exception):
+    """There is no partition for today: make it, and append again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendConfig:
+    """How patient an append transaction is."""
+
+    timeout_seconds: float = 2.0
+    """Of each statement, and of the session between statements: a frozen broker is cut off after it."""
+    lock_timeout_seconds: float = 1.0
+    """After it, a queue held by another broker is set aside."""
+    held_seconds_max: float = 2.0
+    """A holder older than this is ended by whoever waits for it."""
+    pooled: bool = False
+    """Behind a transaction-pooling PgBouncer: settings per transaction, not per session."""
+
+
+class AppendSession:
+    """Stores frames, one transaction at a time, on a connection of its own."""
+
+    def __init__(self, connect: Callable[[], BlockingConnection], config: AppendConfig) -> None:
+        self._connect = connect
+        self._config = config
+        self._connection: BlockingConnection | None = None
+        settings = append_sql.session_settings(
+            timeout_seconds=config.timeout_seconds,
+            lock_timeout_seconds=config.lock_timeout_seconds,
+            local=config.pooled,
+        )
+        self._session_settings = "" if config.pooled else settings
+        self._transaction_settings = settings if config.pooled else ""
+        self._anonymous = AnonymousNumbers()
+        self._bounds = TailBounds()
+
+    def append(self, frames: Sequence[AppendFrame], *, around_held: bool) -> list[FrameResult]:
+        """Store *frames* in one transaction and return what became of each, in their order.
+
+        Raises StoreUnavailableError (nothing is known to be stored), LayoutChangedError or PartitionMissingError
+        (nothing is stored).
+        """
+        self._anonymous.adopt(frames)
+        try:
+            return self._append_on_connection(frames, around_held=around_held)
+        except StoreUnavailableError:
+            log.warning("append.connection_lost", exc_info=True)
+        # Once more, on a new connection. It also settles what became of a COMMIT whose answer was lost: the locks wait
+        # for the old transaction's end, and its frames are then found as stored before.
+        return self._append_on_connection(frames, around_held=around_held)
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    # --- one transaction --------------------------------------------------------------------------------------------
+
+    def _append_on_connection(self, frames: Sequence[AppendFrame], *, around_held: bool) -> list[FrameResult]:
+        connection = self._live_connection()
+        try:
+            return self._append_mending(connection, frames, around_held=around_held)
+        except psycopg.Error as error:
+            unavailable = translate(error)
+            if unavailable is None:
+                raise
+            self._give_up_connection()
+            raise unavailable from error
+
+    def _append_mending(
+        self, connection: BlockingConnection, frames: Sequence[AppendFrame], *, around_held: bool
+    ) -> list[FrameResult]:
+        """Append; mend what can be mended here, each thing once."""
+        is_refined = False
+        while True:
+            try:
+                if around_held:
+                    return self._append_around_held(connection, frames)
+                return self._append_waiting(connection, frames)
+            except pg_errors.LockNotAvailable:
+                execute(connection, "ROLLBACK")
+                if around_held:
+                    raise
+                around_held = True
+            except REFUSED_ERRORS as error:
+                execute(connection, "ROLLBACK")
+                if _is_missing_partition(error):
+                    raise PartitionMissingError from error
+                if is_refined:
+                    raise
+                is_refined = True
+                self._refuse_poison(connection, frames)
+
+    def _append_waiting(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
+        """Store *frames*; wait for their locks as long as the session may."""
+        publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
+        begin = append_sql.begin(self._transaction_settings, publisher_ids, queue_ids)
+        return self._store_locked(connection, frames, publisher_ids, queue_ids, begin=begin)
+
+    def _append_around_held(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
+        """Store the frames whose locks are free; answer the others `Held`, and end a holder that does not move."""
+        publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
+        held = try_locks(connection, self._transaction_settings, publisher_ids, queue_ids)
+        divided = set_aside(frames, held)
+        results: dict[int, FrameResult] = {**divided.held}
+        if divided.free:
+            free = [frames[place] for place in divided.free]
+            free_publishers = self._anonymous.publisher_ids(free)
+            stored = self._store_locked(connection, free, free_publishers, _queues_of(free))
+            results.update(zip(divided.free, stored, strict=True))
+        else:
+            execute(connection, "ROLLBACK")
+        if held:
+            end_stuck_holders(connection, held, self._config.held_seconds_max)
+        return [results[place] for place in range(len(frames))]
+
+    def _store_locked(
+        self,
+        connection: BlockingConnection,
+        frames: Sequence[AppendFrame],
+        publisher_ids: set[bytes],
+        queue_ids: set[int],
+        *,
+        begin: str = "",
+    ) -> list[FrameResult]:
+        """Store *frames* in the transaction that is open and holds their locks, or that *begin* begins."""
+        prepared = not self._config.pooled
+        tails = read_tails(connection, self._bounds, publisher_ids, queue_ids, begin=begin, prepared=prepared)
+        gone = [q for q in queue_ids if q not in tails.queues or tails.queues[q].sealed]
+        if gone:
+            execute(connection, "ROLLBACK")
+            raise LayoutChangedError(gone)
+        self._anonymous.number(frames, tails.publishers)
+        plan = plan_append(frames, tails.queues, tails.publishers, tails.clock_us)
+        self._write(connection, plan)
+        # Only what has a row now: whatever was answered otherwise says nothing of its queue's tail.
+        appended = {q for outcomes in plan.outcomes.values() for o in outcomes for q in o.queue_ids if q}
+        self._bounds.committed(appended, plan.outcomes, plan.stored_at_us)
+        return [
+            self._look_up(connection, frame, result) if isinstance(result, StoredBefore) else result
+            for frame, result in zip(frames, plan.results, strict=True)
+        ]
+
+    def _write(self, connection: BlockingConnection, plan: AppendPlan) -> None:
+        commit = append_sql.commit(plan.outcomes, plan.stored_at_us)
+        if plan.rows:
+            execute_copying(connection, f"{append_sql.COPY_MESSAGES}; {commit}", _copy_data(plan.rows))
+        else:
+            execute(connection, commit)
+
+    def _look_up(self, connection: BlockingConnection, frame: AppendFrame, result: StoredBefore) -> FrameResult:
+        """Return what became of a frame that was stored before."""
+        found = connection.execute(
+            append_sql.OUTCOME, {"publisher_id": uuid.UUID(bytes=frame.publisher_id), "sequence": frame.sequence}
+        )
+        row = found.fetchone()
+        for stored in outcome.decode(row[0]) if row is not None else ():
+            if stored.sequence == frame.sequence:
+                return Stored(stored, duplicate=True)
+        return result
+
+    def _refuse_poison(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> None:
+        """Find the messages PostgreSQL will not take, and refuse them."""
+        for frame in frames:
+            refused = find_refused(connection, frame, self._transaction_settings)
+            if refused:
+                log.warning("append.messages_refused", count=len(refused))
+                frame.refuse(refused)
+
+    # --- the connection ---------------------------------------------------------------------------------------------
+
+    def _live_connection(self) -> BlockingConnection:
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        with store_failures():
+            connection = self._connect()
+            if not self._config.pooled:
+                execute(connection, f"{self._session_settings}; {append_sql.PREPARE_TAILS}")
+        self._connection = connection
+        return connection
+
+    def _give_up_connection(self) -> None:
+        """Never use this connection again, nor what was known by it: whether its last transaction committed is unknown.
+
+        The next connection may lead to a server that was promoted, and has lost the end of the log.
+        """
+        self._bounds.forget()
+        self._anonymous.connection_lost()
+        self.close()
+
+
+def _queues_of(frames: Sequence[AppendFrame]) -> set[int]:
+    return {message.queue_id for frame in frames for message in frame.messages}
+
+
+def _copy_data(rows: Sequence[bytes]) -> Iterator[bytes]:
+    yield SIGNATURE + b"".join(rows[:_COPIED_PIECES])
+    for first in range(_COPIED_PIECES, len(rows), _COPIED_PIECES):
+        yield b"".join(rows[first : first + _COPIED_PIECES])
+    yield TRAILER
+
+
+def _is_missing_partition(error: psycopg.Error) -> bool:
+    # A row without a partition violates what PostgreSQL reports as a check, but one without a name.
+    return isinstance(error, pg_errors.CheckViolation) and error.diag.constraint_name is None
