@@ -15,13 +15,17 @@ from functools import partial
 import structlog
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.append_plan import AppendFrame, FrameResult
+from msgdb.append_plan import AppendFrame, FrameResult, Held
 from msgdb.append_session import AppendConfig, AppendSession, LayoutChangedError, PartitionMissingError
 from msgdb.connections import BlockingConnection
 
-__all__ = ["AppendConfig", "Appender", "LayoutChangedError"]
+__all__ = ["AppendConfig", "Appender", "LayoutChangedError", "NotTriedError"]
 
 log = structlog.get_logger(__name__)
+
+
+class NotTriedError(Exception):
+    """What these frames were to follow did not go through as a whole: give them again, behind what is left of it."""
 
 
 class Appender:
@@ -37,17 +41,24 @@ class Appender:
         self._session = AppendSession(connect, config or AppendConfig())
         self._ensure_partitions = ensure_partitions
         self._thread = ThreadPoolExecutor(1, "append")
+        self._is_disturbed = False
+        """The last transaction did not go through as a whole. Only the thread looks at it."""
 
-    async def append(self, frames: Sequence[AppendFrame], *, around_held: bool = False) -> list[FrameResult]:
+    async def append(
+        self, frames: Sequence[AppendFrame], *, around_held: bool = False, follows: bool = False
+    ) -> list[FrameResult]:
         """Store *frames* in one transaction and return what became of each, in their order.
 
-        *around_held*: do not wait for locks, because some of these were `Held` a moment ago.
+        Args:
+            frames: In the order in which their publishers sent them.
+            around_held: Do not wait for locks, because some of these were `Held` a moment ago.
+            follows: They come behind others whose results are not known yet.
 
-        Raises StoreUnavailableError (nothing is known to be stored: the same frames may be given again) and
-        LayoutChangedError (nothing is stored).
+        Raises StoreUnavailableError (nothing is known to be stored: the same frames may be given again),
+        LayoutChangedError or NotTriedError (nothing is stored).
         """
         try:
-            return await self._run(frames, around_held=around_held)
+            return await self._run(frames, around_held=around_held, follows=follows)
         except PartitionMissingError:
             log.warning("append.partition_missing")
         await self._ensure_partitions(datetime.now(UTC))
@@ -61,6 +72,16 @@ class Appender:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._session.close)
         self._thread.shutdown(wait=False)
 
-    async def _run(self, frames: Sequence[AppendFrame], *, around_held: bool) -> list[FrameResult]:
-        append = partial(self._session.append, frames, around_held=around_held)
+    async def _run(
+        self, frames: Sequence[AppendFrame], *, around_held: bool, follows: bool = False
+    ) -> list[FrameResult]:
+        append = partial(self._append_in_turn, frames, around_held=around_held, follows=follows)
         return await asyncio.get_running_loop().run_in_executor(self._thread, append)
+
+    def _append_in_turn(self, frames: Sequence[AppendFrame], *, around_held: bool, follows: bool) -> list[FrameResult]:
+        if follows and self._is_disturbed:
+            raise NotTriedError
+        self._is_disturbed = True
+        results = self._session.append(frames, around_held=around_held)
+        self._is_disturbed = any(isinstance(result, Held) for result in results)
+        return results

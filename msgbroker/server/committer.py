@@ -1,7 +1,8 @@
 """The committer: the one place where a broker's messages are stored.
 
 Frames that arrive while a transaction is in flight join the next one. It fires when it is idle and has something, never
-on a timer; one transaction is in flight. After the commit the publishers are answered first, then the log cache and
+on a timer; one transaction is in flight. Where a whole batch waits already, it is made ready to follow at once, and the
+store is busy while the last one is answered. After the commit the publishers are answered first, then the log cache and
 through it the lanes are told: nothing is handed out before it is committed.
 """
 
@@ -11,8 +12,8 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import structlog
 
@@ -21,8 +22,9 @@ from msgbroker.engine.routing import UnkeyedSpreader, queue_for_key
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.room import Room
+from msgbroker.server.waiting_frames import BatchBounds, PendingFrame, WaitingFrames
 from msgbroker.server.wire import seal
-from msgdb.append import Appender, LayoutChangedError
+from msgdb.append import Appender, LayoutChangedError, NotTriedError
 from msgdb.append_plan import AppendFrame, FrameResult, Held, Stored
 from msgdb.outcome import FrameOutcome
 
@@ -38,11 +40,7 @@ class CommitterConfig:
 
     waiting_bytes_max: int = 32 * 1024 * 1024
     """In memory. Above it, streams are not read and unary calls are refused."""
-    batch_messages_max: int = 4_000
-    batch_bytes_max: int = 4 * 1024 * 1024
-    """On the wire."""
-    batch_publishers_max: int = 500
-    """Each takes a lock for the length of the transaction; PostgreSQL's lock table is shared by all sessions."""
+    batch: BatchBounds = field(default_factory=BatchBounds)
     held_seconds_max: float = 5.0
     """How long a frame waits for a queue that another broker holds."""
     held_pause_seconds: float = 0.1
@@ -53,17 +51,6 @@ class CommitterConfig:
     wait for each other's locks."""
 
 
-@dataclass(slots=True, eq=False)
-class PendingFrame:
-    """A frame on its way through the committer."""
-
-    frame: AppendFrame
-    size_bytes: int
-    bytes_held: int
-    answer: asyncio.Future[FrameResult]
-    held_since: float = 0.0
-
-
 @dataclass(slots=True)
 class CommitterCounters:
     """What the committer has done since the start."""
@@ -72,6 +59,15 @@ class CommitterCounters:
     frames: int = 0
     messages: int = 0
     failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A batch whose transaction is under way, or comes next."""
+
+    batch: list[PendingFrame]
+    around_held: bool
+    results: asyncio.Task[list[FrameResult]]
 
 
 class Committer:
@@ -92,7 +88,8 @@ class Committer:
         self._config = config or CommitterConfig()
         self.room = Room(self._config.waiting_bytes_max)
         """For what is on its way into the log. Who submits holds it; the answer gives it back."""
-        self._waiting: deque[PendingFrame] = deque()
+        self._waiting = WaitingFrames(self._config.batch)
+        self._flights: deque[_Flight] = deque()
         self._spreader = UnkeyedSpreader(self._config.first_turn)
         self._wake = asyncio.Event()
         self._closing = False
@@ -110,8 +107,9 @@ class Committer:
             self.room.release(bytes_held)
             answer.set_exception(BrokerUnavailableError("this broker is stopping"))
             return answer
-        self._waiting.append(PendingFrame(frame, size_bytes, bytes_held, answer))
-        self._wake.set()
+        self._waiting.add(PendingFrame(frame, size_bytes, bytes_held, answer))
+        if self._may_start:
+            self._wake.set()
         return answer
 
     def check_room(self) -> None:
@@ -129,69 +127,94 @@ class Committer:
     async def run(self, stop: asyncio.Event) -> None:
         """Commit what is submitted until *stop* is set and nothing waits."""
         stopping = asyncio.ensure_future(stop.wait())
-        stopping.add_done_callback(lambda _: self._wake.set())
+        stopping.add_done_callback(self._wake_up)
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._waiting:
-                    await self.commit_once()
-                if stop.is_set():
+                await self._go_on()
+                if stop.is_set() and not self._flights:
                     self._closing = True
                     return
         finally:
             stopping.cancel()
+            for flight in self._flights:
+                flight.results.cancel()
             await self._appender.close()
 
-    async def commit_once(self) -> None:
-        """Store one batch of what waits, and answer it."""
-        batch = self._take_batch()
+    def _wake_up(self, _: asyncio.Future[Any]) -> None:
+        self._wake.set()
+
+    @property
+    def _may_start(self) -> bool:
+        """Whether what waits may go to the appender: nothing is in flight, or a whole batch can follow at once."""
+        flights = self._flights
+        if not self._waiting or not flights:
+            return bool(self._waiting)
+        return len(flights) == 1 and self._waiting.make_full_batch and not flights[0].around_held
+
+    async def _go_on(self) -> None:
+        """Start what may start, and see to what has ended."""
+        while True:
+            if self._flights and self._flights[0].results.done():
+                await self._land()
+            elif self._may_start:
+                await self._start()
+            else:
+                return
+
+    async def _start(self) -> None:
+        batch = self._waiting.take_batch()
         around_held = any(pending.held_since for pending in batch)
-        try:
-            results = await self._append(batch, around_held=around_held)
-        except StoreUnavailableError as error:
-            self.counters.failures += 1
-            log.warning("committer.store_unavailable", frames=len(batch))
-            for pending in batch:
-                self._answer(pending, error)
-        else:
-            held = self._complete(batch, results)
-            if held:
-                self._waiting.extendleft(reversed(held))
-                self._wake.set()
-                if len(held) == len(batch):
-                    # Nothing could be stored around them: do not spin on the locks.
-                    await asyncio.sleep(self._config.held_pause_seconds)
-
-    def _take_batch(self) -> list[PendingFrame]:
-        config = self._config
-        waiting = self._waiting
-        batch: list[PendingFrame] = []
-        messages = batch_bytes = 0
-        publishers: set[bytes] = set()
-        while waiting:
-            frame = waiting[0].frame
-            messages += len(frame.messages)
-            batch_bytes += waiting[0].size_bytes
-            publishers.add(frame.publisher_id)
-            if batch and (
-                messages > config.batch_messages_max
-                or batch_bytes > config.batch_bytes_max
-                or len(publishers) > config.batch_publishers_max
-            ):
-                break
-            batch.append(waiting.popleft())
-        return batch
-
-    async def _append(self, batch: Sequence[PendingFrame], *, around_held: bool) -> list[FrameResult]:
         frames = [pending.frame for pending in batch]
-        for _ in range(_LAYOUT_TRIES):
+        try:
             await self._choose_queues(frames)
+        except StoreUnavailableError as error:
+            self._fail(batch, error)
+            return
+        results = asyncio.ensure_future(self._append(frames, around_held=around_held, follows=bool(self._flights)))
+        results.add_done_callback(self._wake_up)
+        self._flights.append(_Flight(batch, around_held, results))
+
+    async def _land(self) -> None:
+        """Answer the first batch in flight. What has to be tried again goes before what waits."""
+        flight = self._flights.popleft()
+        again = await self._see_to(flight)
+        all_again = len(again) == len(flight.batch)
+        if again and self._flights:
+            # It was not tried, or something of it might have overtaken what it follows.
+            again += await self._see_to(self._flights.popleft())
+        self._waiting.put_back(again)
+        if all_again and flight.around_held:
+            # Nothing could be stored around them: do not spin on the locks.
+            await asyncio.sleep(self._config.held_pause_seconds)
+
+    async def _see_to(self, flight: _Flight) -> list[PendingFrame]:
+        """Answer the batch, and return the frames that must be tried again."""
+        try:
+            results = await flight.results
+        except StoreUnavailableError as error:
+            self._fail(flight.batch, error)
+            return []
+        except NotTriedError:
+            return flight.batch
+        return self._complete(flight.batch, results)
+
+    def _fail(self, batch: Sequence[PendingFrame], error: StoreUnavailableError) -> None:
+        self.counters.failures += 1
+        log.warning("committer.store_unavailable", frames=len(batch))
+        for pending in batch:
+            self._answer(pending, error)
+
+    async def _append(self, frames: Sequence[AppendFrame], *, around_held: bool, follows: bool) -> list[FrameResult]:
+        for _ in range(_LAYOUT_TRIES):
             try:
-                return await self._appender.append(frames, around_held=around_held)
+                return await self._appender.append(frames, around_held=around_held, follows=follows)
             except LayoutChangedError as changed:
                 log.info("committer.layout_changed", queue_ids=changed.queue_ids)
-                await self._queues.load()
+            await self._queues.load()
+            await self._choose_queues(frames)
+            follows = False
         raise StoreUnavailableError("the queues of these messages keep changing")
 
     async def _choose_queues(self, frames: Sequence[AppendFrame]) -> None:

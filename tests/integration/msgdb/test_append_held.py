@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ import psycopg
 import pytest
 
 from msgdb import append_sql
-from msgdb.append import Appender
+from msgdb.append import Appender, NotTriedError
 from msgdb.append_plan import AppendFrame, FrameResult, Held, Stored
 from msgdb.connections import Connection
 from msgdb.copy_rows import SIGNATURE
@@ -166,3 +167,25 @@ async def test_a_frame_that_another_broker_is_storing_right_now_is_waited_for(
 
     assert places(result) == [(queues[0], 1)]
     assert seconds < _HELD_UP_SECONDS_MAX
+
+
+async def test_what_follows_a_held_frame_does_not_overtake_it(
+    store: MessageStore, conn: Connection, appender: Appender, queues: tuple[int, int]
+) -> None:
+    held_queue, free_queue = queues
+    publisher = new_publisher()
+    async with holder(store, queues=(held_queue,)):
+        first, second = await asyncio.gather(
+            appender.append([frame(publisher, 1, [message(held_queue, "a")])]),
+            appender.append([frame(publisher, 2, [message(free_queue, "b")])], follows=True),
+            return_exceptions=True,
+        )
+    assert isinstance(first, list)
+    assert isinstance(first[0], Held)
+    assert isinstance(second, NotTriedError)
+
+    frames = [frame(publisher, 1, [message(held_queue, "a")]), frame(publisher, 2, [message(free_queue, "b")])]
+    results, _ = await store_all(appender, frames)
+    assert [places(result) for result in results] == [[(held_queue, 0)], [(free_queue, 0)]]
+    (after,) = await appender.append([frame(publisher, 3, [message(free_queue, "c")])], follows=True)
+    assert places(after) == [(free_queue, 1)]

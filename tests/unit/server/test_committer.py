@@ -18,7 +18,8 @@ from msgbroker.contract.errors import (
 from msgbroker.server.committer import Committer, CommitterConfig
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.queue_map import Layout
-from msgdb.append import LayoutChangedError
+from msgbroker.server.waiting_frames import BatchBounds
+from msgdb.append import LayoutChangedError, NotTriedError
 from msgdb.append_plan import AppendFrame, FrameResult, Gap, Held, Stored
 from msgdb.outcome import FrameOutcome, Refused
 from tests.unit.server.builders import log_message
@@ -34,9 +35,12 @@ class PlayedStore:
         self.in_flight = 0
         self.closed = False
 
-    async def append(self, frames: Sequence[AppendFrame], *, around_held: bool = False) -> list[FrameResult]:
+    async def append(
+        self, frames: Sequence[AppendFrame], *, around_held: bool = False, follows: bool = False
+    ) -> list[FrameResult]:
+        assert follows or self.in_flight == 0
         self.in_flight += 1
-        assert self.in_flight == 1, "one transaction at a time"
+        assert self.in_flight <= 2, "one transaction at a time, and the one that follows it"
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.calls.put_nowait((list(frames), around_held, answer))
         try:
@@ -248,7 +252,7 @@ async def test_when_the_layout_changed_queues_are_chosen_again(scene: Scene) -> 
 
 
 async def test_batches_are_bounded_and_keep_the_order() -> None:
-    scene = Scene(batch_messages_max=3, batch_bytes_max=100, batch_publishers_max=2)
+    scene = Scene(batch=BatchBounds(messages_max=3, bytes_max=100, publishers_max=2))
     blocker = scene.submit(log_message())
     frames, commit, _ = await scene.call()
     for sequence in range(1, 6):
@@ -268,6 +272,55 @@ async def test_batches_are_bounded_and_keep_the_order() -> None:
     assert batches == [[1, 2, 3], [4, 5], [6], [7], [8, 9]]
     frames, commit, _ = await scene.call()
     commit([stored(frame) for frame in frames])
+    await scene.end()
+
+
+async def follower(**bounds: int) -> tuple[Scene, list[asyncio.Future[FrameResult]], list[Callable[[Answer], None]]]:
+    """Return a committer with a batch in flight, a whole one that follows it, and one frame behind that."""
+    scene = Scene(batch=BatchBounds(**(bounds or {"messages_max": 2})))
+    answers = [scene.submit(log_message(key="a"), sequence=1)]
+    _, first, _ = await scene.call()
+    answers += [scene.submit(log_message(key="a"), sequence=sequence) for sequence in (2, 3, 4)]
+    frames, second, _ = await scene.call()
+    assert [frame.sequence for frame in frames] == [2, 3]
+    return scene, answers, [first, second]
+
+
+@pytest.mark.parametrize("bounds", [{"messages_max": 2}, {"bytes_max": 20}])
+async def test_a_whole_batch_is_ready_to_follow_and_no_third_one(bounds: dict[str, int]) -> None:
+    scene, answers, (first, second) = await follower(**bounds)
+    assert scene.store.calls.empty()
+
+    first([stored(AppendFrame(b"p" * 16, 1, []))])
+    second([stored(AppendFrame(b"p" * 16, 2, [])), stored(AppendFrame(b"p" * 16, 3, []))])
+    frames, third, _ = await scene.call()
+    assert [frame.sequence for frame in frames] == [4]
+    third([stored(frames[0])])
+
+    assert [(await answer).outcome.sequence for answer in answers] == [1, 2, 3, 4]  # type: ignore[union-attr]
+    await scene.end()
+
+
+@pytest.mark.parametrize("outcome", [[Held(1)], [Gap(1)], StoreUnavailableError("gone")], ids=["held", "gap", "lost"])
+async def test_a_batch_that_was_not_tried_goes_on_in_its_place(outcome: Answer) -> None:
+    scene, answers, (first, second) = await follower()
+    first(outcome)
+    second(NotTriedError())
+    frames, commit, _ = await scene.call()
+
+    if isinstance(outcome, list) and isinstance(outcome[0], Held):
+        assert [frame.sequence for frame in frames] == [1, 2]
+        commit([stored(frames[0]), stored(frames[1])])
+        frames, commit, _ = await scene.call()
+        assert [frame.sequence for frame in frames] == [3, 4]
+    else:
+        assert [frame.sequence for frame in frames] == [2, 3]
+        commit([stored(frames[0]), stored(frames[1])])
+        frames, commit, _ = await scene.call()
+        assert [frame.sequence for frame in frames] == [4]
+    commit([stored(frame) for frame in frames])
+    results = await asyncio.gather(*answers, return_exceptions=True)
+    assert [isinstance(result, Stored) for result in results[1:]] == [True] * 3
     await scene.end()
 
 
