@@ -8,6 +8,7 @@ is never waiting for delivery.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -71,6 +72,8 @@ class DeliveryHub:
         self._failing = asyncio.Event()
         self._topics: dict[int, TopicRoute] = {}
         self._snapshot: Snapshot | None = None
+        self._leases_hold_until = math.inf
+        """No lane's lease passes before that: leases are only ever moved on."""
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
@@ -164,6 +167,7 @@ class DeliveryHub:
         )
         may_hand_out = stress_check(group.route, topic, self._snapshot)
         slot = LaneSlot(lane, topic, Matcher(group.route, topic), may_hand_out, lease_until)
+        self._leases_hold_until = min(self._leases_hold_until, lease_until)
         group.add_lane(slot)
         self._readers.setdefault(claimed.key.queue_id, set()).add(group)
 
@@ -190,14 +194,21 @@ class DeliveryHub:
 
     def tick_once(self, now: float) -> None:
         """See to timeouts, retries that are due, leases that may have run out, and reads that failed."""
+        if now >= self._leases_hold_until:
+            self._close_passed(now)
         for group in list(self.groups.values()):
-            for slot in list(group.slots.values()):
-                if now >= slot.lease_until:
-                    log.warning("delivery.lease_passed", lane=slot.lane.key)
-                    self.close_lane(group, slot.lane.key.queue_id)
             group.tick(now)
             if not group.slots and not group.instances:
                 self.groups.pop(group.route.group_id, None)
+
+    def _close_passed(self, now: float) -> None:
+        """Close the lanes whose leases have passed, and note until when those of the others hold."""
+        slots = [(group, slot) for group in self.groups.values() for slot in group.slots.values()]
+        for group, slot in slots:
+            if now >= slot.lease_until:
+                log.warning("delivery.lease_passed", lane=slot.lane.key)
+                self.close_lane(group, slot.lane.key.queue_id)
+        self._leases_hold_until = min((s.lease_until for _, s in slots if s.lease_until > now), default=math.inf)
 
     async def run_ticks(self, stop: asyncio.Event) -> None:
         """Tick until *stop* is set."""

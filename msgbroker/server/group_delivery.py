@@ -6,7 +6,8 @@ goes on; the read's end makes the group pump again.
 
 Only *active* lanes get turns. A lane that had a turn with an instance ready and gave nothing is inactive until an event
 happens to it (its queue went on, a read ended, a verdict, a due retry), so that a group with thousands of quiet lanes
-costs what its busy ones cost.
+costs what its busy ones cost. Ticks go by the same rule: only an event or a turn gives a lane something to wait for, so
+a tick looks at the lanes that had one, until they wait for nothing.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class GroupDelivery:
     _takers: deque[Instance] = field(default_factory=deque)
     _active: dict[int, LaneSlot] = field(default_factory=dict)
     """Lanes that may have something to hand out, in the order of their turns."""
+    _watched: dict[int, LaneSlot] = field(default_factory=dict)
+    """Lanes that may wait for a time or a read: every other one has neither."""
 
     _reader: LaneReader = field(init=False)
 
@@ -115,6 +118,7 @@ class GroupDelivery:
             # Closed while a read was under way. Its successor's turns are not its own.
             return
         self._active.setdefault(slot.lane.key.queue_id, slot)
+        self._watched[slot.lane.key.queue_id] = slot
         self.wake(self)
 
     def queue_went_on(self, queue_id: int) -> None:
@@ -134,6 +138,7 @@ class GroupDelivery:
         if slot is None:
             return None
         self._active.pop(queue_id, None)
+        self._watched.pop(queue_id, None)
         unsettled = dict(slot.lane.unsettled_by_instance)
         slot.lane.stop()
         self._reader.count(slot)
@@ -147,11 +152,13 @@ class GroupDelivery:
 
     def tick(self, now: float) -> None:
         """Take back what was not answered in time, see to what is due, and try again what could not be read."""
-        for slot in self.slots.values():
+        for queue_id, slot in list(self._watched.items()):
             if slot.is_read_failed:
                 slot.is_read_failed = False
                 self.activate(slot)
             wakeup = slot.lane.next_wakeup()
+            if wakeup is None and not (slot.is_reading or slot.is_fetching):
+                del self._watched[queue_id]
             if wakeup is None or wakeup > now:
                 continue
             for name, count in slot.lane.expire(now).items():
@@ -188,6 +195,7 @@ class GroupDelivery:
                 return False
             queue_id, slot = next(iter(active.items()))
             del active[queue_id]
+            self._watched[queue_id] = slot
             given = self._give(slot, taker, now)
             if given:
                 # Behind the others: its next turn.

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from msgbroker.server.delivery import DeliveryConfig, DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery, PumpBudget
+from msgbroker.server.instances import Instance
+from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
+from msgdb.lane_records import ClaimedLane, LaneKey
+from tests.unit.server.builders import route, snapshot
+from tests.unit.server.test_counting import group_route
 
 
 class Backlog:
@@ -65,6 +74,47 @@ async def test_few_groups_share_what_a_turn_has() -> None:
 
     assert [group.messages for group in groups] == [10_000 - 1_024, 10_000 - 1_024, 0]
     assert {group.route.group_id for group in _marked(hub)} == {1, 2}
+
+
+class Leases:
+    """A hub with lanes of one group, each with a lease of its own."""
+
+    def __init__(self) -> None:
+        self.hub = DeliveryHub(LogCache(None))  # type: ignore[arg-type]
+        self.hub.mark = lambda group: None  # type: ignore[method-assign]
+        self.hub.follow(snapshot(route()))
+        self.group: GroupDelivery = self.hub.attach(group_route(), Instance("one", 100, 1_000_000))
+        self.opened = 0
+
+    @property
+    def slots(self) -> list[LaneSlot]:
+        return list(self.group.slots.values())
+
+    def open(self, lease_until: float) -> None:
+        self.opened += 1
+        claimed = ClaimedLane(LaneKey(1, "", self.opened), 1, 0, [])
+        self.hub.open_lane(self.group, route(), claimed, (), lease_until)
+
+
+@given(seed=st.integers(), steps=st.integers(1, 60))
+def test_with_every_tick_just_those_lanes_are_closed_whose_leases_have_passed(seed: int, steps: int) -> None:
+    chance = random.Random(seed)
+    leases = Leases()
+    now = 0.0
+    for _ in range(steps):
+        match chance.randrange(4):
+            case 0:
+                leases.open(now + chance.randint(-1, 5))
+            case 1:
+                for slot in leases.slots:
+                    # A renewal leaves out what somebody has locked.
+                    if chance.random() < 0.8:
+                        slot.lease_until = max(slot.lease_until, now + 5)
+            case _:
+                now += chance.choice([0.1, 1.0, 3.0])
+                held = [slot for slot in leases.slots if slot.lease_until > now]
+                leases.hub.tick_once(now)
+                assert leases.slots == held
 
 
 def _marked(hub: DeliveryHub) -> list[GroupDelivery]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Coroutine
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from confdb.routes import GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
+from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
@@ -17,7 +22,7 @@ from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import Block, LogCache
 from msgbroker.server.log_message import LogMessage
 from msgdb.lane_records import LaneKey
-from tests.unit.server.builders import PAID, log_message, route
+from tests.unit.server.builders import PAID, log_message, route, snapshot
 
 QUEUE = 1
 
@@ -197,3 +202,74 @@ def test_bodies_that_are_needed_again_are_bounded_as_well() -> None:
 
     assert one.pump() == 1
     assert 0 < one.lane.ready_bytes <= LANE_READY_BYTES_MAX + 64 * 1024
+
+
+def test_a_lane_that_waits_for_nothing_is_not_looked_at_by_the_ticks() -> None:
+    one = OneGroup()
+    one.pump()
+    one.group.tick(1.0)
+    looks: list[float] = []
+    one.lane.next_wakeup = lambda: looks.append(1.0)  # type: ignore[method-assign]
+    for tenth in range(20):
+        one.group.tick(1.0 + tenth / 10)
+
+    assert looks == []
+
+
+def test_a_lane_whose_message_is_not_answered_is_looked_at_however_quiet_it_was_before() -> None:
+    one = OneGroup()
+    one.pump()
+    one.group.tick(1.0)
+    one.commit(0, 1)
+    assert one.pump() == 1
+    for second in range(1, 62):
+        one.group.tick(float(second))
+
+    assert (one.instance.unsettled, one.lane.counters.timed_out) == (0, 1)
+
+
+async def test_a_read_that_failed_is_tried_again_with_the_next_tick() -> None:
+    one = OneGroup()
+    one.cache.learn_end(QUEUE, 50)
+    one.pump()
+    _, answer = await one.asked.get()
+    one.group.tick(1.0)
+    answer.set_exception(StoreUnavailableError("away"))
+    await asyncio.gather(*one.tasks)
+    one.group.tick(2.0)
+    one.pump()
+
+    assert await one.asked.get()
+    for task in one.tasks:
+        task.cancel()
+    await asyncio.gather(*one.tasks, return_exceptions=True)
+
+
+@given(seed=st.integers(), steps=st.integers(1, 60))
+def test_ticks_miss_no_lane_that_waits_for_a_time(seed: int, steps: int) -> None:
+    """Whatever happens, in any order: a look at every lane would find nothing that the watched ones have not."""
+    chance = random.Random(seed)
+    one = OneGroup(credit=3)
+    now = 1.0
+    for _ in range(steps):
+        match chance.randrange(7):
+            case 0:
+                one.commit(one.cache.end_of(QUEUE), chance.randint(1, 3))
+            case 1:
+                one.group.pump(now, PumpBudget())
+                one.instance.take_batches()
+            case 2:
+                verdict, delay = chance.choice([*Verdict]), chance.choice([None, 0.0, 5.0])
+                one.group.settle(one.instance, QUEUE, 1, verdict, 0, 9_999, chance.choice([1, 2]), now, delay, "")
+            case 3:
+                one.group.detach(one.instance, now)
+                one.instance = Instance("one", 3, 1_000_000)
+                one.group.attach(one.instance, now)
+            case 4:
+                one.group.reroute(group_route(), snapshot(route()), {1: route()})
+            case _:
+                now += chance.choice([0.1, 1.0, 61.0])
+                one.group.tick(now)
+                wakeup = one.lane.next_wakeup()
+                assert wakeup is None or wakeup > now
+        assert one.lane.next_wakeup() is None or one.group._watched.keys() == {QUEUE}
