@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgdb import ids
 from msgdb.copy_rows import row_head
 from msgdb.outcome import FrameOutcome, Refused
+
+Buffer: TypeAlias = bytes | memoryview
 
 
 class Appendable(Protocol):
@@ -21,7 +23,8 @@ class Appendable(Protocol):
 
     queue_id: int
     queue_offset: int
-    row_tail: bytes
+    row_middle: bytes
+    body: Buffer
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +111,7 @@ class AppendPlan:
     """What to write, and what to answer once it is committed."""
 
     stored_at_us: int
-    rows: list[bytes] = field(default_factory=list)
+    rows: list[Buffer] = field(default_factory=list)
     """Pieces of COPY data, without signature and trailer."""
     results: list[FrameResult] = field(default_factory=list)
     """One per frame, in order."""
@@ -169,7 +172,8 @@ def _number_frame(
         queue_ids.append(queue_id)
         queue_offsets.append(queue_offset)
         add_row(row_head(queue_id, queue_offset, stored_at_us, number.to_bytes(16, "big")))
-        add_row(message.row_tail)
+        add_row(message.row_middle)
+        add_row(message.body)
         number += 1
     trailing = frame.count - len(queue_ids)
     queue_ids.extend([0] * trailing)

@@ -28,7 +28,7 @@ from msgbroker.contract.errors import StoreUnavailableError
 from msgdb import append_sql, outcome
 from msgdb.anonymous import AnonymousNumbers
 from msgdb.append_held import end_stuck_holders, set_aside, try_locks
-from msgdb.append_plan import AppendFrame, AppendPlan, FrameResult, Stored, StoredBefore, plan_append
+from msgdb.append_plan import AppendFrame, AppendPlan, Buffer, FrameResult, Stored, StoredBefore, plan_append
 from msgdb.append_tails import TailBounds, read_tails
 from msgdb.connections import BlockingConnection
 from msgdb.copy_rows import SIGNATURE, TRAILER
@@ -38,7 +38,7 @@ from msgdb.poison import REFUSED_ERRORS, find_refused
 
 log = structlog.get_logger(__name__)
 
-_COPIED_PIECES: Final = 256
+_COPIED_PIECES: Final = 384
 """Rows are given to libpq in lots that stay in the processor's cache while they are copied on."""
 
 
@@ -245,7 +245,7 @@ def _queues_of(frames: Sequence[AppendFrame]) -> set[int]:
     return {message.queue_id for frame in frames for message in frame.messages}
 
 
-def _copy_data(rows: Sequence[bytes]) -> Iterator[bytes]:
+def _copy_data(rows: Sequence[Buffer]) -> Iterator[bytes]:
     yield SIGNATURE + b"".join(rows[:_COPIED_PIECES])
     for first in range(_COPIED_PIECES, len(rows), _COPIED_PIECES):
         yield b"".join(rows[first : first + _COPIED_PIECES])

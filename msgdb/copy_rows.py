@@ -1,7 +1,8 @@
 """The binary COPY format of `message` rows.
 
-A row is built in two pieces, so that what does not depend on the commit is packed once, when the message arrives:
-`row_tail` then, `row_head` (queue, offset, time, id) inside the transaction.
+A row is built of three pieces, so that what does not depend on the commit is packed once, when the message arrives, and
+its body is copied once: `row_middle` then, `row_head` (queue, offset, time, id) inside the transaction, and the body
+wherever it lies.
 """
 
 from __future__ import annotations
@@ -47,25 +48,27 @@ def row_prefix(namespace: str, topic: str, event_code: str, born_host: str, publ
     )
 
 
-def row_tail(
+def row_middle(
     prefix: bytes,
     key: str,
     ordering_key: str,
     headers_json: bytes,
     born_at_us: int,
-    body: bytes,
+    body_bytes: int,
     *,
     stress: bool,
 ) -> bytes:
-    """Return the rest of a row of an ordinary message. Empty key, ordering key and headers become NULL."""
+    """Return what comes before the body in the row of an ordinary message.
+
+    Empty key, ordering key and headers become NULL.
+    """
     return b"".join(
         (
             prefix,
             _text(key) if key else _NULL,
             _text(ordering_key) if ordering_key else _NULL,
             _pack_length(len(headers_json) + 1) + _JSONB_VERSION + headers_json if headers_json else _NULL,
-            _pack_rest(8, born_at_us - POSTGRES_EPOCH_US, 1, stress, -1, 2, 0, len(body)),
-            body,
+            _pack_rest(8, born_at_us - POSTGRES_EPOCH_US, 1, stress, -1, 2, 0, body_bytes),
         )
     )
 

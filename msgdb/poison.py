@@ -14,7 +14,7 @@ from typing import Final
 import psycopg
 
 from msgdb import append_sql
-from msgdb.append_plan import Appendable, AppendFrame
+from msgdb.append_plan import Appendable, AppendFrame, Buffer
 from msgdb.connections import BlockingConnection
 from msgdb.copy_rows import SIGNATURE, TRAILER, row_head
 
@@ -45,9 +45,10 @@ def _try(connection: BlockingConnection, messages: Sequence[Appendable], transac
     # A queue that does not exist: no lock is needed, and no offset can be taken.
     queue_id = -1 - secrets.randbits(40)
     now_us = time.time_ns() // 1_000
-    rows = [SIGNATURE]
+    rows: list[Buffer] = [SIGNATURE]
     for queue_offset, message in enumerate(messages):
-        rows += (row_head(queue_id, queue_offset, now_us, secrets.token_bytes(16)), message.row_tail)
+        head = row_head(queue_id, queue_offset, now_us, secrets.token_bytes(16))
+        rows += (head, message.row_middle, message.body)
     rows.append(TRAILER)
     connection.execute(append_sql.begin(transaction_settings, (), ()).encode())
     try:

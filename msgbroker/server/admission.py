@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import orjson
+from google.protobuf.message import DecodeError
 
 from confdb.routes import Headers, Snapshot, StressRule, TopicKind, TopicRoute
 from msgbroker.contract import limits, names
@@ -31,9 +32,10 @@ from msgbroker.contract.errors import (
 )
 from msgbroker.engine.stress import is_stress
 from msgbroker.server.log_message import NO_HEADERS, LogMessage
+from msgbroker.server.message_scan import scan, type_end
 from msgbroker.server.wire import delivery_suffix
 from msgbroker.v1 import message_pb2
-from msgdb.copy_rows import row_prefix, row_tail
+from msgdb.copy_rows import row_middle, row_prefix
 from msgdb.outcome import Refused
 
 # A character is four bytes at most: below this, a key's size in bytes need not be counted.
@@ -57,7 +59,10 @@ class _AdmittedType:
     """What a message type means for this origin, worked out once per snapshot."""
 
     route: TopicRoute
-    prefix: bytes
+    event_code: str
+    row_prefix: bytes
+    wire: bytes
+    """As messages of this type begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,69 +100,107 @@ class Admission:
         self._snapshot = snapshot
         self._learn_event_code = learn_event_code
         self._routed_by: Snapshot | None = None
-        self._types: dict[tuple[str, str], _AdmittedType] = {}
+        self._types: dict[bytes, _AdmittedType] = {}
+        self._last_type: _AdmittedType | None = None
         self._stress_rules: tuple[StressRule, ...] = ()
         self._suffixes = {
             stress: delivery_suffix(origin.publisher_group, origin.born_host, stress=stress) for stress in (False, True)
         }
 
-    def admit(self, messages: Sequence[message_pb2.Message], now_us: int) -> Admitted:
-        """Return the frame's messages ready to be stored, and what was refused of it.
+    def admit(self, encoded: bytes, spans: Sequence[tuple[int, int]], now_us: int) -> Admitted:
+        """Return the messages that lie at *spans* ready to be stored, and what was refused of them.
 
         Raises whatever says that the origin is no longer known.
         """
         self._follow_snapshot()
         admitted: list[LogMessage] = []
         refusals: list[Refused] = []
-        for index, message in enumerate(messages):
+        view = memoryview(encoded)
+        for index, (start, end) in enumerate(spans):
             try:
-                ready = self._admit_one(message, now_us)
+                ready = self._admit_one(encoded, view, start, end, now_us)
             except MessageCenterError as error:
                 refusals.append(Refused(index, error.reason, error.status, error.message, error.facts))
             else:
                 admitted.append(ready)
         return Admitted(admitted, tuple(refusals))
 
-    def _admit_one(self, message: message_pb2.Message, now_us: int) -> LogMessage:
-        event_code = message.event_code
-        admitted_type = self._types.get((message.topic, event_code)) or self._admit_type(message.topic, event_code)
+    def _admit_one(self, encoded: bytes, view: memoryview, start: int, end: int, now_us: int) -> LogMessage:
+        admitted_type = self._last_type
+        if admitted_type is None or not encoded.startswith(admitted_type.wire, start):
+            admitted_type = self._type_at(encoded, start)
+        fields = scan(encoded, start + len(admitted_type.wire), end) if admitted_type is not None else None
+        if admitted_type is None or fields is None:
+            return self._admit_parsed(encoded[start:end], now_us)
+        self._last_type = admitted_type
+        key, ordering_key, headers, body_start, body_end, born_at_us = fields
+        return self._made(
+            admitted_type, key, ordering_key, headers, born_at_us, view[body_start:body_end], encoded[start:end]
+        )
+
+    def _admit_parsed(self, encoded: bytes, now_us: int) -> LogMessage:
+        """Admit a message that is not in the usual form."""
+        try:
+            message = message_pb2.Message.FromString(encoded)
+        except DecodeError as error:
+            raise InvalidRequestFieldError("message", "is malformed, or has text that is not UTF-8") from error
+        message.DiscardUnknownFields()
+        admitted_type = self._admit_type(message.topic, message.event_code)
+        if message.deliver_at_us:
+            raise DelayNotSupportedError(admitted_type.route.name)
+        if not message.born_at_us:
+            message.born_at_us = now_us
+        if len(message.headers) > limits.HEADERS_MAX:
+            names.check_headers(message.headers)
+        return self._made(
+            admitted_type,
+            message.key,
+            message.ordering_key,
+            dict(message.headers),
+            message.born_at_us,
+            message.body,
+            message.SerializeToString(),
+        )
+
+    def _made(
+        self,
+        admitted_type: _AdmittedType,
+        key: str,
+        ordering_key: str,
+        said_headers: dict[str, str],
+        born_at_us: int,
+        body: bytes | memoryview,
+        content: bytes,
+    ) -> LogMessage:
+        """Return the message, if nothing speaks against it."""
         route = admitted_type.route
-        body = message.body
         if len(body) > route.body_bytes_max:
             raise BodyTooLargeError(route.name, len(body), route.body_bytes_max)
-        if message.deliver_at_us:
-            raise DelayNotSupportedError(route.name)
-        key = message.key
         if key:
             _check_key("key", key)
-        ordering_key = message.ordering_key
         if ordering_key:
             _check_key("ordering key", ordering_key)
         headers = NO_HEADERS
         headers_json = b""
         stress = False
-        if message.headers:
-            if len(message.headers) > limits.HEADERS_MAX:
-                names.check_headers(message.headers)
-            headers = Headers(message.headers)
+        if said_headers:
+            headers = Headers(said_headers)
             _check_headers(headers)
             headers_json = orjson.dumps(headers)
             stress = is_stress(headers, self._stress_rules)
             if stress and route.stress_refused:
                 raise StressRefusedError(route.name)
-        born_at_us = message.born_at_us
         if not 0 < born_at_us < _BORN_AT_US_MAX:
-            if born_at_us:
-                raise InvalidRequestFieldError("born_at_us", "must be microseconds since 1970, before the year 2100")
-            born_at_us = message.born_at_us = now_us
+            raise InvalidRequestFieldError("born_at_us", "must be microseconds since 1970, before the year 2100")
         return LogMessage(
             route,
-            event_code,
+            admitted_type.event_code,
             headers,
             ordering_key or key,
-            message.SerializeToString(),
+            content,
             self._suffixes[stress],
-            row_tail(admitted_type.prefix, key, ordering_key, headers_json, born_at_us, body, stress=stress),
+            row_middle(admitted_type.row_prefix, key, ordering_key, headers_json, born_at_us, len(body), stress=stress),
+            body,
             stress=stress,
         )
 
@@ -168,11 +211,29 @@ class Admission:
         check_origin(snapshot, self._origin)
         self._routed_by = snapshot
         self._types.clear()
+        self._last_type = None
         self._stress_rules = snapshot.stress_rules.get(self._origin.namespace, ())
+
+    def _type_at(self, encoded: bytes, start: int) -> _AdmittedType | None:
+        """Return the type of the message at *start*, or None where it does not begin with one as encoders write it."""
+        end = type_end(encoded, start)
+        wire = encoded[start:end]
+        admitted_type = self._types.get(wire)
+        if admitted_type is None and end:
+            try:
+                message = message_pb2.Message.FromString(wire)
+            except DecodeError:
+                return None
+            admitted_type = self._admit_type(message.topic, message.event_code)
+        return admitted_type
 
     def _admit_type(self, topic: str, event_code: str) -> _AdmittedType:
         """Return what the type means, or raise why it is refused. Only good answers are remembered."""
         assert self._routed_by is not None
+        wire = message_pb2.Message(topic=topic, event_code=event_code).SerializeToString()
+        known = self._types.get(wire)
+        if known is not None:
+            return known
         names.check_topic(topic)
         names.check_event_code(event_code)
         route = self._routed_by.topics.get((self._origin.namespace, topic))
@@ -187,13 +248,11 @@ class Admission:
                 raise EventCodeNotFoundError(topic, event_code)
             self._learn_event_code(route, event_code)
         origin = self._origin
-        admitted_type = _AdmittedType(
-            route, row_prefix(origin.namespace, topic, event_code, origin.born_host, origin.publisher_group)
-        )
+        prefix = row_prefix(origin.namespace, topic, event_code, origin.born_host, origin.publisher_group)
         if len(self._types) >= _TYPES_MAX:
             # An open topic has as many event codes as its publishers think of.
             self._types.clear()
-        self._types[topic, event_code] = admitted_type
+        admitted_type = self._types[wire] = _AdmittedType(route, event_code, prefix, wire)
         return admitted_type
 
 

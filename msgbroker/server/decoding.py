@@ -29,13 +29,17 @@ _OTHER_FIELDS_MAX: Final = 16
 """Fields of any request beside its repeated one."""
 _VARINT_BYTES_MAX: Final = 10
 _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
+_GROUPS: Final = (_GROUP, _GROUP_END)
 
 
 class Received(NamedTuple, Generic[FrameT]):
-    """A frame, and how many bytes it had on the wire."""
+    """A frame whose messages are still encoded."""
 
     frame: FrameT
-    size_bytes: int
+    """All but its messages."""
+    encoded: bytes
+    spans: list[tuple[int, int]]
+    """Where in `encoded` its messages begin and end."""
 
 
 def decoder(kind: type[RequestT], entries_max: int = 0) -> Callable[[bytes], RequestT]:
@@ -50,20 +54,22 @@ def decoder(kind: type[RequestT], entries_max: int = 0) -> Callable[[bytes], Req
 def frame_decoder(kind: type[FrameT]) -> Callable[[bytes], Received[FrameT]]:
     """Return a deserializer of frames; it raises FrameTooLargeError as well."""
     messages_max = limits.FRAME_MESSAGES_MAX
-
-    def too_many(count: int) -> MessageCenterError:
-        return FrameTooLargeError("messages", count, messages_max)
-
-    decode = _bounded(kind, messages_max, too_many)
+    messages_tag = kind.DESCRIPTOR.fields_by_name["messages"].number << 3 | _BYTES
 
     def decode_frame(encoded: bytes) -> Received[FrameT]:
-        frame = decode(encoded)
-        count = len(frame.messages)
-        if count > messages_max:
-            raise too_many(count)
-        if len(encoded) > limits.FRAME_BYTES_MAX and count > 1:
+        spans, others = _cut_out(encoded, messages_tag, messages_max + 1)
+        if len(spans) > messages_max:
+            raise FrameTooLargeError("messages", len(spans), messages_max)
+        if len(others) > _OTHER_FIELDS_MAX:
+            raise InvalidRequestFieldError("message", f"has more than {_OTHER_FIELDS_MAX} fields beside its messages")
+        if len(encoded) > limits.FRAME_BYTES_MAX and len(spans) > 1:
             raise FrameTooLargeError("bytes", len(encoded), limits.FRAME_BYTES_MAX)
-        return Received(frame, len(encoded))
+        frame = _parsed(kind, b"".join(others))
+        if frame.messages or any(other[0] & 7 in _GROUPS for other in others):
+            # Messages under a tag that is longer than it need be, or groups, which may hide some: nobody writes them.
+            raise _malformed(kind)
+        frame.DiscardUnknownFields()
+        return Received(frame, encoded, spans)
 
     return decode_frame
 
@@ -93,13 +99,52 @@ def _bounded(
             count = _count_fields(encoded, fields_max + 1)
             if count > fields_max:
                 raise too_many(count)
-        try:
-            return kind.FromString(encoded)
-        except DecodeError as error:
-            problem = f"is not a valid {kind.DESCRIPTOR.name}: malformed, or text that is not UTF-8"
-            raise InvalidRequestFieldError("message", problem) from error
+        return _parsed(kind, encoded)
 
     return decode
+
+
+def _parsed(kind: type[RequestT], encoded: bytes) -> RequestT:
+    try:
+        return kind.FromString(encoded)
+    except DecodeError as error:
+        raise _malformed(kind) from error
+
+
+def _malformed(kind: type[Message]) -> InvalidRequestFieldError:
+    problem = f"is not a valid {kind.DESCRIPTOR.name}: malformed, or text that is not UTF-8"
+    return InvalidRequestFieldError("message", problem)
+
+
+def _cut_out(encoded: bytes, tag: int, count_max: int) -> tuple[list[tuple[int, int]], list[bytes]]:
+    """Return where the fields with *tag* are, and the other fields as they are; *count_max* of each at most.
+
+    What is malformed is among the others, as the last one: their decoder will say so.
+    """
+    spans: list[tuple[int, int]] = []
+    others: list[bytes] = []
+    at, size = 0, len(encoded)
+    while at < size and len(spans) < count_max and len(others) <= _OTHER_FIELDS_MAX:
+        start = at
+        if encoded[at] != tag:
+            at = _end_of_field(encoded, at)
+            others.append(encoded[start:at])
+            continue
+        length, at = _read_length(encoded, at + 1) if at + 1 < size else (1, size)
+        if at + length > size:
+            others.append(encoded[start:])
+            break
+        spans.append((at, at + length))
+        at += length
+    return spans, others
+
+
+def _read_length(encoded: bytes, at: int) -> tuple[int, int]:
+    """Return the number at *at*, and where the next thing is; the usual ones, below 16,384, without a loop."""
+    low, high = encoded[at], encoded[at + 1] if at + 1 < len(encoded) else 0
+    if low <= 0x7F:
+        return low, at + 1
+    return (low & 0x7F | high << 7, at + 2) if high <= 0x7F else _read_varint(encoded, at)
 
 
 def _count_fields(encoded: bytes, count_max: int) -> int:
@@ -108,18 +153,22 @@ def _count_fields(encoded: bytes, count_max: int) -> int:
     size = len(encoded)
     while at < size and count < count_max:
         count += 1
-        tag, at = _read_varint(encoded, at)
-        wire_type = tag & 7
-        if wire_type == _BYTES:
-            length, at = _read_varint(encoded, at)
-            at += length
-        elif wire_type == _VARINT:
-            _, at = _read_varint(encoded, at)
-        elif wire_type in {_FIXED64, _FIXED32}:
-            at += 8 if wire_type == _FIXED64 else 4
-        elif wire_type not in {_GROUP, _GROUP_END}:
-            break
+        at = _end_of_field(encoded, at)
     return count
+
+
+def _end_of_field(encoded: bytes, at: int) -> int:
+    """Return where the field at *at* ends; the end of all, or beyond, where it is malformed."""
+    tag, at = _read_varint(encoded, at)
+    wire_type = tag & 7
+    if wire_type == _BYTES:
+        length, at = _read_varint(encoded, at)
+        return at + length
+    if wire_type == _VARINT:
+        return _read_varint(encoded, at)[1]
+    if wire_type in {_FIXED64, _FIXED32}:
+        return at + (8 if wire_type == _FIXED64 else 4)
+    return at if wire_type in _GROUPS else len(encoded)
 
 
 def _read_varint(encoded: bytes, at: int) -> tuple[int, int]:

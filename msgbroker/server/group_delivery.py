@@ -229,8 +229,8 @@ class GroupDelivery:
         count_max = min(taker.count_room, BATCH_MESSAGES_MAX)
         handout = lane.take(taker.name, count_max, BATCH_BYTES_MAX, now, slot.may_hand_out)
         if handout.count:
-            wires = wires_of(handout.fresh, [(again.message, again.attempt) for again in handout.again])
-            taker.give(lane.key.queue_id, lane.epoch, wires, sum(map(len, wires)), slot)
+            wires, size_bytes = wires_of(handout.fresh, handout.again)
+            taker.give(lane.key.queue_id, lane.epoch, wires, size_bytes, slot)
         self._reader.count(slot)
         self.touched(slot)
         # What was denied was work as well: there may be more behind it.

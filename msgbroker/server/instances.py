@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgbroker.engine.lane_config import Again
 from msgbroker.server import clock, wire
-from msgbroker.server.log_message import LogMessage
+from msgbroker.server.log_message import LogMessage, Wire
 from msgbroker.v1 import subscriber_pb2
 
 _serials = itertools.count(1)
@@ -32,7 +34,7 @@ class Batch:
 
     queue_id: int
     epoch: int
-    wires: tuple[bytes, ...]
+    wires: Sequence[Wire]
     size_bytes: int
     lease: Lease
 
@@ -70,9 +72,9 @@ class Instance:
             return 0
         return self.credit - self.unsettled
 
-    def give(self, queue_id: int, epoch: int, wires: list[bytes], size_bytes: int, lease: Lease) -> None:
+    def give(self, queue_id: int, epoch: int, wires: Sequence[Wire], size_bytes: int, lease: Lease) -> None:
         """Queue messages for writing, as long as *lease* has not passed."""
-        self.outbox.append(Batch(queue_id, epoch, tuple(wires), size_bytes, lease))
+        self.outbox.append(Batch(queue_id, epoch, wires, size_bytes, lease))
         self.outbox_bytes += size_bytes
         self.unsettled += len(wires)
         self.wake.set()
@@ -115,7 +117,7 @@ class Instance:
         while size_bytes < RESPONSE_BYTES_MAX and (batch := self._next_batch()) is not None:
             size_bytes += batch.size_bytes
             parts.append(wire.batch_head(batch.queue_id, batch.epoch, batch.size_bytes))
-            parts += batch.wires
+            parts.extend(itertools.chain.from_iterable(batch.wires))
         return b"".join(parts)
 
     def _next_batch(self) -> Batch | None:
@@ -132,8 +134,12 @@ class Instance:
         return None
 
 
-def wires_of(fresh: list[LogMessage], again: list[tuple[LogMessage, int]]) -> list[bytes]:
-    """Return the encoded deliveries of a hand-out: what comes again first, with its attempt."""
-    wires = [message.wire if attempt <= 1 else wire.with_attempt(message.wire, attempt) for message, attempt in again]
+def wires_of(fresh: list[LogMessage], again: list[Again[LogMessage]]) -> tuple[list[Wire], int]:
+    """Return the encoded deliveries of a hand-out and their size: what comes again first, with its attempt."""
+    if not again:
+        return [message.wire for message in fresh], sum([message.wire_bytes for message in fresh])
+    wires = [
+        wire.with_attempt(each.message.wire, each.attempt) if each.attempt > 1 else each.message.wire for each in again
+    ]
     wires += [message.wire for message in fresh]
-    return wires
+    return wires, sum(len(piece) for pieces in wires for piece in pieces)

@@ -1,14 +1,14 @@
 """A message in a broker's memory: made once when it is admitted (or read back), shared by all groups.
 
-What depends on its place in the log is filled in by the commit. `wire` is then the message exactly as every subscriber
-stream carries it; no group encodes it again.
+What depends on its place in the log is filled in by the commit. `wire` is then, in pieces, the message exactly as every
+subscriber stream carries it; no group encodes it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from confdb.routes import TopicRoute
 
@@ -17,11 +17,15 @@ MESSAGE_OVERHEAD_BYTES: Final = 512
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
+Wire: TypeAlias = tuple[bytes, ...]
+"""Pieces of one encoded delivery."""
+
 
 class LogMessage:
     """See the module. Not a dataclass: made for every message, so it is plain and slotted."""
 
     __slots__ = (
+        "body",
         "content",
         "event_code",
         "headers",
@@ -30,13 +34,14 @@ class LogMessage:
         "queue_id",
         "queue_offset",
         "route",
-        "row_tail",
+        "row_middle",
         "size_bytes",
         "stored_at_us",
         "stress",
         "suffix",
         "target_group",
         "wire",
+        "wire_bytes",
     )
 
     def __init__(
@@ -47,7 +52,8 @@ class LogMessage:
         ordering_key: str,
         content: bytes,
         suffix: bytes,
-        row_tail: bytes,
+        row_middle: bytes,
+        body: bytes | memoryview,
         *,
         stress: bool,
     ) -> None:
@@ -60,7 +66,9 @@ class LogMessage:
         """The publisher's Message, encoded."""
         self.suffix = suffix
         """The fields of Delivery that do not depend on the commit, encoded."""
-        self.row_tail = row_tail
+        self.row_middle = row_middle
+        self.body = body
+        """A part of the frame it came in, until it is stored."""
         self.stress = stress
         self.target_group: int | None = None
         self.size_bytes = len(content)
@@ -70,4 +78,5 @@ class LogMessage:
         self.queue_id = 0
         self.queue_offset = -1
         self.stored_at_us = 0
-        self.wire = b""
+        self.wire: Wire = ()
+        self.wire_bytes = 0

@@ -94,24 +94,25 @@ class PublisherService:
             if self._draining:
                 raise BrokerUnavailableError("this broker is stopping: call another one")
             self._committer.check_room()
-            return await self._publish(*received, context)
+            return await self._publish(received, context)
         except MessageCenterError as error:
             await abort_with(context, error)
 
     async def _publish(
-        self, request: publisher_pb2.PublishRequest, size_bytes: int, context: PublisherContext
+        self, received: Received[publisher_pb2.PublishRequest], context: PublisherContext
     ) -> publisher_pb2.PublishResult:
+        request = received.frame
         if bool(request.publisher_id) != bool(request.sequence):
             raise InvalidRequestFieldError("publisher_id and sequence", "must be given both, or none")
         publisher_id = _check_publisher_id(request.publisher_id) if request.publisher_id else b""
-        if not request.messages:
+        if not received.spans:
             raise InvalidRequestFieldError("messages", "must not be empty")
-        request.DiscardUnknownFields()
-        admitted = self._unary_admission(self._origin_of(request, context)).admit(request.messages, _now_us())
+        admission = self._unary_admission(self._origin_of(request, context))
+        admitted = admission.admit(received.encoded, received.spans, _now_us())
         frame = AppendFrame(publisher_id, request.sequence, admitted.messages, admitted.refusals)
-        bytes_held = _bytes_held(len(request.messages), size_bytes)
+        bytes_held = _bytes_held(received)
         self._committer.room.take(bytes_held)
-        result = await self._committer.submit(frame, size_bytes, bytes_held)
+        result = await self._committer.submit(frame, len(received.encoded), bytes_held)
         answer = result_of(request.sequence, result)
         if answer.HasField("failure"):
             raise failure_of(request.sequence, result)
@@ -175,8 +176,8 @@ class _Stream:
         received: Any = first
         try:
             while received is not grpc.aio.EOF:
-                if received.frame.messages:
-                    await self._take_in(*received)
+                if received.spans:
+                    await self._take_in(received)
                 while len(self._unanswered) >= limits.FRAMES_UNANSWERED_MAX:
                     self._room.clear()
                     await self._room.wait()
@@ -185,22 +186,22 @@ class _Stream:
             self._ended = True
             self._wake.set()
 
-    async def _take_in(self, frame: publisher_pb2.PublishFrame, size_bytes: int) -> None:
-        if not frame.sequence:
+    async def _take_in(self, received: Received[publisher_pb2.PublishFrame]) -> None:
+        sequence = received.frame.sequence
+        if not sequence:
             raise InvalidRequestFieldError("sequence", "must be given with messages, from 1")
-        bytes_held = _bytes_held(len(frame.messages), size_bytes)
+        bytes_held = _bytes_held(received)
         # In turn with all other streams, and before admission makes objects of it.
         await self._committer.room.acquire(bytes_held)
-        frame.DiscardUnknownFields()
         try:
-            admitted = self._admission.admit(frame.messages, _now_us())
+            admitted = self._admission.admit(received.encoded, received.spans, _now_us())
         except MessageCenterError as error:
             # The frame as a whole is refused. It still uses its number: those behind it must not wait for it.
-            admitted = _refused_whole(error, len(frame.messages))
-        append_frame = AppendFrame(self._publisher_id, frame.sequence, admitted.messages, admitted.refusals)
-        answer = self._committer.submit(append_frame, size_bytes, bytes_held)
+            admitted = _refused_whole(error, len(received.spans))
+        append_frame = AppendFrame(self._publisher_id, sequence, admitted.messages, admitted.refusals)
+        answer = self._committer.submit(append_frame, len(received.encoded), bytes_held)
         answer.add_done_callback(self._answered)
-        self._unanswered.append((frame.sequence, answer))
+        self._unanswered.append((sequence, answer))
 
     def _answered(self, _: asyncio.Future[FrameResult]) -> None:
         self._wake.set()
@@ -262,9 +263,9 @@ def _refused_whole(error: MessageCenterError, count: int) -> Admitted:
     return Admitted([], refusals)
 
 
-def _bytes_held(count: int, size_bytes: int) -> int:
-    """Return what a frame of *count* messages costs in memory until it is stored: as it goes out, and as a row."""
-    return 2 * size_bytes + count * MESSAGE_OVERHEAD_BYTES
+def _bytes_held(received: Received[Any]) -> int:
+    """Return what a frame costs in memory until it is stored: as it came in, and as it goes out."""
+    return 2 * len(received.encoded) + len(received.spans) * MESSAGE_OVERHEAD_BYTES
 
 
 def _check_publisher_id(publisher_id: bytes) -> bytes:

@@ -28,6 +28,7 @@ def message_of_row(row: MessageRow) -> LogMessage:
         content,
         delivery_suffix(row.publisher_group or "", row.born_host or "", stress=row.stress),
         b"",
+        b"",
         stress=row.stress,
     )
     message.queue_id = row.queue_id

@@ -1,7 +1,7 @@
-"""Deliveries, encoded by hand: one `bytes` per message, joined per batch.
+"""Deliveries, encoded by hand: pieces around the bytes that the publisher sent, joined per response.
 
-A message is encoded once, when it is committed, and the same bytes go to every group. protobuf's own encoder would copy
-each body once per group and message. `tests/unit/server` holds these bytes against the generated classes.
+A message is encoded once, when it is committed, and the same pieces go to every group. protobuf's own encoder would
+copy each body once more per group and message. `tests/unit/server` holds these bytes against the generated classes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from msgbroker.contract.varint import varint
-from msgbroker.server.log_message import LogMessage
+from msgbroker.server.log_message import LogMessage, Wire
 
 # Field numbers and wire types of msgbroker/v1/subscriber.proto, as tags.
 _RESPONSE_BATCHES: Final = b"\x0a"
@@ -52,35 +52,31 @@ def seal(messages: Iterable[LogMessage], message_ids: Iterable[bytes], stored_at
                 message.suffix,
             )
         )
-        size = varint(len(content))
-        message.wire = b"".join(
-            (
-                _BATCH_DELIVERIES,
-                varint(1 + len(size) + len(content) + len(tail)),
-                _DELIVERY_MESSAGE,
-                size,
-                content,
-                tail,
-            )
-        )
+        content_bytes = len(content)
+        size = varint(content_bytes)
+        delivery_bytes = 1 + len(size) + content_bytes + len(tail)
+        head = b"".join((_BATCH_DELIVERIES, varint(delivery_bytes), _DELIVERY_MESSAGE, size))
+        message.wire = (head, content, tail)
+        message.wire_bytes = len(head) + content_bytes + len(tail)
         message.stored_at_us = stored_at_us
-        # Both are in `wire` now; a message may stay in memory for a while.
-        message.content = message.row_tail = message.suffix = b""
+        # It is stored, and may stay in memory for a while: what it came in need not.
+        message.row_middle = message.body = message.suffix = b""
 
 
-def delivery_of(wire: bytes) -> bytes:
+def delivery_of(wire: Wire) -> bytes:
     """Return the encoded Delivery inside a message's `wire`."""
+    joined = b"".join(wire)
     at = 1
-    while wire[at] & 0x80:
+    while joined[at] & 0x80:
         at += 1
-    return wire[at + 1 :]
+    return joined[at + 1 :]
 
 
-def with_attempt(wire: bytes, attempt: int) -> bytes:
+def with_attempt(wire: Wire, attempt: int) -> Wire:
     """Return a message's `wire` for a later attempt than the first."""
     delivery = delivery_of(wire)
     mark = _DELIVERY_ATTEMPT + varint(attempt)
-    return b"".join((_BATCH_DELIVERIES, varint(len(delivery) + len(mark)), delivery, mark))
+    return (_BATCH_DELIVERIES, varint(len(delivery) + len(mark)), delivery, mark)
 
 
 def batch_head(queue_id: int, epoch: int, wires_bytes: int) -> bytes:

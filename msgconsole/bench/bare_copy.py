@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgdb import ids
 from msgdb.append_sql import COPY_MESSAGES
 from msgdb.connections import Connection
-from msgdb.copy_rows import SIGNATURE, TRAILER, row_head, row_prefix, row_tail
+from msgdb.copy_rows import SIGNATURE, TRAILER, row_head, row_middle, row_prefix
 from msgdb.schema import upgrade
 from msgdb.store import MessageStore
 
@@ -61,7 +61,8 @@ def _buffers(rows: int, body_bytes: int) -> list[bytes]:
             key = f"order-{offset % 4_096}" if offset % 2 else ""
             queue_id = _SCRATCH_QUEUES[offset % len(_SCRATCH_QUEUES)]
             parts.append(row_head(queue_id, offset, now_us, ids.to_bytes(number + place)))
-            parts.append(row_tail(prefix, key, "", b"", now_us, body, stress=False))
+            parts.append(row_middle(prefix, key, "", b"", now_us, len(body), stress=False))
+            parts.append(body)
             offset += 1
         parts.append(TRAILER)
         buffers.append(b"".join(parts))

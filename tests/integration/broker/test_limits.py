@@ -10,7 +10,7 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
 from msgbroker.server.app import Broker
-from msgbroker.v1 import message_pb2
+from msgbroker.v1 import message_pb2, publisher_pb2
 from msgdb.store import MessageStore
 from tests.eventually import eventually
 from tests.integration.broker.collecting import PAID, TOPIC, register_group, register_topic, subscribed
@@ -152,10 +152,23 @@ async def test_a_frame_that_cannot_be_read_ends_the_stream_with_its_reason(
     async with raw_publisher(broker.address) as raw:
         await raw.send(1, [said()], publisher_id=secrets.token_bytes(16))
         await raw.answer()
-        await raw.send_encoded(b"\x10\x02\x1a\x04\x0a\x02\xff\xfe")
+        await raw.send_encoded(b"\x10\x02\x1a\x04\x0a\x02\xff")
         code, metadata = await raw.end()
 
     assert (code.name, metadata["msgcenter-reason"]) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+
+
+async def test_a_message_that_cannot_be_read_is_refused_alone(trade: ConfigService, broker: Broker) -> None:
+    async with raw_publisher(broker.address) as raw:
+        await raw.send(1, [said()], publisher_id=secrets.token_bytes(16))
+        await raw.answer()
+        good = publisher_pb2.PublishFrame(sequence=2, messages=[said()]).SerializeToString()
+        await raw.send_encoded(good + b"\x1a\x04\x0a\x02\xff\xfe")
+        result = await raw.answer()
+
+    assert [refusal.index for refusal in result.refusals] == [1]
+    assert result.refusals[0].refusal.reason == "INVALID_FIELD"
+    assert [queue_id > 0 for queue_id in result.queue_ids] == [True, False]
 
 
 async def test_messages_without_a_sequence_end_the_stream(trade: ConfigService, broker: Broker) -> None:

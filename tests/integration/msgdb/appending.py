@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from msgdb.append import AppendConfig, Appender
-from msgdb.append_plan import AppendFrame, Stored
+from msgdb.append_plan import AppendFrame, Buffer, Stored
 from msgdb.connections import BlockingConnection, Connection
-from msgdb.copy_rows import row_prefix, row_tail
+from msgdb.copy_rows import row_middle, row_prefix
 from msgdb.log import MessageRow, read_range
 from msgdb.outcome import Refused
 from msgdb.partitions import ensure_ahead
@@ -26,15 +26,17 @@ class Outgoing:
     """A message as the committer would hand it to the appender."""
 
     queue_id: int
-    row_tail: bytes
+    row_middle: bytes
+    body: Buffer
     queue_offset: int = -1
 
 
 def message(queue_id: int, body: str = "hello", *, event_code: str = "EC_PAID") -> Outgoing:
     """Return a message for that queue."""
     prefix = row_prefix("default", "TP_TRADE", event_code, "host", "PG_SHOP")
-    tail = row_tail(prefix, "key", "", b'{"region":"hz"}', BORN_AT_US, body.encode(), stress=False)
-    return Outgoing(queue_id, tail)
+    encoded = body.encode()
+    middle = row_middle(prefix, "key", "", b'{"region":"hz"}', BORN_AT_US, len(encoded), stress=False)
+    return Outgoing(queue_id, middle, encoded)
 
 
 def frame(

@@ -8,7 +8,7 @@ import pytest
 
 from msgdb.append_sql import COPY_MESSAGES
 from msgdb.connections import Connection
-from msgdb.copy_rows import SIGNATURE, TRAILER, row_head, row_prefix, row_tail
+from msgdb.copy_rows import SIGNATURE, TRAILER, row_head, row_middle, row_prefix
 from msgdb.log import read_range
 from msgdb.partitions import ensure_for
 
@@ -21,7 +21,7 @@ async def test_a_row_reads_as_it_was_written(conn: Connection, text: str, body: 
     await ensure_for(conn, datetime.fromtimestamp(_STORED_AT_US / 1_000_000, UTC).date())
     headers = b'{"header":"\\u6587 \xe6\x96\x87"}' if text else b""
     prefix = row_prefix("default", "TP_TRADE", "EC_PAID", text, text)
-    row = row_tail(prefix, text, text, headers, _STORED_AT_US + 1, body, stress=bool(text))
+    row = row_middle(prefix, text, text, headers, _STORED_AT_US + 1, len(body), stress=bool(text)) + body
     async with conn.cursor() as cursor, cursor.copy(COPY_MESSAGES) as copy:
         await copy.write(b"".join((SIGNATURE, row_head(7, 3, _STORED_AT_US, b"i" * 16), row, TRAILER)))
 

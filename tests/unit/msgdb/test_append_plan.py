@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgdb.append_plan import (
     Appendable,
     AppendFrame,
+    Buffer,
     FrameResult,
     Gap,
     PublisherTail,
@@ -39,8 +40,9 @@ _BROKERS = 2
 class Said:
     """A message of a publisher."""
 
-    row_tail: bytes
+    body: Buffer
     """Its name: that is all the plan has to do with a row."""
+    row_middle: bytes = b""
     queue_id: int = 0
     queue_offset: int = -1
 
@@ -169,13 +171,13 @@ class CommitterOrder(RuleBasedStateMachine):
         open_queues = sorted(store.queues.keys() - store.sealed)
         for frame in batch:
             for message in frame.messages:
-                message.queue_id = open_queues[len(message.row_tail) % len(open_queues)]
+                message.queue_id = open_queues[len(message.body) % len(open_queues)]
         tails = {m.queue_id: store.queue_tail(m.queue_id) for frame in batch for m in frame.messages}
         last = {frame.publisher_id: store.publisher_tail(frame.publisher_id) for frame in batch}
         plan = plan_append(batch, tails, last, self.clock_us)
         if is_committed:
-            for head, row_tail in zip(plan.rows[::2], plan.rows[1::2], strict=True):
-                self._store_row(head, row_tail)
+            for head, _, body in zip(plan.rows[::3], plan.rows[1::3], plan.rows[2::3], strict=True):
+                self._store_row(bytes(head), bytes(body))
             for publisher_id, outcomes in plan.outcomes.items():
                 # Numbers go up by one, and time does not go back: a later commit is found by looking from an earlier.
                 sequences = [outcome.sequence for outcome in outcomes]
@@ -185,7 +187,7 @@ class CommitterOrder(RuleBasedStateMachine):
                 store.frames.setdefault(publisher_id, []).append((tail, encode(outcomes)))
         return plan.results
 
-    def _store_row(self, head: bytes, tail: bytes) -> None:
+    def _store_row(self, head: bytes, body: bytes) -> None:
         _, _, queue_id, _, queue_offset, _, stored_at, _, message_id = _HEAD.unpack(head)
         rows = self.store.queues[queue_id]
         stored_at_us = stored_at + POSTGRES_EPOCH_US
@@ -193,7 +195,7 @@ class CommitterOrder(RuleBasedStateMachine):
         assert queue_offset == len(rows)
         assert not rows or stored_at_us >= rows[-1].stored_at_us
         assert queue_id not in self.store.sealed
-        rows.append(Row(tail.decode(), stored_at_us, message_id))
+        rows.append(Row(body.decode(), stored_at_us, message_id))
 
     def _answer(self, frame: AppendFrame, result: FrameResult) -> None:
         publisher = next(p for p in self.publishers if p.publisher_id == frame.publisher_id)
@@ -269,7 +271,7 @@ def _frame(publisher: Publisher, shape: list[bool]) -> AppendFrame:
 
 
 def _copy(frame: AppendFrame) -> AppendFrame:
-    messages: list[Appendable] = [Said(message.row_tail) for message in frame.messages]
+    messages: list[Appendable] = [Said(message.body) for message in frame.messages]
     return AppendFrame(frame.publisher_id, frame.sequence, messages, frame.refusals)
 
 
@@ -278,7 +280,7 @@ TestCommitterOrder.settings = settings(max_examples=150, stateful_step_count=50,
 
 
 def test_messages_refused_by_the_database_make_room_for_their_neighbours() -> None:
-    messages: list[Appendable] = [Said(b"%d" % place, 1) for place in range(4)]
+    messages: list[Appendable] = [Said(b"%d" % place, queue_id=1) for place in range(4)]
     frame = AppendFrame(b"p" * 16, 1, messages, (Refused(2, "R", "S", "m"),))
     frame.refuse({1: "too bad", 3: "no better"})
     plan = plan_append([frame], {1: QueueTail(7, 0, sealed=False)}, {}, 1)

@@ -7,7 +7,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgdb.copy_rows import COLUMNS, POSTGRES_EPOCH_US, SIGNATURE, TRAILER, row_head, row_prefix, row_tail
+from msgdb.copy_rows import COLUMNS, POSTGRES_EPOCH_US, SIGNATURE, TRAILER, row_head, row_middle, row_prefix
 
 _TEXT = st.text(
     'aZ é文𝄞"\
@@ -55,8 +55,8 @@ def test_a_row_has_every_column_in_its_place(
     body: bytes,
     stress: bool,
 ) -> None:
-    tail = row_tail(row_prefix(*prefix), *keys, headers, born_at_us, body, stress=stress)
-    row = fields_of(row_head(*head) + tail)
+    middle = row_middle(row_prefix(*prefix), *keys, headers, born_at_us, len(body), stress=stress)
+    row = fields_of(row_head(*head) + middle + body)
 
     queue_id, queue_offset, stored_at_us, message_id = head
     assert (row["queue_id"], row["queue_offset"]) == (struct.pack(">q", queue_id), struct.pack(">q", queue_offset))

@@ -38,7 +38,7 @@ def log_message(
     queue_offset: int = -1, *, queue_id: int = 1, body: bytes = b"body", key: str = "", topic: TopicRoute | None = None
 ) -> LogMessage:
     """Return a message as admission makes it; committed, if it has an offset."""
-    message = LogMessage(topic or route(), PAID, NO_HEADERS, key, body, b"", b"row", stress=False)
+    message = LogMessage(topic or route(), PAID, NO_HEADERS, key, body, b"", b"row", body, stress=False)
     if queue_offset >= 0:
         message.queue_id = queue_id
         message.queue_offset = queue_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from msgbroker.contract.errors import (
     NamespaceNotFoundError,
 )
 from msgbroker.server.admission import Admission, Origin, check_origin
-from msgbroker.v1 import message_pb2
+from msgbroker.server.decoding import frame_decoder
+from msgbroker.v1 import message_pb2, publisher_pb2
 from tests.unit.server.builders import PAID, TOPIC, route, snapshot
 
+decode_frame = frame_decoder(publisher_pb2.PublishFrame)
 NOW_US = 1_700_000_000_000_000
 ORIGIN = Origin("default", "", "host")
 RULES = {"default": (StressRule("x-stress-test", StressOperator.EQUALS, "true"),)}
@@ -31,7 +34,8 @@ class Edge:
         self.admission = Admission(ORIGIN, lambda: self.snapshot, lambda r, code: self.learnt.append((r.name, code)))
 
     def admit(self, *messages: message_pb2.Message) -> Any:
-        return self.admission.admit(messages, NOW_US)
+        received = decode_frame(publisher_pb2.PublishFrame(sequence=1, messages=messages).SerializeToString())
+        return self.admission.admit(received.encoded, received.spans, NOW_US)
 
     def reasons(self, *messages: message_pb2.Message) -> dict[int, str]:
         return {refused.index: refused.reason for refused in self.admit(*messages).refusals}
@@ -96,7 +100,37 @@ def test_what_is_just_within_the_limits_is_admitted(fields: dict[str, Any]) -> N
     admitted = Edge().admit(message)
 
     assert admitted.refusals == ()
+    message.born_at_us = message.born_at_us or NOW_US
     assert message_pb2.Message.FromString(admitted.messages[0].content) == message
+    assert bytes(admitted.messages[0].body) == message.body
+
+
+@pytest.mark.parametrize("message", [b"\xff", b"\x0a\x02\xff\xfe\x12\x01E", b"\x0a\x7f", b"\x1a\x02\xff\xfe"])
+def test_a_message_that_cannot_be_read_is_refused_alone(message: bytes) -> None:
+    good = said(born_at_us=NOW_US).SerializeToString()
+    type_only = message_pb2.Message(topic=TOPIC, event_code=PAID).SerializeToString()
+    parts = [good, message, type_only + message, good]
+    ends = list(itertools.accumulate(map(len, parts)))
+    spans = list(zip([0, *ends], ends, strict=False))
+
+    admitted = Edge().admission.admit(b"".join(parts), spans, NOW_US)
+    assert [message.content for message in admitted.messages] == [good, good]
+    assert [(refused.index, refused.reason) for refused in admitted.refusals] == [
+        (1, "INVALID_FIELD"),
+        (2, "INVALID_FIELD"),
+    ]
+
+
+def test_what_is_not_in_the_usual_form_goes_on_in_it() -> None:
+    usual = said(key="k", headers={"region": "hz"}, born_at_us=NOW_US)
+    later = message_pb2.Message(key="k", headers={"region": "hz"}).SerializeToString()
+    sooner = said(born_at_us=NOW_US).SerializeToString()
+    unknown = b"\xfa\x01\x03abc"
+    encoded = sooner + later + unknown
+
+    (message,) = Edge().admission.admit(encoded, [(0, len(encoded))], NOW_US).messages
+    assert message.content == usual.SerializeToString()
+    assert (message.ordering_key, dict(message.headers), bytes(message.body)) == ("k", {"region": "hz"}, b"body")
 
 
 @pytest.mark.parametrize(

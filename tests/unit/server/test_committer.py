@@ -192,7 +192,7 @@ async def test_ids_skip_what_was_refused(scene: Scene) -> None:
     await scene.end()
 
     (by_queue,) = scene.told
-    wires = [message.wire for message in by_queue[1]]
+    wires = [b"".join(message.wire) for message in by_queue[1]]
     assert [(1).to_bytes(16, "big") in wires[0], (3).to_bytes(16, "big") in wires[1]] == [True, True]
 
 

@@ -27,8 +27,8 @@ def queues_in(response: bytes) -> list[int]:
 
 def test_what_waited_longer_than_its_lease_is_not_written(instance: Instance) -> None:
     passed, running = Leased(clock.now() + 60), Leased(clock.now() + 60)
-    instance.give(1, 1, [b""], 0, passed)
-    instance.give(2, 1, [b""], 0, running)
+    instance.give(1, 1, [(b"",)], 0, passed)
+    instance.give(2, 1, [(b"",)], 0, running)
     # As a process finds it that was frozen in between.
     passed.lease_until = clock.now()
 
@@ -39,14 +39,14 @@ def test_what_waited_longer_than_its_lease_is_not_written(instance: Instance) ->
 
 def test_what_waits_is_written_when_its_lease_was_renewed(instance: Instance) -> None:
     lease = Leased(clock.now())
-    instance.give(1, 1, [b""], 0, lease)
+    instance.give(1, 1, [(b"",)], 0, lease)
     lease.lease_until = clock.now() + 60
 
     assert queues_in(instance.next_response()) == [1]
 
 
 def test_a_pull_takes_nothing_whose_lease_has_passed(instance: Instance) -> None:
-    instance.give(1, 1, [b""], 0, Leased(clock.now()))
-    instance.give(2, 1, [b""], 0, Leased(clock.now() + 60))
+    instance.give(1, 1, [(b"",)], 0, Leased(clock.now()))
+    instance.give(2, 1, [(b"",)], 0, Leased(clock.now() + 60))
 
     assert [batch.queue_id for batch in instance.take_batches()] == [2]
