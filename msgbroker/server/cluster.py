@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 from uuid import UUID
 
 import structlog
@@ -21,21 +23,22 @@ import structlog
 from confdb.brokers import BrokerBeat, BrokerRegistry, LiveBroker
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
 from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
-from msgbroker.engine.assignment import BrokerWeight, owner_of
 from msgbroker.server import clock
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.lane_opening import within_log
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.loops import PatientCall, pause_or_wake
 from msgbroker.server.queue_map import QueueMap
+from msgbroker.server.wanted_lanes import LanesByGroup, WantedLanes
 from msgbroker.v1 import subscriber_pb2
 from msgdb.cursors import claim, load_redeliveries, release, renew
 from msgdb.lane_records import LaneKey, LaneToClaim, OwnedLane
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
+
+_NO_QUEUES: Final[Mapping[int, TopicRoute]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +99,12 @@ class Cluster:
         self._store = store
         self._hub = hub
         self._checkpointer = checkpointer
-        self._queues = queues
         self._snapshot = snapshot
         self._beaten_at = clock.now()
         self._renewed_at = 0.0
         self._without_lanes_since: dict[int, float] = {}
+        self._wanted = WantedLanes(identity.broker_id, hub, queues, snapshot)
+        self._leaving: list[LaneSlot] = []
 
     async def run(self, stop: asyncio.Event) -> None:
         """Step until *stop* is set."""
@@ -183,50 +187,21 @@ class Cluster:
     def _instance_counts(self) -> dict[int, int]:
         return {group_id: len(group.instances) for group_id, group in self._hub.groups.items() if group.instances}
 
-    # --- who should own what ----------------------------------------------------------------------------------------
-
-    async def _wanted_lanes(self) -> dict[LaneKey, tuple[GroupDelivery, TopicRoute]]:
+    async def _wanted_lanes(self) -> LanesByGroup:
         """Return the lanes that this broker should own."""
         if self.is_draining:
             return {}
-        snapshot = self._snapshot()
-        topics = {topic.topic_id: topic for topic in snapshot.topics.values()}
-        live_group_ids = {route.group_id for route in snapshot.groups.values()}
-        wanted: dict[LaneKey, tuple[GroupDelivery, TopicRoute]] = {}
-        for group_id, group in list(self._hub.groups.items()):
-            if not group.instances or group_id not in live_group_ids:
-                continue
-            weights = self._weights(group_id)
-            for topic_id in {subscription.topic_id for subscription in group.route.subscriptions}:
-                topic = topics.get(topic_id)
-                if topic is None:
-                    continue
-                await self._queues.ensure(topic)
-                for queue_id in self._queues.queues_of(topic_id):
-                    key = LaneKey(group_id, "", queue_id)
-                    if owner_of(key, weights) == self.identity.broker_id:
-                        wanted[key] = (group, topic)
-        return wanted
-
-    def _weights(self, group_id: int) -> list[BrokerWeight]:
-        own = BrokerWeight(self.identity.broker_id, len(self._hub.groups[group_id].instances))
-        if clock.now() - self._beaten_at > self.config.registry_trusted_seconds:
-            # Nobody knows who is alive: let the leases decide.
-            return [own]
-        others = [
-            BrokerWeight(broker.broker_id, broker.groups[group_id])
-            for broker in self.other_brokers()
-            if group_id in broker.groups and not broker.draining
-        ]
-        return [own, *others]
+        is_registry_trusted = clock.now() - self._beaten_at <= self.config.registry_trusted_seconds
+        # Without it nobody knows who is alive: let the leases decide.
+        return await self._wanted.among(self.other_brokers() if is_registry_trusted else ())
 
     # --- taking and leaving -----------------------------------------------------------------------------------------
 
-    async def _claim_missing(self, wanted: dict[LaneKey, tuple[GroupDelivery, TopicRoute]]) -> None:
+    async def _claim_missing(self, wanted: LanesByGroup) -> None:
         missing = [
-            LaneToClaim(*key, initial_offset=_initial_offset(group.route, topic.topic_id, key.queue_id))
-            for key, (group, topic) in wanted.items()
-            if key.queue_id not in group.slots
+            _lane_to_claim(group.route, topics[queue_id].topic_id, queue_id)
+            for group, topics in wanted.items()
+            for queue_id in topics.keys() - group.slots.keys()
         ]
         if not missing:
             return
@@ -241,8 +216,9 @@ class Cluster:
         lease_until = started_at + self.config.lease_seconds - self.config.lease_margin_seconds
         too_late: list[OwnedLane] = []
         for lane in claimed:
-            group, topic = wanted[lane.key]
-            if self._hub.groups.get(lane.key.group_id) is group:
+            group = self._hub.groups.get(lane.key.group_id)
+            if group is not None and group in wanted:
+                topic = wanted[group][lane.key.queue_id]
                 self._hub.open_lane(group, topic, lane, redeliveries.get(lane.key, ()), lease_until)
             else:
                 # Its last instance went away meanwhile, and the group with it.
@@ -252,19 +228,24 @@ class Cluster:
                 await release(connection, self.identity.broker_id, too_late)
         log.info("cluster.lanes_claimed", count=len(claimed) - len(too_late))
 
-    async def _leave_unwanted(self, wanted: dict[LaneKey, tuple[GroupDelivery, TopicRoute]]) -> None:
+    async def _leave_unwanted(self, wanted: LanesByGroup) -> None:
         now = clock.now()
-        ready: list[LaneSlot] = []
-        for group in list(self._hub.groups.values()):
-            for slot in group.slots.values():
-                if slot.leaves_at is None and slot.lane.key not in wanted:
+        for group in self._hub.groups.values():
+            for queue_id in group.slots.keys() - wanted.get(group, _NO_QUEUES).keys():
+                slot = group.slots[queue_id]
+                if slot.leaves_at is None:
                     slot.lane.stop()
                     slot.leaves_at = now + self.config.drain_seconds
-                if slot.leaves_at is not None and (slot.lane.is_drained or now >= slot.leaves_at):
-                    ready.append(slot)
+                    self._leaving.append(slot)
+        self._leaving = [slot for slot in self._leaving if self._is_here(slot)]
+        ready = [slot for slot in self._leaving if slot.lane.is_drained or now >= (slot.leaves_at or now)]
         if ready:
             await self._checkpointer.flush_once()
             await self._release(ready)
+
+    def _is_here(self, slot: LaneSlot) -> bool:
+        group = self._hub.groups.get(slot.lane.key.group_id)
+        return group is not None and group.slots.get(slot.lane.key.queue_id) is slot
 
     async def _release(self, slots: Sequence[LaneSlot]) -> None:
         """Give up lanes whose last checkpoint is done."""
@@ -288,10 +269,11 @@ class Cluster:
             lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in slots.values()]
             async with self._store.connection() as connection:
                 renewed, held_up = await renew(connection, self.identity.broker_id, lanes, self.config.lease_seconds)
+            ours = renewed | held_up
             answered_at = clock.now()
             for key, slot in slots.items():
                 # A lease that has passed is over, whatever the table says: what the lane had was dropped already.
-                if key not in renewed | held_up or answered_at >= slot.lease_until:
+                if key not in ours or answered_at >= slot.lease_until:
                     self._lose(slot)
                 elif key in renewed:
                     slot.lease_until = now + self.config.lease_seconds - self.config.lease_margin_seconds
@@ -302,23 +284,20 @@ class Cluster:
             self._renewed_at = now
 
     def _lose(self, slot: LaneSlot) -> None:
-        group = self._hub.groups.get(slot.lane.key.group_id)
-        if group is not None and group.slots.get(slot.lane.key.queue_id) is slot:
+        if self._is_here(slot):
             log.warning("cluster.lane_lost", lane=slot.lane.key)
-            self._hub.close_lane(group, slot.lane.key.queue_id)
+            self._hub.close_lane(self._hub.groups[slot.lane.key.group_id], slot.lane.key.queue_id)
 
     # --- instances in the wrong place -------------------------------------------------------------------------------
 
-    def _relocate_idle_instances(self, wanted: dict[LaneKey, tuple[GroupDelivery, TopicRoute]]) -> None:
+    def _relocate_idle_instances(self, wanted: LanesByGroup) -> None:
         """Tell instances whose broker has none of their group's lanes where these are."""
         now = clock.now()
-        groups_with_lanes = {key.group_id for key in wanted}
+        others = [broker for broker in self.other_brokers() if not broker.draining]
         for group_id, group in self._hub.groups.items():
-            has_lanes = group_id in groups_with_lanes or group.slots or not group.route.subscriptions
-            addresses = [
-                broker.address for broker in self.other_brokers() if group_id in broker.groups and not broker.draining
-            ]
-            if has_lanes or not group.instances or not addresses:
+            has_lanes = wanted.get(group) or group.slots or not group.route.subscriptions
+            addresses = [] if has_lanes else [broker.address for broker in others if group_id in broker.groups]
+            if not group.instances or not addresses:
                 self._without_lanes_since.pop(group_id, None)
                 continue
             since = self._without_lanes_since.setdefault(group_id, now)
@@ -329,9 +308,10 @@ class Cluster:
                     instance.notice(subscriber_pb2.SubscribeResponse(relocation=relocation))
 
 
-def _initial_offset(route: GroupRoute, topic_id: int, queue_id: int) -> int:
-    """Return where a new cursor starts: where the earliest of the group's subscriptions to the topic does."""
-    return min(
+def _lane_to_claim(route: GroupRoute, topic_id: int, queue_id: int) -> LaneToClaim:
+    """Return what to claim. A new cursor starts where the earliest of the group's subscriptions to the topic does."""
+    initial_offset = min(
         (s.start_offsets.get(queue_id, 0) for s in route.subscriptions if s.topic_id == topic_id),
         default=0,
     )
+    return LaneToClaim(route.group_id, "", queue_id, initial_offset)

@@ -25,6 +25,8 @@ class QueueMap:
         self._store = store
         self._layouts: dict[int, Layout] = {}
         self._queues: dict[int, dict[int, QueueRow]] = {}
+        self.version = 0
+        """Goes up with everything that is learnt: who has worked something out by the queues can tell."""
 
     async def load(self) -> None:
         """Read all queues: once at the start, and whenever a layout turned out to have changed."""
@@ -60,6 +62,7 @@ class QueueMap:
         return self._queues.get(topic_id, {}).keys()
 
     def _learn(self, rows: Iterable[QueueRow]) -> None:
+        self.version += 1
         touched: set[int] = set()
         for row in rows:
             self._queues.setdefault(row.topic_id, {})[row.queue_id] = row

@@ -1,0 +1,100 @@
+"""Which lanes this broker should own: by its instances, the queues of their topics, and the rule all brokers share.
+
+Asked twice a second, and nearly always the answer is the one before: it is worked out anew only when something that it
+follows from has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+from uuid import UUID
+
+from confdb.brokers import LiveBroker
+from confdb.routes import Snapshot, TopicRoute
+from msgbroker.engine.assignment import BrokerWeight, owner_of
+from msgbroker.server.delivery import DeliveryHub
+from msgbroker.server.group_delivery import GroupDelivery
+from msgbroker.server.queue_map import QueueMap
+from msgdb.lane_records import LaneKey
+
+LanesByGroup: TypeAlias = Mapping[GroupDelivery, Mapping[int, TopicRoute]]
+"""The queues of each group, with their topics."""
+
+
+@dataclass(slots=True)
+class _Grounds:
+    """What the wanted lanes follow from."""
+
+    snapshot: Snapshot
+    queues_version: int
+    groups: list[tuple[GroupDelivery, int]]
+    """The groups here, with their instances."""
+    others: list[tuple[UUID, Mapping[int, int]]]
+    """The brokers that may own lanes, too, with their instances by group."""
+
+    def are_those_of(self, before: _Grounds | None) -> bool:
+        # A snapshot is known by its identity: comparing all of it would cost more than what it saves.
+        return (
+            before is not None
+            and self.snapshot is before.snapshot
+            and self.queues_version == before.queues_version
+            and self.groups == before.groups
+            and self.others == before.others
+        )
+
+
+class WantedLanes:
+    """See the module."""
+
+    def __init__(self, broker_id: UUID, hub: DeliveryHub, queues: QueueMap, snapshot: Callable[[], Snapshot]) -> None:
+        self._broker_id = broker_id
+        self._hub = hub
+        self._queues = queues
+        self._snapshot = snapshot
+        self._lanes: LanesByGroup = {}
+        self._grounds: _Grounds | None = None
+
+    async def among(self, others: Sequence[LiveBroker]) -> LanesByGroup:
+        """Return the lanes that this broker should own beside *others*. Raises StoreUnavailableError."""
+        grounds = _Grounds(
+            self._snapshot(),
+            self._queues.version,
+            [(group, len(group.instances)) for group in self._hub.groups.values()],
+            [(broker.broker_id, broker.groups) for broker in others if not broker.draining],
+        )
+        if not grounds.are_those_of(self._grounds):
+            self._lanes = await self._work_out(grounds)
+            # As they were at the beginning: what has changed meanwhile is seen the next time.
+            self._grounds = grounds
+        return self._lanes
+
+    async def _work_out(self, grounds: _Grounds) -> LanesByGroup:
+        topics = {topic.topic_id: topic for topic in grounds.snapshot.topics.values()}
+        live_group_ids = {route.group_id for route in grounds.snapshot.groups.values()}
+        lanes: dict[GroupDelivery, dict[int, TopicRoute]] = {}
+        for group, instances in grounds.groups:
+            if not instances or group.route.group_id not in live_group_ids:
+                continue
+            lanes[group] = {}
+            weights = self._weights(group.route.group_id, instances, grounds)
+            for topic_id in {subscription.topic_id for subscription in group.route.subscriptions}:
+                topic = topics.get(topic_id)
+                if topic is None:
+                    continue
+                await self._queues.ensure(topic)
+                for queue_id in self._queues.queues_of(topic_id):
+                    if self._owns(LaneKey(group.route.group_id, "", queue_id), weights):
+                        lanes[group][queue_id] = topic
+        return lanes
+
+    def _weights(self, group_id: int, instances: int, grounds: _Grounds) -> list[BrokerWeight]:
+        others = [
+            BrokerWeight(broker_id, groups[group_id]) for broker_id, groups in grounds.others if group_id in groups
+        ]
+        return [BrokerWeight(self._broker_id, instances), *others]
+
+    def _owns(self, lane: LaneKey, weights: Sequence[BrokerWeight]) -> bool:
+        # Alone with its group it owns all of it: the rule would say so, lane by lane.
+        return len(weights) == 1 or owner_of(lane, weights) == self._broker_id
