@@ -111,6 +111,13 @@ async def test_a_renewed_lease_keeps_others_away(conn: Connection) -> None:
     assert await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10) == []
 
 
+async def test_lanes_of_members_with_any_name_are_renewed(conn: Connection) -> None:
+    wanted = [LaneToClaim(GROUP, member, 1, 0) for member in ("", "NULL", "a,b", '{"c"}', "d\\", "'e'")]
+    owned = [OwnedLane(lane.key, lane.epoch) for lane in await claim(conn, OWNER, wanted, 0)]
+
+    assert await renew(conn, OWNER, owned, 10) == ({lane.key for lane in wanted}, set())
+
+
 async def test_a_lease_that_another_took_over_is_not_renewed(conn: Connection) -> None:
     (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 0)
     await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10)

@@ -146,6 +146,14 @@ def test_single_messages_are_looked_for_in_their_own_day_only(
     assert all("never executed" in probe for probe in probes)
 
 
+def test_a_renewal_does_not_compare_each_lane_with_each(connection: psycopg.Connection[TupleRow]) -> None:
+    with connection.transaction(force_rollback=True):
+        rows = connection.execute(f"EXPLAIN (ANALYZE, TIMING OFF) {cursors._RENEW}", lanes(len(LANES))).fetchall()
+
+    seen = [match for row in rows if (match := re.search(r"actual rows=([\d.]+) loops=(\d+)", row[0]))]
+    assert max(float(match[1]) * int(match[2]) for match in seen) == len(LANES)
+
+
 def test_a_sequential_scan_would_be_noticed(connection: psycopg.Connection[TupleRow]) -> None:
     plan = explain(connection, "SELECT * FROM message WHERE topic = %(topic)s", {"topic": "x"}, "auto")
 
