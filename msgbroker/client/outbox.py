@@ -7,9 +7,10 @@ write, reports every answer, and calls `rewind` when it has a new stream. What i
   that whoever stores it can tell a repeat;
 - the broker stores only the next number, so one failed frame fails those behind it: nothing more is sent until all
   that is under way has been answered, then sending starts again from the oldest unanswered frame;
-- a frame that can never be stored (every broker refuses it alike) leaves a hole that no broker would pass: the rest
-  goes on under a new publisher id, from 1. Copies of it still under way under the old id meet the hole and cannot be
-  stored. Frames given up for any other reason are given up all together, for the same reason.
+- a frame that can never be stored (every broker refuses it alike) leaves a hole that no broker would pass: once all
+  before it are answered, the rest goes on under a new publisher id, from 1. Copies of it still under way under the old
+  id meet the hole and cannot be stored. Frames given up for any other reason are given up all together, for the same
+  reason.
 """
 
 from __future__ import annotations
@@ -165,7 +166,9 @@ class Outbox(Generic[W]):
             self._is_stalled = True
             return (Reaction.RESTART if lost else Reaction.WAIT), None
         self._is_stalled = True
-        if retryable:
+        if retryable or index > 0:
+            # While a frame before it may still be stored by a copy under way, what is left keeps its id. This one is
+            # refused again when its turn comes.
             return Reaction.WAIT, None
         return Reaction.RESTART, self._remove(index)
 

@@ -125,6 +125,23 @@ def test_a_frame_stored_out_of_turn_by_an_old_stream_does_not_confuse_it() -> No
     assert next_frame(outbox).sequence == 1
 
 
+def test_a_frame_that_can_never_be_stored_is_given_up_when_all_before_it_are_answered() -> None:
+    outbox = make_outbox(frame_messages=1)
+    offer(outbox, b"a", b"b", b"c")
+    next_frame(outbox), next_frame(outbox)
+
+    # An old stream's copy of the first may be stored at any moment: under a new id it would be stored again.
+    assert outbox.failed(1, "STORE_UNAVAILABLE", retryable=True) == (Reaction.WAIT, None)
+    assert outbox.failed(2, "INVALID_FIELD", retryable=False) == (Reaction.WAIT, None)
+    assert outbox.is_quiet
+    outbox.rewind()
+    assert [next_frame(outbox).sequence for _ in range(2)] == [1, 2]
+    assert outbox.stored(1) is not None
+
+    reaction, given_up = outbox.failed(2, "INVALID_FIELD", retryable=False)
+    assert (reaction, given_up and given_up.messages) == (Reaction.RESTART, b"b")
+
+
 def test_a_broker_that_wants_an_older_number_than_there_is_makes_it_start_again() -> None:
     outbox = make_outbox(frame_messages=1)
     offer(outbox, b"a", b"b")
