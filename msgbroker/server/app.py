@@ -32,6 +32,10 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
 
+_SWITCH_SECONDS: Final = 0.000_5
+"""How long the event loop keeps the interpreter from the thread that feeds PostgreSQL: a full socket holds what the
+server stores in a millisecond, and at Python's 5 ms it would wait for us most of the time."""
+
 
 @asynccontextmanager
 async def open_broker(settings: BrokerSettings) -> AsyncIterator[Broker]:
@@ -68,6 +72,7 @@ async def run_broker(settings: BrokerSettings, *, on_ready: Callable[[str], None
     configure_logging(settings)
     _tune_allocator()
     _tune_collector()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

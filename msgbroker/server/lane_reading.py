@@ -21,7 +21,7 @@ from msgbroker.server.log_message import LogMessage
 
 log = structlog.get_logger(__name__)
 
-BATCH_BYTES_MAX: Final = 56 * 1024
+BATCH_BYTES_MAX: Final = 224 * 1024
 """A lane gives so much to one instance before the next one's turn; a single larger message is a batch of its own."""
 LANE_READY_BYTES_MAX: Final = 1024 * 1024
 FETCH_AGAIN_MAX: Final = 200
