@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 
 from msgbroker.server.log_message import LogMessage
-from msgbroker.server.stored_rows import message_of_row
+from msgbroker.server.stored_rows import messages_of_rows
 from msgdb.connections import Connection
 from msgdb.log import first_offsets, next_offsets, read_offsets, read_range
 from msgdb.store import MessageStore
@@ -179,7 +179,7 @@ class LogCache:
         """Return single messages by (offset, stored_at); those that are gone are left out."""
         async with self._read_slots, self._store.connection() as connection:
             rows = await read_offsets(connection, queue_id, wanted)
-        return [message_of_row(row) for row in rows]
+        return messages_of_rows(rows)
 
     async def _read(self, queue_id: int, offset: int) -> Block:
         limit = BLOCK_OFFSETS - offset % BLOCK_OFFSETS
@@ -189,7 +189,7 @@ class LogCache:
             rows = await read_range(connection, queue_id, offset, limit, self._config.block_bytes_max)
             if not rows:
                 return await self._nothing_from(connection, queue_id, offset, known)
-            messages = [message_of_row(row) for row in rows]
+            messages = messages_of_rows(rows)
         block = Block(
             messages[0].queue_offset,
             messages[-1].queue_offset + 1,

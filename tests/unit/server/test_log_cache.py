@@ -55,7 +55,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     reads = Reads(2_000)
     for name in ("read_range", "first_offsets", "next_offsets"):
         monkeypatch.setattr(log_cache, name, getattr(reads, name))
-    monkeypatch.setattr(log_cache, "message_of_row", lambda row: row)
+    monkeypatch.setattr(log_cache, "messages_of_rows", lambda rows: rows)
     return reads
 
 
