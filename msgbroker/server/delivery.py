@@ -101,6 +101,11 @@ class DeliveryHub:
             self.suspects.add(group.slots[queue_id].lane.key)
             self.close_lane(group, queue_id)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether a group that would take more has far more to be given than is on its way."""
+        return any(group.is_behind for group in self.groups.values())
+
     def queues_read(self) -> list[int]:
         """Return the queues that lanes here read."""
         return list(self._readers)

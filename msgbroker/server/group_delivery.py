@@ -29,6 +29,8 @@ from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
 
 BATCH_MESSAGES_MAX = 256
+BEHIND_MESSAGES = 4_000
+"""So many are on their way through a broker at full speed: a tenth of a second."""
 
 
 @dataclass(slots=True)
@@ -179,6 +181,17 @@ class GroupDelivery:
             slot.lane.reconfigure(config)
             self.activate(slot)
         self.wake(self)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the broker keeps instances waiting: they have room, and the lanes are far from the queues' ends."""
+        if self.route.paused or not any(taker.count_room > 0 for taker in self._takers):
+            return False
+        if self._reader.reads_under_way:
+            return True
+        end_of = self.cache.end_of
+        lag = sum(end_of(queue_id) - slot.lane.next_offset for queue_id, slot in self._active.items())
+        return lag > BEHIND_MESSAGES
 
     # --- the pump ---------------------------------------------------------------------------------------------------
 

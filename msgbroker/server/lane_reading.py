@@ -46,6 +46,8 @@ class LaneReader:
     """This lane may have something to persist."""
     activate: Callable[[LaneSlot], None]
     """This lane may have something to hand out."""
+    reads_under_way: int = 0
+    """Of blocks that are not in memory."""
 
     def count(self, slot: LaneSlot) -> None:
         """Count what the lane holds ready: after everything that changes it."""
@@ -71,6 +73,7 @@ class LaneReader:
         messages = self.cache.find(queue_id, offset, wanted)
         if messages is None:
             slot.is_reading = True
+            self.reads_under_way += 1
             self.start_task(self._read(slot, offset))
             return 0
         messages = _within(messages, room_bytes)
@@ -90,6 +93,7 @@ class LaneReader:
             return
         finally:
             slot.is_reading = False
+            self.reads_under_way -= 1
         if block.first > lane.next_offset:
             # Days were dropped between the cursor and the block.
             lane.feed(block.first, block.first, (), days_dropped=True)

@@ -28,6 +28,7 @@ from msgbroker.server.committer import Committer
 from msgbroker.server.decoding import Received
 from msgbroker.server.grpc_failures import abort_with, refusal_of, refusal_of_stored
 from msgbroker.server.log_message import MESSAGE_OVERHEAD_BYTES
+from msgbroker.server.pace import Pace
 from msgbroker.v1 import message_pb2, publisher_pb2
 from msgdb.append_plan import AppendFrame, FrameResult, Gap, Stored, StoredBefore
 from msgdb.outcome import Refused
@@ -45,7 +46,9 @@ class PublisherService:
         committer: Committer,
         snapshot: Callable[[], Snapshot],
         learn_event_code: Callable[[TopicRoute, str], None],
+        is_delivery_behind: Callable[[], bool],
     ) -> None:
+        self._is_delivery_behind = is_delivery_behind
         self._committer = committer
         self._snapshot = snapshot
         self._learn_event_code = learn_event_code
@@ -75,7 +78,7 @@ class PublisherService:
         except MessageCenterError as error:
             await abort_with(context, error)
         admission = Admission(origin, self._snapshot, self._learn_event_code)
-        stream = _Stream(context, publisher_id, admission, self._committer)
+        stream = _Stream(context, publisher_id, admission, self._committer, Pace(self._is_delivery_behind))
         self._streams.add(stream)
         if self._draining:
             stream.drain()
@@ -140,8 +143,14 @@ class _Stream:
     """One publisher's stream: a reader that submits frames, and a writer that answers them in order."""
 
     def __init__(
-        self, context: PublisherContext, publisher_id: bytes, admission: Admission, committer: Committer
+        self,
+        context: PublisherContext,
+        publisher_id: bytes,
+        admission: Admission,
+        committer: Committer,
+        pace: Pace,
     ) -> None:
+        self._pace = pace
         self._context = context
         self._publisher_id = publisher_id
         self._admission = admission
@@ -178,6 +187,7 @@ class _Stream:
             while received is not grpc.aio.EOF:
                 if received.spans:
                     await self._take_in(received)
+                    await self._pace.give_way()
                 while len(self._unanswered) >= limits.FRAMES_UNANSWERED_MAX:
                     self._room.clear()
                     await self._room.wait()

@@ -15,7 +15,7 @@ from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
-from msgbroker.server.group_delivery import GroupDelivery, PumpBudget, lane_config
+from msgbroker.server.group_delivery import BEHIND_MESSAGES, GroupDelivery, PumpBudget, lane_config
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
 from msgbroker.server.lane_slot import LaneSlot
@@ -56,6 +56,9 @@ class OneGroup:
     def pump(self) -> int:
         self.group.pump(1.0, PumpBudget())
         return sum(len(batch.wires) for batch in self.instance.outbox)
+
+    def is_behind(self) -> bool:
+        return self.group.is_behind
 
     def commit(self, first: int, count: int, body: bytes = b"body") -> None:
         self.cache.add({QUEUE: [log_message(offset, body=body) for offset in range(first, first + count)]})
@@ -273,3 +276,30 @@ def test_ticks_miss_no_lane_that_waits_for_a_time(seed: int, steps: int) -> None
                 wakeup = one.lane.next_wakeup()
                 assert wakeup is None or wakeup > now
         assert one.lane.next_wakeup() is None or one.group._watched.keys() == {QUEUE}
+
+
+async def test_a_group_is_behind_while_it_has_room_and_must_read_what_is_not_in_memory() -> None:
+    one = OneGroup()
+    assert not one.is_behind()
+    one.cache.learn_end(QUEUE, 50)
+    one.pump()
+    assert one.is_behind()
+    _, answer = await one.asked.get()
+    answer.set_result(Block(0, 50, [log_message(n) for n in range(50)], 30))
+    await asyncio.gather(*one.tasks)
+    one.cache.add({QUEUE: [log_message(n) for n in range(50, 60)]})
+
+    assert not one.is_behind()
+
+
+async def test_a_group_is_behind_while_it_has_room_and_much_is_in_memory_for_it() -> None:
+    one = OneGroup(credit=10)
+    one.commit(0, BEHIND_MESSAGES + 1)
+    assert one.is_behind()
+
+    # Its instance has all that it wants: now others would be slowed down for nothing.
+    one.pump()
+    assert not one.is_behind()
+    one.settle_all()
+    one.instance.credit = 0
+    assert not one.is_behind()
