@@ -1,14 +1,16 @@
 """Load the whole configuration as one immutable snapshot.
 
 Reads Core rows, not ORM objects, in one transaction that sees one moment; puts them together in a thread, so that a
-large configuration does not hold up the broker's event loop.
+large configuration does not hold up the broker's event loop. All is read each time, and nothing depends on being told
+what changed; but what comes out of the same rows as before is the same object as before, and costs nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -54,15 +56,50 @@ READ_VERSION: Final = sa.select(ConfigVersion.version)
 # Whole tables, each read once: no index could help. Event codes are put together by the database, in which they are
 # by far the most rows.
 _NAMESPACES: Final = sa.select(Namespace.namespace_id, Namespace.name)
-_TOPICS: Final = sa.select(Topic.__table__)
+_TOPICS: Final = sa.select(
+    Topic.topic_id,
+    Topic.namespace_id,
+    Topic.name,
+    Topic.kind,
+    Topic.queue_count,
+    Topic.generation,
+    Topic.body_bytes_max,
+    Topic.is_open,
+    Topic.is_closed,
+    Topic.stress_refused,
+)
 _EVENT_CODES: Final = sa.select(EventCode.topic_id, sa.func.array_agg(EventCode.name)).group_by(EventCode.topic_id)
 _PUBLISHER_GROUPS: Final = sa.select(PublisherGroup.namespace_id, PublisherGroup.name)
-_SUBSCRIBER_GROUPS: Final = sa.select(SubscriberGroup.__table__)
-_SUBSCRIPTIONS: Final = sa.select(Subscription.__table__).order_by(Subscription.subscription_id)
+# What has a structure comes as text: it can be compared so, and seldom needs to be taken apart.
+_SUBSCRIBER_GROUPS: Final = sa.select(
+    SubscriberGroup.group_id,
+    SubscriberGroup.namespace_id,
+    SubscriberGroup.name,
+    SubscriberGroup.ack_timeout_seconds,
+    sa.cast(SubscriberGroup.retry_schedule_seconds, sa.Text),
+    SubscriberGroup.attempts_max,
+    SubscriberGroup.unsettled_max,
+    SubscriberGroup.group_order,
+    SubscriberGroup.mode,
+    SubscriberGroup.paused,
+)
+_SUBSCRIPTIONS: Final = sa.select(
+    Subscription.subscription_id,
+    Subscription.group_id,
+    Subscription.topic_id,
+    Subscription.event_code,
+    Subscription.mode,
+    Subscription.expression,
+    sa.cast(Subscription.start_offsets, sa.Text),
+).order_by(Subscription.subscription_id)
 _STRESS_RULES: Final = sa.select(StressRule.__table__).order_by(StressRule.stress_rule_id)
 _STRESS_WHITELIST: Final = sa.select(StressWhitelist.group_id, StressWhitelist.topic_id, StressWhitelist.event_code)
 
 _Row: TypeAlias = sa.Row[*tuple[Any, ...]]
+_TopicParts: TypeAlias = tuple[str, tuple[Any, ...], frozenset[str]]
+"""Namespace, row, event codes: all that a topic's route is made of."""
+_GroupParts: TypeAlias = tuple[str, tuple[Any, ...], tuple[tuple[Any, ...], ...]]
+"""Namespace, row, rows of subscriptions: all that a group's route is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +123,40 @@ async def read_version(store: ConfigStore) -> int:
 
 async def load_snapshot(store: ConfigStore) -> Snapshot:
     """Return the whole configuration as it is at one moment."""
-    async with store.snapshot_transaction() as connection:
-        rows = await _read(connection)
-    return await asyncio.to_thread(_assembled, rows)
+    return await SnapshotLoader(store).load()
+
+
+class SnapshotLoader:
+    """Loads snapshot after snapshot, each whole: what has not changed is shared between them. One load at a time."""
+
+    def __init__(self, store: ConfigStore) -> None:
+        self._store = store
+        self._topics: dict[_TopicParts, TopicRoute] = {}
+        self._groups: dict[_GroupParts, GroupRoute] = {}
+
+    async def load(self) -> Snapshot:
+        """Return the whole configuration as it is at one moment. Raises ConfigUnavailableError."""
+        async with self._store.snapshot_transaction() as connection:
+            rows = await _read(connection)
+        return await asyncio.to_thread(self._assembled, rows)
+
+    def _assembled(self, rows: _Rows) -> Snapshot:
+        namespace_names: dict[int, str] = {row.namespace_id: row.name for row in rows.namespaces}
+        self._topics = {
+            parts: self._topics.get(parts) or _topic(*parts) for parts in _topic_parts(rows, namespace_names)
+        }
+        self._groups = {
+            parts: self._groups.get(parts) or _group(*parts) for parts in _group_parts(rows, namespace_names)
+        }
+        return Snapshot(
+            version=rows.version,
+            topics=MappingProxyType({(topic.namespace, topic.name): topic for topic in self._topics.values()}),
+            groups=MappingProxyType({(group.namespace, group.name): group for group in self._groups.values()}),
+            publisher_groups=frozenset((namespace_names[row.namespace_id], row.name) for row in rows.publisher_groups),
+            namespaces=frozenset(namespace_names.values()),
+            stress_rules=MappingProxyType(_stress_rules(rows, namespace_names)),
+            stress_whitelist=frozenset((row.group_id, row.topic_id, row.event_code) for row in rows.stress_whitelist),
+        )
 
 
 async def _read(connection: AsyncConnection) -> _Rows:
@@ -114,73 +182,73 @@ def _version(version: int | None) -> int:
     return version
 
 
-def _assembled(rows: _Rows) -> Snapshot:
-    namespace_names: dict[int, str] = {row.namespace_id: row.name for row in rows.namespaces}
-    return Snapshot(
-        version=rows.version,
-        topics=MappingProxyType(_topics(rows, namespace_names)),
-        groups=MappingProxyType(_groups(rows, namespace_names)),
-        publisher_groups=frozenset((namespace_names[row.namespace_id], row.name) for row in rows.publisher_groups),
-        namespaces=frozenset(namespace_names.values()),
-        stress_rules=MappingProxyType(_stress_rules(rows, namespace_names)),
-        stress_whitelist=frozenset((row.group_id, row.topic_id, row.event_code) for row in rows.stress_whitelist),
+def _topic_parts(rows: _Rows, namespace_names: Mapping[int, str]) -> Iterable[_TopicParts]:
+    event_codes = {topic_id: frozenset(names) for topic_id, names in rows.event_codes}
+    no_event_codes: frozenset[str] = frozenset()
+    for row in rows.topics:
+        yield namespace_names[row.namespace_id], tuple(row), event_codes.get(row.topic_id, no_event_codes)
+
+
+def _topic(namespace: str, row: tuple[Any, ...], event_codes: frozenset[str]) -> TopicRoute:
+    topic_id, _, name, kind, queue_count, generation, body_bytes_max, is_open, is_closed, stress_refused = row
+    return TopicRoute(
+        topic_id=topic_id,
+        namespace=namespace,
+        name=name,
+        kind=TopicKind(kind),
+        queue_count=queue_count,
+        generation=generation,
+        body_bytes_max=body_bytes_max,
+        is_open=is_open,
+        is_closed=is_closed,
+        stress_refused=stress_refused,
+        event_codes=event_codes,
     )
 
 
-def _topics(rows: _Rows, namespace_names: Mapping[int, str]) -> dict[tuple[str, str], TopicRoute]:
-    event_codes = {topic_id: frozenset(names) for topic_id, names in rows.event_codes}
-    no_event_codes: frozenset[str] = frozenset()
-    topics = {}
-    for row in rows.topics:
-        namespace = namespace_names[row.namespace_id]
-        topics[(namespace, row.name)] = TopicRoute(
-            topic_id=row.topic_id,
-            namespace=namespace,
-            name=row.name,
-            kind=TopicKind(row.kind),
-            queue_count=row.queue_count,
-            generation=row.generation,
-            body_bytes_max=row.body_bytes_max,
-            is_open=row.is_open,
-            is_closed=row.is_closed,
-            stress_refused=row.stress_refused,
-            event_codes=event_codes.get(row.topic_id, no_event_codes),
-        )
-    return topics
-
-
-def _groups(rows: _Rows, namespace_names: Mapping[int, str]) -> dict[tuple[str, str], GroupRoute]:
-    subscriptions: defaultdict[int, list[SubscriptionRoute]] = defaultdict(list)
+def _group_parts(rows: _Rows, namespace_names: Mapping[int, str]) -> Iterable[_GroupParts]:
+    subscriptions: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in rows.subscriptions:
-        subscriptions[row.group_id].append(_subscription(row))
-    groups = {}
+        subscriptions[row.group_id].append(tuple(row))
     for row in rows.subscriber_groups:
-        namespace = namespace_names[row.namespace_id]
-        groups[(namespace, row.name)] = GroupRoute(
-            group_id=row.group_id,
-            namespace=namespace,
-            name=row.name,
-            ack_timeout_seconds=row.ack_timeout_seconds,
-            retry_schedule_seconds=tuple(row.retry_schedule_seconds),
-            attempts_max=row.attempts_max,
-            unsettled_max=row.unsettled_max,
-            order=GroupOrder(row.group_order),
-            mode=GroupMode(row.mode),
-            paused=row.paused,
-            subscriptions=tuple(subscriptions.get(row.group_id, ())),
-        )
-    return groups
+        yield namespace_names[row.namespace_id], tuple(row), tuple(subscriptions.get(row.group_id, ()))
 
 
-def _subscription(row: _Row) -> SubscriptionRoute:
+def _group(namespace: str, row: tuple[Any, ...], subscriptions: tuple[tuple[Any, ...], ...]) -> GroupRoute:
+    group_id, _, name, ack_timeout_seconds, retry_schedule, attempts_max, unsettled_max, order, mode, paused = row
+    return GroupRoute(
+        group_id=group_id,
+        namespace=namespace,
+        name=name,
+        ack_timeout_seconds=ack_timeout_seconds,
+        retry_schedule_seconds=tuple(float(seconds) for seconds in retry_schedule.strip("{}").split(",") if seconds),
+        attempts_max=attempts_max,
+        unsettled_max=unsettled_max,
+        order=GroupOrder(order),
+        mode=GroupMode(mode),
+        paused=paused,
+        subscriptions=tuple(_subscription(*subscription) for subscription in subscriptions),
+    )
+
+
+def _subscription(
+    subscription_id: int,
+    _group_id: int,
+    topic_id: int,
+    event_code: str,
+    mode: str,
+    expression: str | None,
+    start_offsets: str,
+) -> SubscriptionRoute:
+    offsets: dict[str, int] = json.loads(start_offsets)
     return SubscriptionRoute(
-        subscription_id=row.subscription_id,
-        topic_id=row.topic_id,
-        event_code=row.event_code,
-        mode=SubscriptionMode(row.mode),
-        expression=row.expression,
-        predicate=None if row.expression is None else _predicate(row.subscription_id, row.expression),
-        start_offsets=MappingProxyType({int(queue_id): offset for queue_id, offset in row.start_offsets.items()}),
+        subscription_id=subscription_id,
+        topic_id=topic_id,
+        event_code=event_code,
+        mode=SubscriptionMode(mode),
+        expression=expression,
+        predicate=None if expression is None else _predicate(subscription_id, expression),
+        start_offsets=MappingProxyType({int(queue_id): offset for queue_id, offset in offsets.items()}),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from confdb.loading import load_snapshot, read_version
+from confdb.loading import SnapshotLoader, load_snapshot, read_version
 from confdb.models import CONFIG_CHANNEL
 from confdb.routes import Snapshot
 from confdb.store import ConfigStore, translated
@@ -35,6 +35,7 @@ class SnapshotFeed:
     def __init__(self, store: ConfigStore, *, poll_seconds: float = POLL_SECONDS, listen: bool = True) -> None:
         """Make a feed of *store*. `listen` off: a transaction pooler in between cannot carry LISTEN."""
         self._store = store
+        self._loader = SnapshotLoader(store)
         self._poll_seconds = poll_seconds
         self._listen = listen
         self._callbacks: list[Callable[[Snapshot], None]] = []
@@ -105,7 +106,7 @@ class SnapshotFeed:
         # Not "newer": confdb may have been restored from a backup.
         if await read_version(self._store) == self.current.version:
             return None
-        return await load_snapshot(self._store)
+        return await self._loader.load()
 
     async def _pause(self, stop: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._hint.wait())]

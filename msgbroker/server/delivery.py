@@ -123,11 +123,20 @@ class DeliveryHub:
         for group in self.groups.values():
             route = routes.get(group.route.group_id)
             if route is not None:
-                group.reroute(route, snapshot, self._topics)
+                self._follow(group, route, snapshot)
                 continue
             # Deleted: its streams end with the reason, and the cluster loop gives its lanes up.
             for instance in list(group.instances.values()):
                 instance.close(GroupNotFoundError(group.route.namespace, group.route.name))
+
+    def _follow(self, group: GroupDelivery, route: GroupRoute, snapshot: Snapshot) -> None:
+        slots = group.slots.values()
+        if route is not group.route or any(self._topics.get(slot.topic.topic_id) is not slot.topic for slot in slots):
+            group.reroute(route, snapshot, self._topics)
+            return
+        # Nothing of the group's own: only whom stress messages may go to, and that is asked at every hand-out.
+        for slot in slots:
+            slot.may_hand_out = stress_check(route, slot.topic, snapshot)
 
     # --- instances --------------------------------------------------------------------------------------------------
 

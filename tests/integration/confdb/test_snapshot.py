@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from confdb.loading import SnapshotLoader
 from confdb.routes import ExpressionFailedError, Snapshot, StressOperator, StressRule, SubscriptionMode
 from confdb.services import ConfigService
 from confdb.snapshot import SnapshotFeed, load_snapshot, read_version
@@ -35,6 +36,38 @@ MANY_TOPICS = """
            jsonb_build_object('1', 10, '2', 20, '3', 30, '4', 40)
     FROM topic JOIN subscriber_group ON topic_id % 500 = group_id % 500
 """
+
+EACH_KIND_OF_CHANGE = (
+    "UPDATE topic SET kind = 'ORDERED' WHERE name = 'TP_TRADE'",
+    "UPDATE topic SET queue_count = 6, generation = 2 WHERE name = 'TP_TRADE'",
+    "UPDATE topic SET generation = 3 WHERE name = 'TP_TRADE'",
+    "UPDATE topic SET body_bytes_max = 100 WHERE name = 'TP_TRADE'",
+    "UPDATE topic SET is_open = true WHERE name = 'TP_TRADE'",
+    "UPDATE topic SET is_closed = true WHERE name = 'TP_TRADE'",
+    "UPDATE topic SET stress_refused = true WHERE name = 'TP_TRADE'",
+    "UPDATE topic SET name = 'TP_TRADE_2' WHERE name = 'TP_TRADE'",
+    "INSERT INTO event_code (topic_id, name) SELECT topic_id, 'EC_NEW' FROM topic WHERE name = 'TP_TRADE_2'",
+    "UPDATE event_code SET name = 'EC_NEWER' WHERE name = 'EC_NEW'",
+    "DELETE FROM event_code WHERE name = 'EC_REFUNDED'",
+    "UPDATE subscriber_group SET ack_timeout_seconds = 7.5 WHERE name = 'SG_POINTS'",
+    "UPDATE subscriber_group SET retry_schedule_seconds = '{0.5,1e3}' WHERE name = 'SG_POINTS'",
+    "UPDATE subscriber_group SET retry_schedule_seconds = '{}' WHERE name = 'SG_POINTS'",
+    "UPDATE subscriber_group SET attempts_max = 1 WHERE name = 'SG_POINTS'",
+    "UPDATE subscriber_group SET unsettled_max = 1 WHERE name = 'SG_POINTS'",
+    "UPDATE subscriber_group SET group_order = 'KEY' WHERE name = 'SG_POINTS'",
+    "UPDATE subscriber_group SET mode = 'BROADCAST' WHERE name = 'SG_POINTS'",
+    "UPDATE subscriber_group SET paused = true WHERE name = 'SG_POINTS'",
+    "UPDATE subscription SET mode = 'HEADER', expression = 'true' WHERE event_code = 'EC_PAID'",
+    "UPDATE subscription SET expression = 'false' WHERE event_code = 'EC_PAID'",
+    """UPDATE subscription SET start_offsets = '{"7": 70}' WHERE event_code = 'EC_PAID'""",
+    "UPDATE subscription SET event_code = '*' WHERE event_code = 'EC_PAID'",
+    "DELETE FROM subscription WHERE event_code = '*'",
+    "UPDATE subscriber_group SET name = 'SG_OTHER' WHERE name = 'SG_POINTS'",
+    "DELETE FROM subscriber_group WHERE name = 'SG_OTHER'",
+    "UPDATE namespace SET name = 'tenant' WHERE name = 'default'",
+    "UPDATE stress_rule SET value = 'yes'",
+    "UPDATE config_version SET version = version + 1",
+)
 
 
 async def test_the_snapshot_holds_all_that_a_broker_routes_by(trade: ConfigService, store: ConfigStore) -> None:
@@ -77,6 +110,40 @@ async def test_the_snapshot_cannot_be_changed(trade: ConfigService, store: Confi
     for mapping in (snapshot.topics, snapshot.groups, snapshot.stress_rules, group.subscriptions[0].start_offsets):
         with pytest.raises(TypeError):
             mapping["x"] = None  # type: ignore[index]
+
+
+async def test_a_snapshot_that_shares_what_has_not_changed_is_what_loading_all_anew_gives(
+    trade: ConfigService, store: ConfigStore, database_url: str
+) -> None:
+    await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "EC_PAID")
+    loader = SnapshotLoader(store)
+    before = await loader.load()
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        for change in EACH_KIND_OF_CHANGE:
+            await connection.execute(change)
+            after = await loader.load()
+
+            assert after != before, change
+            assert after == await load_snapshot(store), change
+            before = after
+
+
+async def test_what_has_not_changed_is_the_same_object_in_the_next_snapshot(
+    trade: ConfigService, store: ConfigStore
+) -> None:
+    await trade.topics.create("default", "TP_STOCK")
+    await trade.subscriber_groups.create("default", "SG_AUDIT")
+    feed = SnapshotFeed(store)
+    await feed.load_once()
+    before = feed.current
+    await trade.event_codes.add("default", "TP_TRADE", "EC_NEW")
+    await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "EC_NEW")
+    await feed.load_once()
+
+    is_same = {name: route is before.topics[name] for name, route in feed.current.topics.items()}
+    assert is_same == {("default", "TP_TRADE"): False, ("default", "TP_STOCK"): True}
+    is_same = {name: route is before.groups[name] for name, route in feed.current.groups.items()}
+    assert is_same == {("default", "SG_POINTS"): False, ("default", "SG_AUDIT"): True}
 
 
 async def test_the_snapshot_is_of_one_moment(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from msgbroker.server.instances import Instance
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
 from msgdb.lane_records import ClaimedLane, LaneKey
-from tests.unit.server.builders import route, snapshot
+from tests.unit.server.builders import log_message, route, snapshot
 from tests.unit.server.test_counting import group_route
 
 
@@ -115,6 +116,38 @@ def test_with_every_tick_just_those_lanes_are_closed_whose_leases_have_passed(se
                 held = [slot for slot in leases.slots if slot.lease_until > now]
                 leases.hub.tick_once(now)
                 assert leases.slots == held
+
+
+def test_a_change_elsewhere_leaves_a_groups_lanes_alone_but_for_who_may_see_stress_messages() -> None:
+    leases, topic = Leases(), route()
+    group = leases.group.route
+    groups = {(group.namespace, group.name): group}
+    leases.hub.follow(snapshot(topic, groups=groups))
+    leases.open(5.0)
+    (slot,) = leases.slots
+    slot.topic = topic
+    matcher, message = slot.matcher, log_message()
+    assert not slot.may_hand_out(message)
+    allowed = frozenset({(group.group_id, topic.topic_id, "*")})
+    leases.hub.follow(snapshot(topic, route(2, name="TP_OTHER"), groups=groups, stress_whitelist=allowed))
+
+    assert slot.matcher is matcher
+    assert slot.may_hand_out(message)
+
+
+def test_a_change_of_a_topic_or_of_the_group_is_followed_by_its_lanes() -> None:
+    leases, topic = Leases(), route(stress_refused=True)
+    leases.open(5.0)
+    (slot,) = leases.slots
+    group = dataclasses.replace(leases.group.route, paused=True)
+    matchers = [slot.matcher]
+    for groups in ({(group.namespace, group.name): leases.group.route}, {(group.namespace, group.name): group}):
+        leases.hub.follow(snapshot(topic, groups=groups))
+        matchers.append(slot.matcher)
+
+    assert slot.topic is topic
+    assert leases.group.route is group
+    assert len({id(matcher) for matcher in matchers}) == 3
 
 
 def _marked(hub: DeliveryHub) -> list[GroupDelivery]:
