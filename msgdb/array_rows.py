@@ -23,8 +23,8 @@ def integer_array(values: Iterable[int]) -> str:
 
 def text_array(values: Iterable[str]) -> str:
     """Return *values* as PostgreSQL reads an array."""
-    return "{" + ",".join(map(_quoted, values)) + "}"
+    return "{" + ",".join([_quoted(value) if value else '""' for value in values]) + "}"
 
 
 def _quoted(value: str) -> str:
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if value else '""'
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

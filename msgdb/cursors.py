@@ -140,9 +140,10 @@ async def load_redeliveries(
 
 
 class Renewal(NamedTuple):
-    """What became of leases; lanes that are in neither have another owner, or epoch."""
+    """What became of leases: those of the lanes that are in neither are renewed."""
 
-    renewed: set[LaneKey]
+    lost: set[LaneKey]
+    """They have another owner, or epoch."""
     held_up: set[LaneKey]
     """Still ours, but somebody has locked the row: their leases run on, and may be renewed a moment later."""
 
@@ -151,11 +152,9 @@ async def renew(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane], lease
     """Extend the leases of lanes that are still ours. Count the lease from before the call."""
     parameters = {**_owned_columns(owner, lanes), "lease_seconds": lease_seconds}
     cursor = await conn.execute(_RENEW, parameters, binary=True)
-    renewal = Renewal({lane.key for lane in lanes}, set())
+    renewal = Renewal(set(), set())
     for *key, is_ours in await cursor.fetchall():
-        renewal.renewed.discard(LaneKey(*key))
-        if is_ours:
-            renewal.held_up.add(LaneKey(*key))
+        (renewal.held_up if is_ours else renewal.lost).add(LaneKey(*key))
     return renewal
 
 
@@ -189,16 +188,16 @@ async def _guarded(conn: Connection, statement: str, parameters: dict[str, Any])
 def _key_columns(keys: Iterable[LaneKey]) -> dict[str, Any]:
     rows = list(keys)
     return {
-        "group_id": integer_array(key.group_id for key in rows),
-        "member": text_array(key.member for key in rows),
-        "queue_id": integer_array(key.queue_id for key in rows),
+        "group_id": integer_array([key.group_id for key in rows]),
+        "member": text_array([key.member for key in rows]),
+        "queue_id": integer_array([key.queue_id for key in rows]),
     }
 
 
 def _owned_columns(owner: UUID, lanes: Sequence[OwnedLane]) -> dict[str, Any]:
     return {
         **_key_columns(lane.key for lane in lanes),
-        "epoch": integer_array(lane.epoch for lane in lanes),
+        "epoch": integer_array([lane.epoch for lane in lanes]),
         "owner": owner,
     }
 

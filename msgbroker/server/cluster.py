@@ -263,20 +263,20 @@ class Cluster:
         now = clock.now()
         if now - self._renewed_at < self.config.lease_seconds / 4:
             return
-        slots = {slot.lane.key: slot for group in self._hub.groups.values() for slot in group.slots.values()}
+        slots = [slot for group in self._hub.groups.values() for slot in group.slots.values()]
         held_up: set[LaneKey] = set()
         if slots:
-            lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in slots.values()]
+            lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in slots]
             async with self._store.connection() as connection:
-                renewed, held_up = await renew(connection, self.identity.broker_id, lanes, self.config.lease_seconds)
-            ours = renewed | held_up
+                lost, held_up = await renew(connection, self.identity.broker_id, lanes, self.config.lease_seconds)
             answered_at = clock.now()
-            for key, slot in slots.items():
+            lease_until = now + self.config.lease_seconds - self.config.lease_margin_seconds
+            for slot in slots:
                 # A lease that has passed is over, whatever the table says: what the lane had was dropped already.
-                if key not in ours or answered_at >= slot.lease_until:
+                if answered_at >= slot.lease_until or slot.lane.key in lost:
                     self._lose(slot)
-                elif key in renewed:
-                    slot.lease_until = now + self.config.lease_seconds - self.config.lease_margin_seconds
+                elif slot.lane.key not in held_up:
+                    slot.lease_until = lease_until
         if held_up:
             # With the next step, not in a quarter of the lease.
             log.warning("cluster.renewal_held_up", lanes=len(held_up))

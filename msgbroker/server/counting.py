@@ -61,7 +61,8 @@ class BrokerCounters:
         """Say which lanes stopped reading since the last look, because too much of them waits for another attempt."""
         alarmed = {
             slot.lane.key: (slot, (group.route.name, slot.topic.name))
-            for group, slot in self._lanes()
+            for group in self._hub.groups.values()
+            for slot in group.slots.values()
             if slot.lane.alarm
         }
         for key in alarmed.keys() - self._alarmed.keys():

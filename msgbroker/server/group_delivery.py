@@ -154,6 +154,8 @@ class GroupDelivery:
 
     def tick(self, now: float) -> None:
         """Take back what was not answered in time, see to what is due, and try again what could not be read."""
+        if not self._watched:
+            return
         for queue_id, slot in list(self._watched.items()):
             if slot.is_read_failed:
                 slot.is_read_failed = False

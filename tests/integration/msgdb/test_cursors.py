@@ -12,6 +12,8 @@ from msgdb.lane_records import LaneKey, LaneToClaim, OwnedLane
 from msgdb.store import MessageStore
 from tests.integration.msgdb.rows import GROUP, OTHER_OWNER, OWNER, keys_of, lanes_to_claim
 
+_PASSED = "SELECT queue_id, lease_until <= clock_timestamp() FROM cursor ORDER BY member, queue_id"
+
 
 async def test_a_lane_that_was_never_claimed_starts_at_its_initial_offset(conn: Connection) -> None:
     (lane,) = await claim(conn, OWNER, lanes_to_claim([1], initial_offset=40), 10)
@@ -97,9 +99,11 @@ async def test_a_lane_whose_row_is_locked_does_not_cost_the_others_their_leases(
         owned = [OwnedLane(lane.key, lane.epoch) for lane in await claim(conn, OWNER, lanes_to_claim([1, 2]), 0)]
         async with store.transaction() as holder:
             await holder.execute("SELECT FROM cursor WHERE queue_id = 1 FOR UPDATE")
-            renewed, held_up = await renew(conn, OWNER, owned, 10)
+            lost, held_up = await renew(conn, OWNER, owned, 10)
+            leases = await (await conn.execute(_PASSED)).fetchall()
 
-    assert (renewed, held_up) == ({LaneKey(GROUP, "", 2)}, {LaneKey(GROUP, "", 1)})
+    assert (lost, held_up) == (set(), {LaneKey(GROUP, "", 1)})
+    assert leases == [(1, True), (2, False)]
 
 
 async def test_a_renewed_lease_keeps_others_away(conn: Connection) -> None:
@@ -107,7 +111,7 @@ async def test_a_renewed_lease_keeps_others_away(conn: Connection) -> None:
 
     renewal = await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10)
 
-    assert renewal == ({lane.key}, set())
+    assert renewal == (set(), set())
     assert await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10) == []
 
 
@@ -115,21 +119,22 @@ async def test_lanes_of_members_with_any_name_are_renewed(conn: Connection) -> N
     wanted = [LaneToClaim(GROUP, member, 1, 0) for member in ("", "NULL", "a,b", '{"c"}', "d\\", "'e'")]
     owned = [OwnedLane(lane.key, lane.epoch) for lane in await claim(conn, OWNER, wanted, 0)]
 
-    assert await renew(conn, OWNER, owned, 10) == ({lane.key for lane in wanted}, set())
+    assert await renew(conn, OWNER, owned, 10) == (set(), set())
+    assert {passed for _, passed in await (await conn.execute(_PASSED)).fetchall()} == {False}
 
 
 async def test_a_lease_that_another_took_over_is_not_renewed(conn: Connection) -> None:
     (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 0)
     await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10)
 
-    assert await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10) == (set(), set())
+    assert await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10) == ({lane.key}, set())
 
 
 async def test_an_epoch_of_before_renews_nothing_even_for_its_owner(conn: Connection) -> None:
     (before,) = await claim(conn, OWNER, lanes_to_claim([1]), 10)
     await claim(conn, OWNER, lanes_to_claim([1]), 10)
 
-    assert await renew(conn, OWNER, [OwnedLane(before.key, before.epoch)], 10) == (set(), set())
+    assert await renew(conn, OWNER, [OwnedLane(before.key, before.epoch)], 10) == ({before.key}, set())
 
 
 async def test_a_released_lane_is_free_at_once(conn: Connection) -> None:
