@@ -186,13 +186,16 @@ class GroupDelivery:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the broker keeps instances waiting: they have room, and the lanes are far from the queues' ends."""
-        if self.route.paused or not any(taker.count_room > 0 for taker in self._takers):
+        """Whether instances wait for the broker: it reads for those with room, or much lies in memory for them.
+
+        Of what lies in memory it does not matter whether they have room: they may have it as soon as their verdicts are
+        looked at. One that is just slow falls out of memory, and then keeps nobody waiting.
+        """
+        if self.route.paused or not self._takers:
             return False
-        if self._reader.reads_under_way:
+        if self._reader.reads_under_way and any(taker.count_room > 0 for taker in self._takers):
             return True
-        end_of = self.cache.end_of
-        lag = sum(end_of(queue_id) - slot.lane.next_offset for queue_id, slot in self._active.items())
+        lag = sum(self.cache.in_tail_from(queue_id, slot.lane.next_offset) for queue_id, slot in self._active.items())
         return lag > BEHIND_MESSAGES
 
     # --- the pump ---------------------------------------------------------------------------------------------------
