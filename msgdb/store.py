@@ -93,7 +93,13 @@ class MessageStore:
             raise StoreUnavailableError("this way to the store is closed")
         connection = connect_blocking(self._config)
         self._dedicated.add(connection)
+        self._cut_if_late(connection)
         return connection
+
+    def _cut_if_late(self, connection: BlockingConnection) -> None:
+        # The event loop may have cut everything while a thread connected: nobody would cut this one any more.
+        if self._is_cut:
+            cut(connection)
 
     @asynccontextmanager
     async def dedicated_connection(self) -> AsyncIterator[Connection]:

@@ -186,17 +186,17 @@ class GroupDelivery:
 
     @property
     def is_behind(self) -> bool:
-        """Whether instances wait for the broker: it reads for those with room, or much lies in memory for them.
+        """Whether the broker keeps instances waiting: they have room, and it reads for them or has much in memory.
 
-        Of what lies in memory it does not matter whether they have room: they may have it as soon as their verdicts are
-        looked at. One that is just slow falls out of memory, and then keeps nobody waiting.
+        One that takes no more, for a second or for days, is not waited for.
         """
-        if self.route.paused or not self._takers:
+        if not self._active and not self._reader.reads_under_way:
             return False
-        if self._reader.reads_under_way and any(taker.count_room > 0 for taker in self._takers):
-            return True
-        lag = sum(self.cache.in_tail_from(queue_id, slot.lane.next_offset) for queue_id, slot in self._active.items())
-        return lag > BEHIND_MESSAGES
+        if self.route.paused or not any(taker.count_room > 0 for taker in self._takers):
+            return False
+        end_of = self.cache.end_of
+        lag = sum(end_of(queue_id) - slot.lane.next_offset for queue_id, slot in self._active.items())
+        return bool(self._reader.reads_under_way) or lag > BEHIND_MESSAGES
 
     # --- the pump ---------------------------------------------------------------------------------------------------
 

@@ -161,13 +161,6 @@ class LogCache:
             return block.messages[offset - block.first : offset - block.first + limit]
         return None
 
-    def in_tail_from(self, queue_id: int, offset: int) -> int:
-        """Return how many of this broker's newest messages lie in memory from *offset* on; 0 if that is before them."""
-        queue = self._queues.get(queue_id)
-        if queue is None or offset < queue.first:
-            return 0
-        return max(0, queue.first + len(queue.messages) - offset)
-
     # --- reads ------------------------------------------------------------------------------------------------------
 
     async def read(self, queue_id: int, offset: int) -> Block:

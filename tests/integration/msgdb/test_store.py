@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 
 import psycopg
 import pytest
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.connections import Connection, ConnectionConfig, ConnectionPool
+from msgdb.connections import BlockingConnection, Connection, ConnectionConfig, ConnectionPool, connect_blocking
 from msgdb.store import MessageStore, SessionLimits
 from tests.eventually import eventually
 from tests.integration.confdb.relay import Relay
@@ -231,3 +232,16 @@ async def test_a_connection_that_could_not_be_given_its_limits_is_closed(
 
     await eventually(is_gone, 3.0)
     assert refused.value.diag.message_primary
+
+
+async def test_a_blocking_connection_that_is_made_while_all_is_cut_is_cut_too(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect_late(config: ConnectionConfig) -> BlockingConnection:
+        connection = connect_blocking(config)
+        store.cut()
+        return connection
+
+    monkeypatch.setattr("msgdb.store.connect_blocking", connect_late)
+    with closing(store.connect_blocking()) as connection, pytest.raises(psycopg.OperationalError):
+        connection.execute("SELECT 1")
