@@ -12,6 +12,7 @@ from confdb.brokers import BrokerRegistry
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
 from confdb.store import ConfigStore
+from msgdb.alarms import AlarmKind, AlarmRow, list_alarms
 from msgdb.dead_letters import count_dead_letters
 from msgdb.lag import LaneLag, list_lag
 from msgdb.log import next_offsets
@@ -33,8 +34,8 @@ class QueueLag:
     next_offset: int
     behind: int
     redeliveries: int
-    alarm: bool
-    """As many messages wait for another attempt as may: no more are read."""
+    alarms: tuple[str, ...]
+    """What is wrong with it, by `msgdb.alarms.AlarmKind`."""
     oldest_seconds: float | None
     """Age of the oldest message that is not settled. None: all are, or no instance was ever connected."""
     broker: str | None
@@ -52,7 +53,7 @@ class TopicLag:
     topic: str
     behind: int
     redeliveries: int
-    alarm: bool
+    alarms: tuple[str, ...]
     """On one of its queues, at least."""
     oldest_seconds: float | None
     dead_letters: int
@@ -67,6 +68,7 @@ class _StoreSide:
     queues: Sequence[QueueRow]
     next_offsets: Mapping[int, int]
     dead_letters: Mapping[int, int]
+    alarms: Sequence[AlarmRow]
 
 
 async def read_lag(confdb_url: str, msgdb_url: str) -> list[QueueLag]:
@@ -82,6 +84,7 @@ async def read_lag(confdb_url: str, msgdb_url: str) -> list[QueueLag]:
             queues,
             await next_offsets(connection, [queue.queue_id for queue in queues]),
             await count_dead_letters(connection),
+            await list_alarms(connection),
         )
     return [
         _lag_of(group, topic, queue, start_offset, store_side, brokers)
@@ -99,7 +102,7 @@ def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:
             *names,
             behind=sum(lag.behind for lag in lags),
             redeliveries=sum(lag.redeliveries for lag in lags),
-            alarm=any(lag.alarm for lag in lags),
+            alarms=tuple(sorted({kind for lag in lags for kind in lag.alarms})),
             oldest_seconds=max((lag.oldest_seconds for lag in lags if lag.oldest_seconds is not None), default=None),
             dead_letters=lags[0].dead_letters,
         )
@@ -145,8 +148,22 @@ def _lag_of(
         next_offset=next_offset,
         behind=lane.behind if lane else max(0, next_offset - acked_offset),
         redeliveries=lane.redeliveries if lane else 0,
-        alarm=lane.alarm if lane else False,
+        alarms=_alarms_of(group.group_id, queue, lane, store_side.alarms),
         oldest_seconds=None if oldest is None else round(max(0.0, time.time() - oldest / _MICROSECONDS), 3),
         broker=brokers.get(lane.owner) if lane and lane.owner else None,
         dead_letters=store_side.dead_letters.get(group.group_id, 0),
     )
+
+
+def _alarms_of(group_id: int, queue: QueueRow, lane: LaneLag | None, alarms: Iterable[AlarmRow]) -> tuple[str, ...]:
+    """Return what is wrong with a group on a queue: what brokers say, and what the tables show without them."""
+    kinds = {alarm.kind for alarm in alarms if _concerns(alarm, group_id, queue)}
+    if lane is not None and lane.alarm:
+        kinds.add(AlarmKind.REDELIVERIES_FULL.value)
+    return tuple(sorted(kinds))
+
+
+def _concerns(alarm: AlarmRow, group_id: int, queue: QueueRow) -> bool:
+    named = ((alarm.group_id, group_id), (alarm.topic_id, queue.topic_id), (alarm.queue_id, queue.queue_id))
+    # What names nothing of all that is about the broker or the store as a whole.
+    return any(said is not None for said, _ in named) and all(said in {None, is_} for said, is_ in named)

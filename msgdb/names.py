@@ -10,6 +10,7 @@ PUBLISHER_FRAME: Final = "publisher_frame"
 CURSOR: Final = "cursor"
 REDELIVERY: Final = "redelivery"
 DEAD_LETTER: Final = "dead_letter"
+ALARM: Final = "alarm"
 
 PARTITIONED_BY_DAY: Final = (MESSAGE, PUBLISHER_FRAME)
 

@@ -17,6 +17,7 @@ import structlog
 from msgbroker.contract.errors import InvalidSettingError, StoreUnavailableError
 from msgbroker.contract.limits import RETENTION_DAYS_MAX
 from msgdb import names
+from msgdb.alarms import forget_alarms
 from msgdb.expiry import expire_day
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
 from msgdb.partitions import DAYS_AHEAD, DayPartition, drop_partition, ensure_ahead, list_partitions, today
@@ -117,6 +118,7 @@ class Maintenance:
                 report.created = await ensure_ahead(conn, self._config.days_ahead)
                 await self._drop_old_days(conn, report)
                 await self._analyze_if_due(conn, report)
+                await forget_alarms(conn)
             return report
 
     async def _drop_old_days(self, conn: Connection, report: MaintenanceReport) -> None:

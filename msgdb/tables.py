@@ -172,3 +172,25 @@ dead_letter = Table(
     UniqueConstraint("group_id", "queue_id", "queue_offset", "stored_at"),
     Index(None, "group_id", "id"),
 )
+
+alarm = Table(
+    names.ALARM,
+    metadata,
+    Column("alarm_id", BigInteger, Identity(always=True), primary_key=True),
+    # Of confdb's registry; all zeros where the alarm is about the store itself.
+    Column("broker_id", Uuid, nullable=False),
+    Column("broker", Text, nullable=False),
+    # msgdb.alarms.AlarmKind.
+    Column("kind", Text, nullable=False),
+    Column("thing", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("group_id", BigInteger),
+    Column("topic_id", BigInteger),
+    Column("queue_id", BigInteger),
+    Column("raised_at", _timestamp(), nullable=False, server_default=func.clock_timestamp()),
+    # Repeated by its broker while it stands; in no index, so that this stays on its page.
+    Column("seen_at", _timestamp(), nullable=False, server_default=func.clock_timestamp()),
+    Column("cleared_at", _timestamp()),
+    Index("alarm_standing_key", "broker_id", "kind", "thing", unique=True, postgresql_where=text("cleared_at IS NULL")),
+    postgresql_with=_UPDATED_IN_PLACE,
+)

@@ -20,6 +20,7 @@ from confdb.snapshot import SnapshotFeed
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.server import clock, grpc_server
+from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.announcements import Announcer, Listener, WatchedTopics
 from msgbroker.server.broker import Broker, Loop
 from msgbroker.server.checkpoints import Checkpointer
@@ -67,9 +68,11 @@ class Stores:
 def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     """Make a broker; nothing runs yet. Raises PortInUseError."""
     server = grpc_server.make_server(shared_port=settings.shared_port)
-    health = HealthWatch(grpc_server.add_health(server), stores.messages, stores.feed)
     address = _listen(server, settings)
-    hub, checkpointer, cluster = _assemble_delivery(settings, stores, address)
+    identity = BrokerIdentity(uuid.uuid4(), address, importlib.metadata.version("msgcenter"))
+    board = AlarmBoard(stores.messages, identity.broker_id, address)
+    health = HealthWatch(grpc_server.add_health(server), stores.messages, stores.feed, board)
+    hub, checkpointer, cluster = _assemble_delivery(settings, stores, identity)
     announcer = Announcer(stores.messages)
     tell = _teller(hub, announcer, WatchedTopics(cluster, stores.feed))
     first_turn = cluster.identity.broker_id.int % limits.QUEUES_MAX
@@ -94,7 +97,8 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "event-codes": registrar.run,
         "maintenance": _maintenance(settings, stores).run,
         "health": health.run,
-        "counters": BrokerCounters(hub, committer.counters).run,
+        "counters": BrokerCounters(hub, committer.counters, board).run,
+        "alarms": board.run,
         "housekeeping": lambda stop: _keep_house(stop, pull),
     }
     if not settings.pooled:
@@ -113,6 +117,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         subscriber,
         pull,
         health,
+        board,
         server,
         loops,
         stores.cut,
@@ -120,9 +125,8 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
 
 
 def _assemble_delivery(
-    settings: BrokerSettings, stores: Stores, address: str
+    settings: BrokerSettings, stores: Stores, identity: BrokerIdentity
 ) -> tuple[DeliveryHub, Checkpointer, Cluster]:
-    identity = BrokerIdentity(uuid.uuid4(), address, importlib.metadata.version("msgcenter"))
     half_bytes = settings.log_cache_bytes_max // 2
     cache = LogCache(stores.messages, LogCacheConfig(tail_bytes_max=half_bytes, blocks_bytes_max=half_bytes))
     hub = DeliveryHub(cache)

@@ -13,6 +13,7 @@ import structlog
 
 from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
+from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.cluster import Cluster
 from msgbroker.server.committer import Committer
@@ -56,6 +57,7 @@ class Broker:
     subscriber: SubscriberService
     pull: PullService
     health: HealthWatch
+    alarms: AlarmBoard
     server: grpc.aio.Server
     loops: Mapping[str, Loop]
     """What runs beside the calls, by name."""
@@ -130,6 +132,7 @@ class Broker:
         goodbyes = [
             asyncio.create_task(self.cluster.leave_lanes(), name="leave-lanes"),
             asyncio.create_task(self.cluster.leave_registry(), name="leave-registry"),
+            asyncio.create_task(self.alarms.leave(), name="leave-alarms"),
         ]
         left = await _unfinished(goodbyes, deadline)
         for goodbye in goodbyes:

@@ -1,4 +1,4 @@
-"""What operators hear of a broker's work: a line a minute of what it counted, and alarms where reading has stopped."""
+"""What operators hear of a broker's work: a line a minute of what it counted; alarms of lanes that read no further."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Final
 
 import structlog
 
+from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgbroker.server import clock
+from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.committer import CommitterCounters
 from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.group_delivery import GroupDelivery
+from msgbroker.server.group_delivery import GroupDelivery, describe_lane
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.loops import pause
-from msgdb.lane_records import LaneKey
+from msgdb.alarms import Alarm, AlarmKind
 
 log = structlog.get_logger(__name__)
 
@@ -26,13 +28,19 @@ _COUNT_SECONDS: Final = 60.0
 class BrokerCounters:
     """See the module."""
 
-    def __init__(self, hub: DeliveryHub, committer: CommitterCounters, now: Callable[[], float] = clock.now) -> None:
+    def __init__(
+        self,
+        hub: DeliveryHub,
+        committer: CommitterCounters,
+        board: AlarmBoard,
+        now: Callable[[], float] = clock.now,
+    ) -> None:
         self._hub = hub
         self._committer = committer
+        self._board = board
         self._now = now
         self._counted_at = now()
         self._counted = self.totals()
-        self._alarmed: dict[LaneKey, tuple[str, str]] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look after the lanes, and count, until *stop* is set."""
@@ -58,27 +66,23 @@ class BrokerCounters:
         return True
 
     def watch_once(self) -> None:
-        """Say which lanes stopped reading since the last look, because too much of them waits for another attempt."""
-        alarmed = {
-            slot.lane.key: (slot, (group.route.name, slot.topic.name))
-            for group in self._hub.groups.values()
-            for slot in group.slots.values()
-            if slot.lane.alarm
-        }
-        for key in alarmed.keys() - self._alarmed.keys():
-            slot, (group_name, topic_name) = alarmed[key]
-            log.error(
-                "lanes.alarm_started",
-                group=group_name,
-                topic=topic_name,
-                lane=key,
-                redelivery_count=slot.lane.redelivery_count,
-            )
-        for key in self._alarmed.keys() - alarmed.keys():
-            group_name, topic_name = self._alarmed[key]
-            # Below the limit again, or another broker's: that one says so if it goes on.
-            log.warning("lanes.alarm_ended", group=group_name, topic=topic_name, lane=key)
-        self._alarmed = {key: names for key, (_, names) in alarmed.items()}
+        """Raise an alarm for each lane that reads no further, because too much of it waits for another attempt."""
+        self._board.replace(
+            AlarmKind.REDELIVERIES_FULL,
+            [_redeliveries_full(group, slot) for group, slot in self._lanes() if slot.lane.alarm],
+        )
 
     def _lanes(self) -> list[tuple[GroupDelivery, LaneSlot]]:
         return [(group, slot) for group in self._hub.groups.values() for slot in group.slots.values()]
+
+
+def _redeliveries_full(group: GroupDelivery, slot: LaneSlot) -> Alarm:
+    group_id, _, queue_id = slot.lane.key
+    return Alarm(
+        AlarmKind.REDELIVERIES_FULL,
+        describe_lane(group.route.name, slot.topic.name, queue_id),
+        f"{REDELIVERIES_PER_LANE_MAX} messages wait for another attempt: no more is read until some are settled",
+        group_id=group_id,
+        topic_id=slot.topic.topic_id,
+        queue_id=queue_id,
+    )

@@ -32,6 +32,8 @@ MSGDB: Final = "msgdb"
 """Name under which health tells of the message store."""
 CONFDB: Final = "confdb"
 """Name under which health tells of the configuration; without it a broker goes on by its last snapshot."""
+ALARMS: Final = "alarms"
+"""Name under which health tells whether an alarm stands at this broker; it serves all the same."""
 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),

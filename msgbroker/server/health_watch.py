@@ -1,7 +1,8 @@
 """What the broker says of its health: gRPC's standard service, by name.
 
 "" and our services: this broker takes and hands out messages. "msgdb": the message store answers; without it publishers
-hear UNAVAILABLE. "confdb": the configuration answers; without it the broker goes on by its last snapshot.
+hear UNAVAILABLE. "confdb": the configuration answers; without it the broker goes on by its last snapshot. "alarms": no
+alarm stands at this broker; `msgcenter alarm list` tells which do.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from grpc_health.v1 import health
 
 from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import StoreUnavailableError
-from msgbroker.server.grpc_server import CONFDB, MSGDB, SERVICES, set_health
+from msgbroker.server.alarm_board import AlarmBoard
+from msgbroker.server.grpc_server import ALARMS, CONFDB, MSGDB, SERVICES, set_health
 from msgbroker.server.loops import PatientCall, pause
 from msgdb.store import MessageStore
 
@@ -24,9 +26,12 @@ _ANSWER_SECONDS_MAX: Final = 2.0
 class HealthWatch:
     """See the module."""
 
-    def __init__(self, servicer: health.aio.HealthServicer, store: MessageStore, feed: SnapshotFeed) -> None:
+    def __init__(
+        self, servicer: health.aio.HealthServicer, store: MessageStore, feed: SnapshotFeed, board: AlarmBoard
+    ) -> None:
         self._servicer = servicer
         self._feed = feed
+        self._board = board
         self._ping = PatientCall(store.ping, _ANSWER_SECONDS_MAX)
         self._said: dict[str, bool] = {}
         self._leaving = False
@@ -41,6 +46,7 @@ class HealthWatch:
         """Ask the store for an answer, for a limited time, and say what is so."""
         # First what needs no answer: one database says nothing of the other.
         await self._say(CONFDB, serving=self._feed.healthy)
+        await self._say(ALARMS, serving=not self._board.standing)
         await self._say(MSGDB, serving=await self._store_answers())
         # Without the store a broker cannot do its work, but restarting it or sending clients elsewhere would not help.
         for service in ("", *SERVICES):

@@ -25,7 +25,8 @@ def command(
     `behind` counts messages of the topic that are not settled. Those that no subscription of the group selects count as
     well, until a broker has read past them; a group without an instance reads nothing. `redeliveries` counts those that
     wait for another attempt; they are not in `behind`.
-    `alarm`: so many of them wait on one queue (10,000) that no more is read from it until some are settled.
+    `alarms`: what is wrong, e.g. REDELIVERIES_FULL: so many of them wait on one queue (10,000) that no more is read
+    from it until some are settled. `msgcenter alarm list` says more.
 
     Example: msgcenter lag --group SG_POINTS --by-queue
     """
@@ -39,5 +40,5 @@ def command(
     columns += ["group", "topic"]
     if by_queue:
         columns += ["queue_id"]
-    columns += ["behind", "redeliveries", "alarm", "oldest_seconds", "broker" if by_queue else "dead_letters"]
+    columns += ["behind", "redeliveries", "alarms", "oldest_seconds", "broker" if by_queue else "dead_letters"]
     print_rows(rows, columns, as_json=as_json, empty="No group subscribes to anything.")

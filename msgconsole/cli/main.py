@@ -41,6 +41,7 @@ COMMANDS: Final = (
     CommandEntry("publish", "msgconsole.cli.publish", "Publish a message."),
     CommandEntry("subscribe", "msgconsole.cli.subscribe", "Print messages as they come."),
     CommandEntry("lag", "msgconsole.cli.lag", "How far each group is behind."),
+    CommandEntry("alarm", "msgconsole.cli.alarm", "What brokers have set aside, or found at its limit."),
     CommandEntry("dead-letters", "msgconsole.cli.dead_letters", "Messages given up on: list, show."),
     CommandEntry("audit", "msgconsole.cli.audit", "Who changed what."),
     CommandEntry("bench", "msgconsole.cli.bench", "Measure messages per second and latency here."),

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 
 from msgconsole.broker_process import BROKER_COMMAND, is_serving
@@ -185,3 +186,25 @@ def test_a_broker_on_a_busy_port_says_so(msgcenter: Msgcenter, running_broker: s
     outcome = msgcenter("broker", "--listen", running_broker)
     assert outcome.status == 1
     assert outcome.err.startswith(f"{running_broker} is in use by another program")
+
+
+@pytest.mark.usefixtures("subscribed")
+def test_alarms_are_listed_and_shown_where_they_concern_a_group(msgcenter: Msgcenter, database_url: str) -> None:
+    assert "No alarms." in msgcenter("alarm", "list").out
+    msgcenter("publish", "TP_TRADE", "EC_PAID", "x")
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO alarm (broker_id, broker, kind, thing, detail, group_id)"
+            " SELECT gen_random_uuid(), 'here:1', 'LANE_SET_ASIDE', 'group SG_POINTS', 'DataCorrupted: page', group_id"
+            " FROM subscriber_group"
+        )
+    (listed,) = msgcenter("alarm", "list", "--json").json
+    assert (listed["kind"], listed["broker"], listed["state"]) == ("LANE_SET_ASIDE", "here:1", "stands")
+    assert "DataCorrupted" in msgcenter("alarm", "list").out
+    assert {tuple(lag["alarms"]) for lag in msgcenter("lag", "--json").json} == {("LANE_SET_ASIDE",)}
+
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE alarm SET cleared_at = now()")
+    assert msgcenter("alarm", "list", "--json").json == []
+    (cleared,) = msgcenter("alarm", "list", "--all", "--json").json
+    assert cleared["state"] == "cleared"

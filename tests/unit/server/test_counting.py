@@ -1,15 +1,17 @@
-"""What a broker says of its work: counts that change, and lanes that stopped reading."""
+"""What a broker says of its work: counts that change, and lanes that read no further."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
+from uuid import UUID
 
 from structlog.testing import capture_logs
 
 from confdb.routes import ExpressionFailedError, GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
 from msgbroker.engine.lane_config import LaneCounters
 from msgbroker.engine.verdicts import Verdict
+from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.committer import CommitterCounters
 from msgbroker.server.counting import BrokerCounters
 from msgbroker.server.delivery import DeliveryHub
@@ -17,6 +19,7 @@ from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
+from msgdb.alarms import AlarmKind
 from msgdb.lane_records import ClaimedLane, LaneKey, RedeliveryRow
 from tests.unit.server.builders import PAID, log_message, route, snapshot
 
@@ -49,7 +52,8 @@ class OneLane:
         rows = [RedeliveryRow(offset, 1_000, 2, 60.0, None) for offset in range(redeliveries)]
         claimed = ClaimedLane(LANE, 1, redeliveries, [])
         self.hub.open_lane(self.group, route(), claimed, rows, lease_until=1e12)
-        self.counters = BrokerCounters(self.hub, self.stored, lambda: self.now)
+        self.board = AlarmBoard(None, UUID(int=1), "here")  # type: ignore[arg-type]
+        self.counters = BrokerCounters(self.hub, self.stored, self.board, lambda: self.now)
 
     @property
     def slot(self) -> LaneSlot:
@@ -94,31 +98,29 @@ def test_expressions_that_failed_are_counted_across_changes_of_the_configuration
     assert one.counters.totals()["failed_evaluations"] == 2
 
 
-def test_a_lane_that_stops_reading_is_said_once_and_so_is_its_end() -> None:
+def test_a_lane_that_reads_no_further_is_an_alarm_until_it_does() -> None:
     one = OneLane(redeliveries=3)
     one.slot.lane.reconfigure(dataclasses.replace(one.slot.lane._state.config, redeliveries_max=3))
-    with capture_logs() as logs:
-        one.counters.watch_once()
-        one.counters.watch_once()
-        assert one.slot.lane.due(1e12, 1) == [(0, 1_000)]
-        one.slot.lane.feed_again([log_message(0)], ())
-        assert one.slot.lane.take("one", 1, 1_000, 1e12).count == 1
-        assert one.slot.lane.settle("one", Verdict.ACK, 0, 0, 2, 1e12).count == 1
-        one.counters.watch_once()
-        one.counters.watch_once()
+    one.counters.watch_once()
+    one.counters.watch_once()
+    (alarm,) = one.board.standing
+    assert (alarm.kind, alarm.thing) == (AlarmKind.REDELIVERIES_FULL, "group SG_POINTS, topic TP_TRADE, queue 1")
+    assert (alarm.group_id, alarm.topic_id, alarm.queue_id) == (1, 1, 1)
 
-    (started,) = logged(logs, "lanes.alarm_started")
-    assert (started["group"], started["topic"], started["lane"]) == ("SG_POINTS", "TP_TRADE", LANE)
-    assert started["redelivery_count"] == 3
-    assert len(logged(logs, "lanes.alarm_ended")) == 1
+    assert one.slot.lane.due(1e12, 1) == [(0, 1_000)]
+    one.slot.lane.feed_again([log_message(0)], ())
+    assert one.slot.lane.take("one", 1, 1_000, 1e12).count == 1
+    assert one.slot.lane.settle("one", Verdict.ACK, 0, 0, 2, 1e12).count == 1
+    one.counters.watch_once()
+    assert one.board.standing == []
 
 
-def test_the_alarm_of_a_lane_that_goes_ends_here() -> None:
+def test_the_alarm_of_a_lane_that_goes_is_cleared_here() -> None:
     one = OneLane(redeliveries=3)
     one.slot.lane.reconfigure(dataclasses.replace(one.slot.lane._state.config, redeliveries_max=3))
-    with capture_logs() as logs:
-        one.counters.watch_once()
-        one.hub.close_lane(one.group, 1)
-        one.counters.watch_once()
+    one.counters.watch_once()
+    assert one.board.standing
 
-    assert len(logged(logs, "lanes.alarm_ended")) == 1
+    one.hub.close_lane(one.group, 1)
+    one.counters.watch_once()
+    assert one.board.standing == []

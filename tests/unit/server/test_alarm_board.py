@@ -1,0 +1,106 @@
+"""Alarms at one broker: raised once, cleared once; what is set aside is tried again, less and less often."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from structlog.testing import capture_logs
+
+from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.server.alarm_board import STANDING_MAX, AlarmBoard
+from msgbroker.server.set_aside import WAIT_SECONDS_MAX, WAIT_SECONDS_MIN, SetAside
+from msgdb.alarms import Alarm, AlarmKind
+
+FULL = Alarm(AlarmKind.REDELIVERIES_FULL, "queue 1", "full")
+
+
+def make_board() -> AlarmBoard:
+    return AlarmBoard(None, UUID(int=1), "here")  # type: ignore[arg-type]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def board() -> AlarmBoard:
+    return make_board()
+
+
+def test_an_alarm_stands_until_it_is_cleared_and_is_logged_once(board: AlarmBoard) -> None:
+    with capture_logs() as logs:
+        for _ in range(3):
+            board.raise_alarm(FULL)
+        assert board.standing == [FULL]
+        for _ in range(2):
+            board.clear(FULL.kind, FULL.thing)
+        assert board.standing == []
+
+    assert [entry["event"] for entry in logs] == ["alarm.raised", "alarm.cleared"]
+
+
+def test_of_a_kind_just_what_is_named_stands(board: AlarmBoard) -> None:
+    other = Alarm(AlarmKind.LANE_SET_ASIDE, "queue 1", "why")
+    board.raise_alarm(other)
+    board.replace(FULL.kind, [FULL, FULL._replace(thing="queue 2")])
+    board.replace(FULL.kind, [FULL._replace(thing="queue 2", detail="fuller")])
+
+    assert board.standing == [other, FULL._replace(thing="queue 2", detail="fuller")]
+
+
+def test_there_is_a_most_that_stand(board: AlarmBoard) -> None:
+    for number in range(STANDING_MAX + 5):
+        board.raise_alarm(FULL._replace(thing=f"queue {number}"))
+
+    assert len(board.standing) == STANDING_MAX
+
+
+def test_texts_are_kept_as_the_store_takes_them(board: AlarmBoard) -> None:
+    board.raise_alarm(FULL._replace(thing="a\0b", detail="half \ud800 of a pair" + "x" * 10_000))
+    (alarm,) = board.standing
+
+    assert "\0" not in alarm.thing
+    assert len(alarm.detail.encode()) < 1_000
+    board.clear(FULL.kind, "a\0b")
+    assert board.standing == []
+
+
+def test_what_fails_is_set_aside_for_longer_each_time_until_it_works(board: AlarmBoard) -> None:
+    clock = Clock()
+    aside: SetAside[int] = SetAside(board, lambda queue: FULL._replace(thing=f"queue {queue}"), clock.now)
+    waits: list[float] = []
+
+    def fail() -> None:
+        raise ValueError("a page is\n corrupt")
+
+    for _ in range(9):
+        with aside.contained(7):
+            fail()
+        failed_at = clock.seconds
+        while aside.is_waiting(7):
+            clock.seconds += WAIT_SECONDS_MIN
+        waits.append(clock.seconds - failed_at)
+
+    assert waits[:3] == [WAIT_SECONDS_MIN, 2 * WAIT_SECONDS_MIN, 4 * WAIT_SECONDS_MIN]
+    assert waits[-1] == WAIT_SECONDS_MAX
+    assert not aside.is_waiting(8)
+    assert board.standing == [FULL._replace(thing="queue 7", detail="ValueError: a page is corrupt")]
+
+    aside.worked(7)
+    assert board.standing == []
+    assert not aside.is_set_aside(7)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailableError("away"), MemoryError()])
+def test_what_is_known_or_concerns_the_whole_broker_is_passed_on(board: AlarmBoard, error: Exception) -> None:
+    aside: SetAside[int] = SetAside(board, lambda _: FULL)
+    with pytest.raises(type(error)), aside.contained(7):
+        raise error
+
+    assert not aside.is_set_aside(7)
+    assert board.standing == []
