@@ -6,6 +6,11 @@ backoff to wait out. It may sit behind a transaction-pooling PgBouncer: then it 
 What the pool lends is bounded, because a broker that freezes in the middle of a transaction keeps its row locks: the
 server ends sessions that hold others up, and what a server that hangs does not answer is cut off from this end.
 Dedicated connections have no such bounds: listening, maintenance and appending have their own.
+
+What a transaction relies on it says itself, whatever the database's defaults are: READ COMMITTED (who waits for a lock
+sees what its holder has committed), and no waiting for standbys, because nothing that goes through here is acknowledged
+to a publisher: a cursor that is lost in a failover has its messages delivered once more, while one that waited for a
+standby that is away would stop delivery. Appending has settings of its own.
 """
 
 from __future__ import annotations
@@ -14,14 +19,15 @@ import asyncio
 import os
 import select
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import psycopg
 import structlog
-from psycopg.conninfo import make_conninfo
+from psycopg import IsolationLevel
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
@@ -32,6 +38,11 @@ log = structlog.get_logger(__name__)
 
 Connection: TypeAlias = psycopg.AsyncConnection[TupleRow]
 BlockingConnection: TypeAlias = psycopg.Connection[TupleRow]
+Check: TypeAlias = Callable[[Connection], Awaitable[None]]
+"""Raises StoreUnavailableError where a connection leads to what is not to be used."""
+
+_SESSION_DEFAULTS: Final = {"default_transaction_isolation": "read committed", "synchronous_commit": "local"}
+"""For what runs without a transaction of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +63,10 @@ class SessionLimits:
             "lock_timeout": self.lock_seconds,
             "statement_timeout": self.statement_seconds,
         }
-        calls = [f"set_config('{name}', '{round(seconds * 1_000)}', {local})" for name, seconds in by_name.items()]
+        settings = {name: str(round(seconds * 1_000)) for name, seconds in by_name.items()}
+        if local:
+            settings["synchronous_commit"] = _SESSION_DEFAULTS["synchronous_commit"]
+        calls = [f"set_config('{name}', '{value}', {local})" for name, value in settings.items()]
         return f"SELECT {', '.join(calls)}"
 
 
@@ -79,9 +93,10 @@ class ConnectionConfig:
 
 
 class _LimitedTransactions(psycopg.AsyncConnection[TupleRow]):
-    """A connection whose sessions are others' as well: each transaction begins with its limits."""
+    """A connection whose sessions are others' as well: each transaction begins with its limits, and is checked."""
 
     settings = ""
+    check: Check | None = None
 
     @asynccontextmanager
     async def transaction(
@@ -94,6 +109,8 @@ class _LimitedTransactions(psycopg.AsyncConnection[TupleRow]):
         async with super().transaction(savepoint_name, force_rollback) as transaction:
             if is_outermost and self.settings:
                 await self.execute(self.settings.encode())
+            if is_outermost and self.check is not None:
+                await self.check(self)
             yield transaction
 
 
@@ -101,7 +118,9 @@ async def connect(config: ConnectionConfig) -> Connection:
     """Open a connection in autocommit mode; the caller closes it."""
     kind = _LimitedTransactions if config.pooled else psycopg.AsyncConnection[TupleRow]
     with store_failures():
-        return await kind.connect(_conninfo(config), autocommit=True, prepare_threshold=config.prepare_threshold)
+        connection = await kind.connect(_conninfo(config), autocommit=True, prepare_threshold=config.prepare_threshold)
+        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        return connection
 
 
 def connect_blocking(config: ConnectionConfig) -> BlockingConnection:
@@ -111,8 +130,14 @@ def connect_blocking(config: ConnectionConfig) -> BlockingConnection:
 
 
 def _conninfo(config: ConnectionConfig) -> str:
+    given: dict[str, str] = {}
+    if not config.pooled:
+        # A pooler's sessions are not ours to set anything for. The URL may name options of its own.
+        ours = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in _SESSION_DEFAULTS.items())
+        given["options"] = f"{conninfo_to_dict(config.url).get('options') or ''} {ours}".strip()
     return make_conninfo(
         config.url,
+        **given,
         # libpq takes whole seconds, and 2 at least.
         connect_timeout=max(2, round(config.connect_timeout_seconds)),
         application_name=config.application_name,
@@ -137,10 +162,11 @@ def cut(connection: Connection | BlockingConnection) -> None:
 
 
 class ConnectionPool:
-    """At most `pool_size` connections, the one used last first."""
+    """At most `pool_size` connections, the one used last first. What *check* refuses is not lent."""
 
-    def __init__(self, config: ConnectionConfig) -> None:
+    def __init__(self, config: ConnectionConfig, check: Check | None = None) -> None:
         self._config = config
+        self._check = check
         self._slots = asyncio.Semaphore(config.pool_size)
         self._idle: list[Connection] = []
         self._lent: set[Connection] = set()
@@ -175,20 +201,27 @@ class ConnectionPool:
         if self._is_closed:
             raise StoreUnavailableError("this way to the store is closed")
         connection = await connect(self._config)
-        limits = self._config.limits
-        if limits is None:
-            return connection
-        if isinstance(connection, _LimitedTransactions):
-            connection.settings = limits.settings(local=True)
-            return connection
         try:
             with self._watched(connection), store_failures():
-                await connection.execute(limits.settings(local=False).encode())
+                await self._prepare(connection)
         except BaseException:
             # A caller that goes away at this moment, too: nobody else knows of it yet.
             await connection.close()
             raise
         return connection
+
+    async def _prepare(self, connection: Connection) -> None:
+        limits = self._config.limits
+        if isinstance(connection, _LimitedTransactions):
+            # Who answers may change with each transaction.
+            connection.check = self._check
+            if limits is not None:
+                connection.settings = limits.settings(local=True)
+            return
+        if limits is not None:
+            await connection.execute(limits.settings(local=False).encode())
+        if self._check is not None:
+            await self._check(connection)
 
     @contextmanager
     def _watched(self, connection: Connection) -> Iterator[None]:

@@ -20,6 +20,8 @@ MAINTENANCE_LOCK_CLASS: Final = 1_297_237_588
 """Held by the one broker that does maintenance; the key is 0."""
 MIGRATION_LOCK_CLASS: Final = 1_297_237_589
 """Held while migrating; the key is 0."""
+HISTORY_LOCK_CLASS: Final = 1_297_237_590
+"""Held while a new history is noted; the key is 0. Taken alone."""
 
 
 def queue_lock_key(queue_id: int) -> int:

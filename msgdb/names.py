@@ -11,6 +11,7 @@ CURSOR: Final = "cursor"
 REDELIVERY: Final = "redelivery"
 DEAD_LETTER: Final = "dead_letter"
 ALARM: Final = "alarm"
+LOG_HISTORY: Final = "log_history"
 
 PARTITIONED_BY_DAY: Final = (MESSAGE, PUBLISHER_FRAME)
 

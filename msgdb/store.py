@@ -1,11 +1,19 @@
-"""The message store as a process holds it: one pool for reads and checkpoints, and dedicated connections."""
+"""The message store as a process holds it: one pool for reads and checkpoints, and dedicated connections.
+
+A process that remembers offsets follows the database's history (`msgdb.history`): every new connection is compared with
+it, and where it leads to another history, nothing is lent before the process has heard of it and forgotten.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Self
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Final, Self
 from weakref import WeakSet
+
+import structlog
 
 from msgbroker.contract.errors import StoreUnavailableError
 from msgdb.connections import (
@@ -19,8 +27,24 @@ from msgdb.connections import (
     cut,
 )
 from msgdb.failures import store_failures
+from msgdb.history import History, find_history, find_history_blocking, note_history
+
+log = structlog.get_logger(__name__)
 
 __all__ = ["Connection", "ConnectionConfig", "MessageStore", "SessionLimits"]
+
+
+_ANOTHER_HISTORY: Final = "the database goes on with another history: what was remembered of it is forgotten"
+_LOOK_SECONDS_MAX: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """The history that is followed, and who is told of another one."""
+
+    history: History
+    on_new: Callable[[History], None]
+    loop: asyncio.AbstractEventLoop
 
 
 class MessageStore:
@@ -28,9 +52,10 @@ class MessageStore:
 
     def __init__(self, config: ConnectionConfig) -> None:
         self._config = config
-        self._pool = ConnectionPool(config)
+        self._pool = ConnectionPool(config, self._check)
         self._dedicated: WeakSet[Connection | BlockingConnection] = WeakSet()
         self._is_cut = False
+        self._followed: _Followed | None = None
 
     @classmethod
     @asynccontextmanager
@@ -67,6 +92,58 @@ class MessageStore:
         finally:
             await store.close()
 
+    async def follow_history(self, on_new: Callable[[History], None]) -> History:
+        """Return the database's history, and from now on call *on_new* when it turns out to go on with another one.
+
+        It is called on this event loop, and nothing is lent in between: who had asked gets StoreUnavailableError, and
+        asks again by what it knows then.
+        """
+        history = await self._note_history()
+        self._followed = _Followed(history, on_new, asyncio.get_running_loop())
+        return history
+
+    async def _note_history(self) -> History:
+        # On a connection of its own: a transaction that is refused for the sake of it would take the note back.
+        connection = await connect(self._config)
+        try:
+            with store_failures():
+                return await note_history(connection)
+        finally:
+            await connection.close()
+
+    async def _check(self, connection: Connection) -> None:
+        """Compare the history at the other end with the one that is followed. Raises StoreUnavailableError."""
+        if self._followed is None:
+            return
+        found = await find_history(connection)
+        if found is None or found.history_id != self._followed.history.history_id:
+            self._turn_to(found or await self._note_history())
+            raise StoreUnavailableError(_ANOTHER_HISTORY)
+
+    def _check_blocking(self, connection: BlockingConnection) -> None:
+        """Compare as `_check` does, from a thread: what follows from it is for the event loop to do."""
+        followed = self._followed
+        if followed is None:
+            return
+        found = find_history_blocking(connection)
+        if found is None or found.history_id != followed.history.history_id:
+            looking = asyncio.run_coroutine_threadsafe(self._look(), followed.loop)
+            with suppress(TimeoutError):
+                looking.result(_LOOK_SECONDS_MAX)
+            raise StoreUnavailableError(_ANOTHER_HISTORY)
+
+    async def _look(self) -> None:
+        self._turn_to(await self._note_history())
+
+    def _turn_to(self, history: History) -> None:
+        followed = self._followed
+        if followed is None or followed.history.history_id == history.history_id:
+            # Several connections may have met it at the same time.
+            return
+        log.error("store.history_changed", history_id=str(history.history_id))
+        self._followed = replace(followed, history=history)
+        followed.on_new(history)
+
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend a connection in autocommit mode. Raises StoreUnavailableError when the store is out of reach."""
@@ -85,6 +162,12 @@ class MessageStore:
             raise StoreUnavailableError("this way to the store is closed")
         connection = await connect(self._config)
         self._dedicated.add(connection)
+        try:
+            with store_failures():
+                await self._check(connection)
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     def connect_blocking(self) -> BlockingConnection:
@@ -94,6 +177,12 @@ class MessageStore:
         connection = connect_blocking(self._config)
         self._dedicated.add(connection)
         self._cut_if_late(connection)
+        try:
+            with store_failures():
+                self._check_blocking(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _cut_if_late(self, connection: BlockingConnection) -> None:

@@ -173,6 +173,19 @@ dead_letter = Table(
     Index(None, "group_id", "id"),
 )
 
+# msgdb.history: a row for each timeline that was met; the newest is the one that stands.
+log_history = Table(
+    names.LOG_HISTORY,
+    metadata,
+    Column("ordinal", BigInteger, Identity(always=True), primary_key=True),
+    # The marker: unlike a timeline's number it never comes again.
+    Column("history_id", Uuid, nullable=False),
+    # The cluster's identifier and its timeline.
+    Column("timeline", Text, nullable=False),
+    Column("epoch_floor", BigInteger, nullable=False),
+    Column("begun_at", _timestamp(), nullable=False, server_default=func.clock_timestamp()),
+)
+
 alarm = Table(
     names.ALARM,
     metadata,

@@ -1,0 +1,117 @@
+"""The marker of a database's history: the same for everybody, another one after every promotion."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from msgbroker.contract.errors import StoreUnavailableError
+from msgdb.connections import Connection, ConnectionConfig, connect
+from msgdb.history import History, find_history, find_history_blocking, note_history
+from msgdb.queues import ensure_queues
+from msgdb.store import MessageStore
+from tests.replicated_postgres import ReplicatedPostgres
+
+
+@pytest.fixture
+def replicated() -> Iterator[ReplicatedPostgres]:
+    with tempfile.TemporaryDirectory(prefix="msgcenter-promoted-") as directory:
+        postgres = ReplicatedPostgres.start(Path(directory))
+        try:
+            yield postgres
+        finally:
+            postgres.stop()
+
+
+async def noted(url: str) -> History:
+    async with await connect(ConnectionConfig(url)) as conn:
+        return await note_history(conn)
+
+
+async def test_it_stays_while_nothing_was_promoted(conn: Connection, database_url: str) -> None:
+    first = await find_history(conn)
+    assert first is not None
+    assert (first.epoch_floor, first.age_seconds) == (0, float("inf"))
+    assert await note_history(conn) == first
+    with psycopg.connect(database_url) as blocking:
+        assert find_history_blocking(blocking) == first
+
+
+async def test_a_promoted_standby_has_another_and_those_who_meet_it_together_agree(
+    replicated: ReplicatedPostgres,
+) -> None:
+    before = await noted(replicated.primary_url)
+    replicated.fail_over()
+    async with await connect(ConnectionConfig(replicated.url)) as conn:
+        assert await find_history(conn) is None
+    met = await asyncio.gather(*(noted(replicated.url) for _ in range(5)))
+
+    assert len({history.history_id for history in met}) == 1
+    assert met[0].history_id != before.history_id
+    assert met[0].epoch_floor > before.epoch_floor + (1 << 31)
+    assert all(0 <= history.age_seconds < 60 for history in met)
+
+
+async def test_ids_of_queues_that_were_lost_are_not_given_out_again(replicated: ReplicatedPostgres) -> None:
+    async with await connect(ConnectionConfig(replicated.primary_url)) as conn:
+        (kept,) = await ensure_queues(conn, 1, 1, 1)
+        replicated.wait_until_followed()
+        replicated.take_standby_away()
+        lost = await ensure_queues(conn, 2, 1, 200)
+    replicated.fail_over()
+    await noted(replicated.url)
+    async with await connect(ConnectionConfig(replicated.url)) as conn:
+        made = await ensure_queues(conn, 3, 1, 1)
+
+    assert min(queue.queue_id for queue in made) > max(queue.queue_id for queue in [kept, *lost])
+
+
+async def test_a_standby_is_no_place_to_write(replicated: ReplicatedPostgres) -> None:
+    async with await connect(ConnectionConfig(replicated.standby.url("center"))) as conn:
+        with pytest.raises(StoreUnavailableError, match="standby"):
+            await find_history(conn)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_store_that_follows_it_lends_nothing_before_it_has_told_of_a_new_one(
+    replicated: ReplicatedPostgres, *, pooled: bool
+) -> None:
+    async with MessageStore.open(replicated.url, pooled=pooled) as store:
+        told: list[History] = []
+        first = await store.follow_history(told.append)
+        async with store.transaction() as conn:
+            await conn.execute("SELECT 1")
+        await asyncio.to_thread(lambda: store.connect_blocking().close())
+        assert told == []
+
+        replicated.fail_over()
+        refusals = 0
+        while True:
+            try:
+                async with store.transaction() as conn:
+                    await conn.execute("SELECT 1")
+            except StoreUnavailableError:
+                assert refusals < 20
+                refusals += 1
+            else:
+                break
+
+    (second,) = told
+    assert second.history_id != first.history_id
+
+
+async def test_a_blocking_connection_tells_of_it_as_well(replicated: ReplicatedPostgres) -> None:
+    async with MessageStore.open(replicated.url) as store:
+        told: list[History] = []
+        await store.follow_history(told.append)
+        replicated.fail_over()
+        with pytest.raises(StoreUnavailableError, match="history"):
+            await asyncio.to_thread(store.connect_blocking)
+        await asyncio.to_thread(lambda: store.connect_blocking().close())
+
+    assert len(told) == 1
