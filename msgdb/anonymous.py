@@ -3,6 +3,9 @@
 So a COMMIT whose answer was lost is resolved for them, too. An id is used while every attempt under it had a known end;
 after a lost connection a new one is taken, and the old one is never used for numbering again: what stands under it in
 the database then says exactly which of the frames that carry it are stored.
+
+A number belongs to the attempt that gave it. Where its end is known (committed, or rolled back) the frame carries none
+any more: the next attempt gives the same number to another frame. Only an attempt with an unknown end leaves it there.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ class AnonymousNumbers:
 
     def __init__(self) -> None:
         self._own_id = secrets.token_bytes(16)
+        self._numbered: list[AppendFrame] = []
+        """By the transaction that is open."""
 
     def adopt(self, frames: Iterable[AppendFrame]) -> None:
         """Give frames without a publisher the own id; their numbers come in the transaction."""
@@ -46,14 +51,20 @@ class AnonymousNumbers:
             last += 1
             frame.publisher_id = self._own_id
             frame.sequence = last
+            self._numbered.append(frame)
+
+    def transaction_ended(self) -> None:
+        """Take the numbers back that the transaction gave: its end is known."""
+        for frame in self._numbered:
+            frame.sequence = 0
+        self._numbered.clear()
 
     def connection_lost(self) -> None:
-        """Take a new id: whether the last attempt was committed is unknown."""
+        """Take a new id: whether the last attempt was committed is unknown, and the frames' numbers will tell."""
+        self._numbered.clear()
         self._own_id = secrets.token_bytes(16)
 
     def _is_stored(self, frame: AppendFrame, tails: Mapping[bytes, PublisherTail]) -> bool:
-        if frame.publisher_id == self._own_id:
-            # Numbered by an attempt that was rolled back, if at all.
-            return False
+        # Under the own id it carries no number yet.
         tail = tails.get(frame.publisher_id)
         return tail is not None and 0 < frame.sequence <= tail.sequence

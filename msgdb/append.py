@@ -7,9 +7,9 @@ it waits for must not wait in turn until an event loop that is busy with the nex
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 
 import structlog
@@ -34,7 +34,7 @@ class Appender:
     def __init__(
         self,
         connect: Callable[[], BlockingConnection],
-        ensure_partitions: Callable[[datetime], Awaitable[None]],
+        ensure_partitions: Callable[[Collection[date]], Awaitable[None]],
         config: AppendConfig | None = None,
     ) -> None:
         """Make an appender. *connect* is called in its thread, *ensure_partitions* is awaited outside of it."""
@@ -59,13 +59,14 @@ class Appender:
         """
         try:
             return await self._run(frames, around_held=around_held, follows=follows)
-        except PartitionMissingError:
-            log.warning("append.partition_missing")
-        await self._ensure_partitions(datetime.now(UTC))
+        except PartitionMissingError as error:
+            days = {datetime.fromtimestamp(time_us / 1_000_000, UTC).date() for time_us in error.times_us}
+            log.warning("append.partition_missing", days=sorted(str(day) for day in days))
+        await self._ensure_partitions(days)
         try:
             return await self._run(frames, around_held=around_held)
         except PartitionMissingError as error:
-            raise StoreUnavailableError("the partition of today cannot be made") from error
+            raise StoreUnavailableError("the partition of a day cannot be made") from error
 
     async def close(self) -> None:
         """Close the connection, after the transaction in flight."""

@@ -3,6 +3,8 @@
 Pure. The driver (`msgdb.append`) has taken the locks, read the tails *after* that, and carries out what the plan says:
 one COPY, one row per publisher. Rules: a publisher's frames are stored without a gap and once; a queue's offsets go
 up by one; time never goes back within a queue, nor for a publisher (tails are looked for from the last known time on).
+A queue or publisher whose last time is ahead of the clock (which was wrong then) stays at it by itself: the others of
+its batch do not go there with it.
 """
 
 from __future__ import annotations
@@ -110,13 +112,27 @@ FrameResult = Stored | StoredBefore | Gap | Held
 class AppendPlan:
     """What to write, and what to answer once it is committed."""
 
-    stored_at_us: int
+    clock_us: int
+    ahead_us: Mapping[int, int] = field(default_factory=dict)
+    """By queue: its time, where that is ahead of the clock."""
     rows: list[Buffer] = field(default_factory=list)
     """Pieces of COPY data, without signature and trailer."""
     results: list[FrameResult] = field(default_factory=list)
     """One per frame, in order."""
     outcomes: dict[bytes, list[FrameOutcome]] = field(default_factory=dict)
     """By publisher: the frames of this transaction."""
+    publishers_us: dict[bytes, int] = field(default_factory=dict)
+    """By publisher: the time of its row."""
+
+    @property
+    def times_us(self) -> set[int]:
+        """The times of all rows: each needs the partition of its day."""
+        return {self.clock_us, *self.ahead_us.values(), *self.publishers_us.values()}
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a frame was stored by an earlier transaction."""
+        return any(isinstance(result, StoredBefore) for result in self.results)
 
 
 def plan_append(
@@ -126,12 +142,10 @@ def plan_append(
     clock_us: int,
 ) -> AppendPlan:
     """Number the messages of all frames that are next in their publisher's sequence."""
-    known_us = [tail.stored_at_us for tail in queue_tails.values()]
-    known_us += [tail.stored_at_us for tail in publisher_tails.values()]
-    stored_at_us = max([clock_us, *known_us])
+    ahead_us = {queue_id: tail.stored_at_us for queue_id, tail in queue_tails.items() if tail.stored_at_us > clock_us}
     next_offsets = {queue_id: tail.next_offset for queue_id, tail in queue_tails.items()}
     last_sequences = {publisher_id: tail.sequence for publisher_id, tail in publisher_tails.items()}
-    plan = AppendPlan(stored_at_us)
+    plan = AppendPlan(clock_us, ahead_us)
     message_number = ids.mint_run(clock_us)
     for frame in frames:
         last = last_sequences.get(frame.publisher_id, 0)
@@ -146,6 +160,9 @@ def plan_append(
         message_number += frame.count
         plan.results.append(Stored(outcome))
         plan.outcomes.setdefault(frame.publisher_id, []).append(outcome)
+    for publisher_id in plan.outcomes:
+        tail = publisher_tails.get(publisher_id)
+        plan.publishers_us[publisher_id] = clock_us if tail is None else max(clock_us, tail.stored_at_us)
     return plan
 
 
@@ -154,7 +171,7 @@ def _number_frame(
 ) -> FrameOutcome:
     """Give each message of *frame* its offset and id, and add its row."""
     refused = {refusal.index for refusal in frame.refusals}
-    stored_at_us = plan.stored_at_us
+    clock_us, ahead_us = plan.clock_us, plan.ahead_us
     queue_ids: list[int] = []
     queue_offsets: list[int] = []
     # The hot loop of storing: one pass, no calls that could be hoisted.
@@ -171,6 +188,7 @@ def _number_frame(
         message.queue_offset = queue_offset
         queue_ids.append(queue_id)
         queue_offsets.append(queue_offset)
+        stored_at_us = ahead_us.get(queue_id, clock_us) if ahead_us else clock_us
         add_row(row_head(queue_id, queue_offset, stored_at_us, number.to_bytes(16, "big")))
         add_row(message.row_middle)
         add_row(message.body)
@@ -178,6 +196,9 @@ def _number_frame(
     trailing = frame.count - len(queue_ids)
     queue_ids.extend([0] * trailing)
     queue_offsets.extend([0] * trailing)
+    ahead_here = (
+        {queue_id: ahead_us[queue_id] for queue_id in set(queue_ids) if queue_id in ahead_us} if ahead_us else {}
+    )
     return FrameOutcome(
-        frame.sequence, ids.to_bytes(first_number), stored_at_us, queue_ids, queue_offsets, frame.refusals
+        frame.sequence, ids.to_bytes(first_number), clock_us, queue_ids, queue_offsets, frame.refusals, ahead_here
     )

@@ -8,15 +8,17 @@ It blocks, on a blocking connection: `msgdb.append` gives it a thread. What can 
 - another broker holds a lock for too long: its frames are answered `Held`, the others are stored, and a holder that
   does not move is ended;
 - PostgreSQL refuses a value: the offending messages are found and refused, their neighbours stored;
-- the day's partition is missing, or a queue was sealed: an error says so, and nothing is stored;
+- a day's partition is missing, or a queue was sealed: an error says so, and nothing is stored;
 - the connection is lost, perhaps with the answer to COMMIT: given again on a new one, what was committed is found under
-  its publisher's number and answered as stored.
+  its publisher's number and answered as stored, once that answer is as durable as a commit of one's own: the
+  transaction that finds it writes something, and so waits for the standbys that the first one may not have waited for;
+- the server commits and warns that it has not waited for its standby (somebody cancelled that): as a lost answer.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,14 +29,14 @@ from psycopg import errors as pg_errors
 from msgbroker.contract.errors import StoreUnavailableError
 from msgdb import append_sql, outcome
 from msgdb.anonymous import AnonymousNumbers
-from msgdb.append_held import end_stuck_holders, set_aside, try_locks
+from msgdb.append_held import StuckHolders, set_aside, try_locks
 from msgdb.append_plan import AppendFrame, AppendPlan, Buffer, FrameResult, Stored, StoredBefore, plan_append
-from msgdb.append_tails import TailBounds, read_tails
+from msgdb.append_tails import TailBounds, Tails, read_tails
 from msgdb.connections import BlockingConnection
 from msgdb.copy_rows import SIGNATURE, TRAILER
 from msgdb.failures import store_failures, translate
 from msgdb.libpq import execute, execute_copying
-from msgdb.poison import REFUSED_ERRORS, find_refused
+from msgdb.poison import REFUSED_ERRORS, find_refused, is_missing_partition
 
 log = structlog.get_logger(__name__)
 
@@ -51,7 +53,15 @@ class LayoutChangedError(Exception):
 
 
 class PartitionMissingError(Exception):
-    """There is no partition for today: make it, and append again."""
+    """There is no partition for one of these times: make it, and append again."""
+
+    def __init__(self, times_us: Collection[int]) -> None:
+        super().__init__(f"a partition is missing for one of {sorted(times_us)}")
+        self.times_us = frozenset(times_us)
+
+
+class _LocksHeldError(Exception):
+    """The locks were not to be had in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +69,11 @@ class AppendConfig:
     """How patient an append transaction is."""
 
     timeout_seconds: float = 2.0
-    """Of each statement, and of the session between statements: a frozen broker is cut off after it."""
+    """Of each statement (all locks are one), and of the session between them: a frozen broker is cut off after it."""
     lock_timeout_seconds: float = 1.0
     """After it, a queue held by another broker is set aside."""
     held_seconds_max: float = 2.0
-    """A holder older than this is ended by whoever waits for it."""
+    """A holder that has not moved for longer is ended by whoever waits for it."""
     pooled: bool = False
     """Behind a transaction-pooling PgBouncer: settings per transaction, not per session."""
 
@@ -84,6 +94,9 @@ class AppendSession:
         self._transaction_settings = settings if config.pooled else ""
         self._anonymous = AnonymousNumbers()
         self._bounds = TailBounds()
+        self._stuck = StuckHolders(config.held_seconds_max)
+        self._warning = ""
+        """What the server has warned of, on this connection and lately."""
 
     def append(self, frames: Sequence[AppendFrame], *, around_held: bool) -> list[FrameResult]:
         """Store *frames* in one transaction and return what became of each, in their order.
@@ -129,25 +142,36 @@ class AppendSession:
                 if around_held:
                     return self._append_around_held(connection, frames)
                 return self._append_waiting(connection, frames)
-            except pg_errors.LockNotAvailable:
-                execute(connection, "ROLLBACK")
-                if around_held:
-                    raise
+            except _LocksHeldError:
+                self._roll_back(connection)
                 around_held = True
-            except REFUSED_ERRORS as error:
-                execute(connection, "ROLLBACK")
-                if _is_missing_partition(error):
-                    raise PartitionMissingError from error
+            except REFUSED_ERRORS:
+                self._roll_back(connection)
                 if is_refined:
                     raise
                 is_refined = True
                 self._refuse_poison(connection, frames)
 
+    def _roll_back(self, connection: BlockingConnection) -> None:
+        execute(connection, "ROLLBACK")
+        self._anonymous.transaction_ended()
+
     def _append_waiting(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
         """Store *frames*; wait for their locks as long as the session may."""
         publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
         begin = append_sql.begin(self._transaction_settings, publisher_ids, queue_ids)
-        return self._store_locked(connection, frames, publisher_ids, queue_ids, begin=begin)
+        try:
+            tails = self._read_tails(connection, publisher_ids, queue_ids, begin)
+        except (pg_errors.LockNotAvailable, pg_errors.QueryCanceled) as error:
+            # One lock took too long, or all of them together: the statement that takes them is their one budget.
+            raise _LocksHeldError from error
+        return self._store_locked(connection, frames, queue_ids, tails)
+
+    def _read_tails(
+        self, connection: BlockingConnection, publisher_ids: set[bytes], queue_ids: set[int], begin: str = ""
+    ) -> Tails:
+        prepared = not self._config.pooled
+        return read_tails(connection, self._bounds, publisher_ids, queue_ids, begin=begin, prepared=prepared)
 
     def _append_around_held(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
         """Store the frames whose locks are free; answer the others `Held`, and end a holder that does not move."""
@@ -157,48 +181,53 @@ class AppendSession:
         results: dict[int, FrameResult] = {**divided.held}
         if divided.free:
             free = [frames[place] for place in divided.free]
-            free_publishers = self._anonymous.publisher_ids(free)
-            stored = self._store_locked(connection, free, free_publishers, _queues_of(free))
+            free_queues = _queues_of(free)
+            tails = self._read_tails(connection, self._anonymous.publisher_ids(free), free_queues)
+            stored = self._store_locked(connection, free, free_queues, tails)
             results.update(zip(divided.free, stored, strict=True))
         else:
-            execute(connection, "ROLLBACK")
+            self._roll_back(connection)
         if held:
-            end_stuck_holders(connection, held, self._config.held_seconds_max)
+            self._stuck.end(connection, held)
         return [results[place] for place in range(len(frames))]
 
     def _store_locked(
-        self,
-        connection: BlockingConnection,
-        frames: Sequence[AppendFrame],
-        publisher_ids: set[bytes],
-        queue_ids: set[int],
-        *,
-        begin: str = "",
+        self, connection: BlockingConnection, frames: Sequence[AppendFrame], queue_ids: set[int], tails: Tails
     ) -> list[FrameResult]:
-        """Store *frames* in the transaction that is open and holds their locks, or that *begin* begins."""
-        prepared = not self._config.pooled
-        tails = read_tails(connection, self._bounds, publisher_ids, queue_ids, begin=begin, prepared=prepared)
+        """Store *frames* in the transaction that is open, holds their locks, and has read their tails."""
         gone = [q for q in queue_ids if q not in tails.queues or tails.queues[q].sealed]
         if gone:
-            execute(connection, "ROLLBACK")
+            self._roll_back(connection)
             raise LayoutChangedError(gone)
         self._anonymous.number(frames, tails.publishers)
         plan = plan_append(frames, tails.queues, tails.publishers, tails.clock_us)
         self._write(connection, plan)
         # Only what has a row now: whatever was answered otherwise says nothing of its queue's tail.
         appended = {q for outcomes in plan.outcomes.values() for o in outcomes for q in o.queue_ids if q}
-        self._bounds.committed(appended, plan.outcomes, plan.stored_at_us)
-        return [
+        self._bounds.committed(appended, plan.outcomes, plan.clock_us)
+        results = [
             self._look_up(connection, frame, result) if isinstance(result, StoredBefore) else result
             for frame, result in zip(frames, plan.results, strict=True)
         ]
+        self._anonymous.transaction_ended()
+        return results
 
     def _write(self, connection: BlockingConnection, plan: AppendPlan) -> None:
-        commit = append_sql.commit(plan.outcomes, plan.stored_at_us)
-        if plan.rows:
-            execute_copying(connection, f"{append_sql.COPY_MESSAGES}; {commit}", _copy_data(plan.rows))
-        else:
-            execute(connection, commit)
+        commit = append_sql.commit(plan.outcomes, plan.publishers_us, repeats=plan.repeats)
+        self._warning = ""
+        try:
+            if plan.rows:
+                execute_copying(connection, f"{append_sql.COPY_MESSAGES}; {commit}", _copy_data(plan.rows))
+            else:
+                execute(connection, commit)
+        except pg_errors.CheckViolation as error:
+            if not is_missing_partition(error):
+                raise
+            self._roll_back(connection)
+            raise PartitionMissingError(plan.times_us) from error
+        if self._warning:
+            # It is committed here, and perhaps on no standby: not to be answered as stored by what is known now.
+            raise psycopg.OperationalError(f"the server warned: {self._warning}")
 
     def _look_up(self, connection: BlockingConnection, frame: AppendFrame, result: StoredBefore) -> FrameResult:
         """Return what became of a frame that was stored before."""
@@ -226,10 +255,16 @@ class AppendSession:
             return self._connection
         with store_failures():
             connection = self._connect()
+            connection.add_notice_handler(self._take_notice)
             if not self._config.pooled:
                 execute(connection, f"{self._session_settings}; {append_sql.PREPARE_TAILS}")
         self._connection = connection
         return connection
+
+    def _take_notice(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self._warning = notice.message_primary or "of something"
+            log.warning("append.server_warned", warning=self._warning)
 
     def _give_up_connection(self) -> None:
         """Never use this connection again, nor what was known by it: whether its last transaction committed is unknown.
@@ -250,8 +285,3 @@ def _copy_data(rows: Sequence[Buffer]) -> Iterator[bytes]:
     for first in range(_COPIED_PIECES, len(rows), _COPIED_PIECES):
         yield b"".join(rows[first : first + _COPIED_PIECES])
     yield TRAILER
-
-
-def _is_missing_partition(error: psycopg.Error) -> bool:
-    # A row without a partition violates what PostgreSQL reports as a check, but one without a name.
-    return isinstance(error, pg_errors.CheckViolation) and error.diag.constraint_name is None

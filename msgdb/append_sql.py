@@ -57,18 +57,31 @@ OUTCOME: Final = f"""
      ORDER BY sequence LIMIT 1
 """
 
-# Ends a session that has held an append lock for too long: a broker frozen in the middle of COPY is beyond the reach of
-# statement_timeout (the server waits for its data), and only this frees the queue.
-TERMINATE_HOLDERS: Final = """
-    SELECT pg_terminate_backend(held.pid)
-      FROM (SELECT DISTINCT l.pid
-              FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
-             WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
-               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-               AND l.classid = ANY(%(classes)s::bigint[]::oid[]) AND l.objid = ANY(%(keys)s::bigint[]::oid[])
-               AND a.pid <> pg_backend_pid()
-               AND clock_timestamp() - a.xact_start > make_interval(secs => %(held_seconds)s)) AS held
+# Who holds these append locks and waits for its own client: idle in its transaction, or in the middle of a COPY whose
+# data does not come. Whoever does anything else is at work: it may be slow (a slow disk, a standby that is away), and a
+# COMMIT that is ended while it waits for a standby is committed here and nowhere else.
+FIND_WAITING_HOLDERS: Final = """
+    SELECT DISTINCT a.pid, a.xact_start::text, coalesce(p.bytes_processed, -1), a.state = 'idle in transaction',
+           extract(epoch FROM clock_timestamp() - greatest(a.state_change, a.query_start))::float8
+      FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+      LEFT JOIN pg_stat_progress_copy AS p ON p.pid = a.pid
+     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+       AND l.classid = ANY(%(classes)s::bigint[]::oid[]) AND l.objid = ANY(%(keys)s::bigint[]::oid[])
+       AND a.pid <> pg_backend_pid() AND a.wait_event_type = 'Client'
 """
+# Ends a session that still waits for its client in that transaction: a broker frozen in the middle of COPY is beyond
+# the reach of statement_timeout (the server waits for its data), and only this frees the queue.
+END_HOLDER: Final = """
+    SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a
+     WHERE a.pid = %(pid)s AND a.xact_start = %(xact_start)s::timestamptz AND a.wait_event_type = 'Client'
+"""
+
+# By name, whatever the database's default is: at a higher level the snapshot of the first statement would stay, and the
+# tails would be read as they were before the locks were taken.
+_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
+# A record in the write-ahead log, and no row anywhere.
+_WRITE_SOMETHING: Final = "SELECT pg_logical_emit_message(true, 'msgcenter', '')"
 
 SESSION_SETTINGS: Final = (
     # The tail must be read from its index even while a new day's partition is empty and a scan of it looks cheap.
@@ -96,7 +109,7 @@ def session_settings(*, timeout_seconds: float, lock_timeout_seconds: float, loc
 def begin(settings: str, publisher_ids: Iterable[bytes], queue_ids: Iterable[int]) -> str:
     """Return BEGIN and the locks: publishers first, then queues, each in order."""
     publishers, queues = _keys(publisher_ids, queue_ids)
-    parts = ["BEGIN", settings] if settings else ["BEGIN"]
+    parts = [_BEGIN, settings] if settings else [_BEGIN]
     parts += [_lock(PUBLISHER_LOCK_CLASS, publishers), _lock(QUEUE_LOCK_CLASS, queues)]
     return "; ".join(part for part in parts if part)
 
@@ -124,16 +137,20 @@ def begin_trying(settings: str, publisher_ids: Sequence[bytes], queue_ids: Seque
     tries = [(PUBLISHER_LOCK_CLASS, key) for key in publishers] + [(QUEUE_LOCK_CLASS, key) for key in queues]
     values = ", ".join(f"({lock_class}, {key})" for lock_class, key in tries)
     held = f"SELECT c, k FROM (VALUES {values}) AS t (c, k) WHERE NOT pg_try_advisory_xact_lock(c, k)"
-    return "; ".join(part for part in ("BEGIN", settings, held) if part)
+    return "; ".join(part for part in (_BEGIN, settings, held) if part)
 
 
-def commit(outcomes: Mapping[bytes, Sequence[FrameOutcome]], stored_at_us: int) -> str:
-    """Return the INSERT of the frames' outcomes, a row per publisher, and COMMIT."""
+def commit(outcomes: Mapping[bytes, Sequence[FrameOutcome]], times_us: Mapping[bytes, int], *, repeats: bool) -> str:
+    """Return the INSERT of the frames' outcomes, a row per publisher, and COMMIT.
+
+    *repeats*: frames of earlier transactions are answered, too. They are as durable as this transaction only if it
+    waits as long as theirs had to: one that writes nothing waits for nobody.
+    """
     if not outcomes:
-        return "COMMIT"
-    stored_at = f"'epoch'::timestamptz + {stored_at_us} * interval '1 microsecond'"
+        return f"{_WRITE_SOMETHING}; COMMIT" if repeats else "COMMIT"
     rows = ", ".join(
-        f"('{publisher_id.hex()}', {frames[-1].sequence}, {stored_at}, {frames[0].sequence}, "
+        f"('{publisher_id.hex()}', {frames[-1].sequence}, "
+        f"'epoch'::timestamptz + {times_us[publisher_id]} * interval '1 microsecond', {frames[0].sequence}, "
         f"'\\x{encode(frames).hex()}')"
         for publisher_id, frames in outcomes.items()
     )

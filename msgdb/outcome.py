@@ -2,6 +2,9 @@
 
 One row answers for all frames of one publisher in one commit. Within a frame the messages of a queue have consecutive
 offsets, so the first offset in each queue and one queue index per message say it all: about a byte per message.
+
+Nearly always all messages of a commit have one `stored_at`. Queues that are ahead of the clock have later ones of their
+own; then, and only then, a section names them.
 """
 
 from __future__ import annotations
@@ -15,6 +18,10 @@ from typing import Final
 
 _FRAME: Final = struct.Struct(">QI16sqHI")
 _QUEUE: Final = struct.Struct(">QQ")
+_COUNT: Final = struct.Struct(">H")
+_AHEAD: Final = struct.Struct(">Qq")
+_HAS_AHEAD: Final = 0x8000
+"""In the number of queues, which is far smaller: a section of queues that are ahead of the clock follows them."""
 _REFUSED: Final = 0xFFFF
 
 
@@ -37,10 +44,17 @@ class FrameOutcome:
     first_message_id: bytes
     """16 bytes; message i has this number + i."""
     stored_at_us: int
+    """Of all its messages, but for those in queues that are `ahead_us`."""
     queue_ids: Sequence[int]
     """One per message; 0 where it was refused."""
     queue_offsets: Sequence[int]
     refusals: tuple[Refused, ...] = ()
+    ahead_us: Mapping[int, int] = field(default_factory=dict)
+    """By queue: the `stored_at` of its messages, where the queue is ahead of the clock."""
+
+    def stored_at_us_in(self, queue_id: int) -> int:
+        """Return the `stored_at` of its messages in that queue."""
+        return self.ahead_us.get(queue_id, self.stored_at_us)
 
 
 def encode(outcomes: Iterable[FrameOutcome]) -> bytes:
@@ -69,22 +83,25 @@ def _encode_frame(outcome: FrameOutcome) -> bytes:
             queues.append(_QUEUE.pack(queue_id, queue_offset))
         placement.append(index)
     refusals = _encode_refusals(outcome.refusals)
+    ahead = _encode_ahead(outcome.ahead_us)
     head = _FRAME.pack(
         outcome.sequence,
         len(placement),
         outcome.first_message_id,
         outcome.stored_at_us,
-        len(queues),
+        len(queues) | (_HAS_AHEAD if ahead else 0),
         len(refusals),
     )
-    return b"".join((head, *queues, _narrow(placement, len(queues)), refusals))
+    return b"".join((head, *queues, ahead, _narrow(placement, len(queues)), refusals))
 
 
 def _decode_frame(packed: bytes, at: int) -> tuple[FrameOutcome, int]:
     sequence, count, first_message_id, stored_at_us, queue_count, refusals_bytes = _FRAME.unpack_from(packed, at)
     at += _FRAME.size
+    has_ahead, queue_count = queue_count & _HAS_AHEAD, queue_count & ~_HAS_AHEAD
     queues = [list(_QUEUE.unpack_from(packed, at + i * _QUEUE.size)) for i in range(queue_count)]
     at += queue_count * _QUEUE.size
+    ahead_us, at = _decode_ahead(packed, at) if has_ahead else ({}, at)
     placement, at = _widen(packed, at, count, queue_count)
     refusals = _decode_refusals(packed[at : at + refusals_bytes])
     queue_ids: list[int] = []
@@ -98,8 +115,21 @@ def _decode_frame(packed: bytes, at: int) -> tuple[FrameOutcome, int]:
         queue_ids.append(place[0])
         queue_offsets.append(place[1])
         place[1] += 1
-    outcome = FrameOutcome(sequence, first_message_id, stored_at_us, queue_ids, queue_offsets, refusals)
+    outcome = FrameOutcome(sequence, first_message_id, stored_at_us, queue_ids, queue_offsets, refusals, ahead_us)
     return outcome, at + refusals_bytes
+
+
+def _encode_ahead(ahead_us: Mapping[int, int]) -> bytes:
+    if not ahead_us:
+        return b""
+    return _COUNT.pack(len(ahead_us)) + b"".join(_AHEAD.pack(*item) for item in ahead_us.items())
+
+
+def _decode_ahead(packed: bytes, at: int) -> tuple[dict[int, int], int]:
+    (count,) = _COUNT.unpack_from(packed, at)
+    at += _COUNT.size
+    ahead_us: dict[int, int] = dict(_AHEAD.unpack_from(packed, at + i * _AHEAD.size) for i in range(count))
+    return ahead_us, at + count * _AHEAD.size
 
 
 def _narrow(placement: array[int], queue_count: int) -> bytes:

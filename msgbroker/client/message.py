@@ -178,7 +178,9 @@ class Receipt:
     @property
     def stored_at(self) -> datetime:
         """When it was stored, by the database's clock."""
-        return _datetime(self._result.stored_at_us)
+        queue_id = self.queue_id
+        ahead = [time.stored_at_us for time in self._result.ahead if time.queue_id == queue_id]
+        return _datetime(ahead[0] if ahead else self._result.stored_at_us)
 
     @property
     def duplicate(self) -> bool:

@@ -6,9 +6,9 @@ import asyncio
 import importlib.metadata
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 from typing import Final
 
 import grpc
@@ -40,7 +40,7 @@ from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.settings import BrokerSettings
 from msgbroker.server.subscriber_service import SubscriberService
 from msgdb.append import AppendConfig, Appender
-from msgdb.partitions import ensure_ahead
+from msgdb.partitions import ensure_ahead, ensure_for
 from msgdb.queues import QueueTailReader
 from msgdb.retention import Maintenance, MaintenanceConfig
 from msgdb.store import MessageStore
@@ -151,8 +151,10 @@ def _assemble_committer(
     on_stored: Callable[[Mapping[int, list[LogMessage]]], None],
     first_turn: int,
 ) -> Committer:
-    async def ensure_partitions(_: datetime) -> None:
+    async def ensure_partitions(days: Collection[date]) -> None:
         async with stores.messages.connection() as connection:
+            for day in days:
+                await ensure_for(connection, day)
             await ensure_ahead(connection)
 
     appender = Appender(stores.messages.connect_blocking, ensure_partitions, AppendConfig(pooled=settings.pooled))

@@ -265,11 +265,7 @@ class Committer:
         by_queue: dict[int, list[LogMessage]] = {}
         for pending, outcome in stored:
             messages: Sequence[LogMessage] = pending.frame.messages  # type: ignore[assignment]
-            first = int.from_bytes(outcome.first_message_id, "big")
-            numbers = range(first, first + len(messages))
-            if outcome.refusals:
-                numbers = [first + i for i, queue_id in enumerate(outcome.queue_ids) if queue_id]  # type: ignore[assignment]
-            seal(messages, [number.to_bytes(16, "big") for number in numbers], outcome.stored_at_us)
+            _seal(messages, outcome)
             for message in messages:
                 in_queue = by_queue.get(message.queue_id)
                 if in_queue is None:
@@ -290,3 +286,17 @@ class Committer:
             pending.answer.set_exception(result)
         else:
             pending.answer.set_result(result)
+
+
+def _seal(messages: Sequence[LogMessage], outcome: FrameOutcome) -> None:
+    """Fill in what the commit decided of a frame's messages."""
+    first = int.from_bytes(outcome.first_message_id, "big")
+    numbers: Sequence[int] = range(first, first + len(messages))
+    if outcome.refusals:
+        numbers = [first + i for i, queue_id in enumerate(outcome.queue_ids) if queue_id]
+    message_ids = [number.to_bytes(16, "big") for number in numbers]
+    if not outcome.ahead_us:
+        seal(messages, message_ids, outcome.stored_at_us)
+        return
+    for message, message_id in zip(messages, message_ids, strict=True):
+        seal((message,), (message_id,), outcome.stored_at_us_in(message.queue_id))

@@ -248,6 +248,10 @@ def result_of(sequence: int, result: FrameResult) -> publisher_pb2.PublishResult
             for refused in outcome.refusals
         ],
         duplicate=result.duplicate,
+        ahead=[
+            publisher_pb2.QueueTime(queue_id=queue_id, stored_at_us=stored_at_us)
+            for queue_id, stored_at_us in outcome.ahead_us.items()
+        ],
     )
 
 

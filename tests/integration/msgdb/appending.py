@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 
 from msgdb.append import AppendConfig, Appender
 from msgdb.append_plan import AppendFrame, Buffer, Stored
@@ -14,7 +14,7 @@ from msgdb.connections import BlockingConnection, Connection
 from msgdb.copy_rows import row_middle, row_prefix
 from msgdb.log import MessageRow, read_range
 from msgdb.outcome import Refused
-from msgdb.partitions import ensure_ahead
+from msgdb.partitions import ensure_for
 from msgdb.store import MessageStore
 
 BORN_AT_US = 1_700_000_000_000_000
@@ -78,9 +78,10 @@ async def open_appender(
 ) -> AsyncIterator[Appender]:
     """Open an appender as a broker has it."""
 
-    async def ensure_partitions(_: datetime) -> None:
+    async def ensure_partitions(days: Collection[date]) -> None:
         async with store.connection() as conn:
-            await ensure_ahead(conn)
+            for day in days:
+                await ensure_for(conn, day)
 
     appender = Appender(connect or store.connect_blocking, ensure_partitions, config)
     try:

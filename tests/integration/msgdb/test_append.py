@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +12,7 @@ import pytest
 from msgdb.append import Appender, LayoutChangedError
 from msgdb.append_plan import AppendFrame, Gap, Stored, StoredBefore
 from msgdb.connections import Connection
+from msgdb.partitions import ensure_for
 from msgdb.queues import ensure_queues
 from msgdb.store import MessageStore
 from tests.integration.msgdb.appending import (
@@ -192,11 +194,34 @@ async def test_time_does_not_go_back_within_a_queue(appender: Appender, conn: Co
     ahead = datetime.now(UTC) + timedelta(hours=1)
     await conn.execute("UPDATE message SET stored_at = %s", (ahead,))
 
-    (later,) = await appender.append([frame(new_publisher(), 1, [message(queues[0], "late")])])
+    publisher = new_publisher()
+    both = [message(queues[0], "late"), message(queues[1], "on time")]
+    (later,) = await appender.append([frame(publisher, 1, both)])
+    (again,) = await appender.append([frame(publisher, 1, both)])
 
     assert isinstance(later, Stored)
-    assert later.outcome.stored_at_us == int(ahead.timestamp() * 1_000_000)
+    assert isinstance(again, Stored)
+    ahead_us = int(ahead.timestamp() * 1_000_000)
+    for outcome in (later.outcome, again.outcome):
+        assert outcome.stored_at_us_in(queues[0]) == ahead_us
+        assert outcome.stored_at_us_in(queues[1]) < ahead_us
+    assert [row.stored_at_us for row in await rows_of(conn, queues[0])] == [ahead_us, ahead_us]
+    assert [row.stored_at_us for row in await rows_of(conn, queues[1])] == [later.outcome.stored_at_us]
     assert await bodies(conn, queues[0]) == ["early", "late"]
+
+
+async def test_a_queue_that_is_days_ahead_gets_the_day_it_needs(
+    appender: Appender, conn: Connection, queues: list[int]
+) -> None:
+    ahead = datetime.now(UTC) + timedelta(days=30)
+    await appender.append([frame(new_publisher(), 1, [message(queues[0], "early")])])
+    await ensure_for(conn, ahead.date())
+    await conn.execute("UPDATE message SET stored_at = %s", (ahead,))
+    await conn.execute("ALTER TABLE publisher_frame DETACH PARTITION " + f"publisher_frame_p{ahead:%Y%m%d}")
+
+    (stored,) = await appender.append([frame(new_publisher(), 1, [message(queues[0], "b"), message(queues[1], "c")])])
+
+    assert places(stored) == [(queues[0], 1), (queues[1], 0)]
 
 
 async def test_offsets_go_on_where_days_were_dropped(appender: Appender, conn: Connection, queues: list[int]) -> None:
@@ -260,3 +285,19 @@ async def test_a_message_that_postgresql_will_not_take_is_refused_alone(
     ]
     assert "only_good" in mixed.outcome.refusals[0].message
     assert await bodies(conn, q) == ["before", "0", "2", "3", "5", "after"]
+
+
+@pytest.mark.parametrize("days_wrong", [-30, 30])
+async def test_the_clock_of_the_broker_does_not_decide_what_the_database_takes(
+    appender: Appender, conn: Connection, queues: list[int], monkeypatch: pytest.MonkeyPatch, days_wrong: int
+) -> None:
+    await conn.execute("ALTER TABLE message ADD CONSTRAINT only_good CHECK (event_code <> 'EC_BAD')")
+    wrong_ns = time.time_ns() + days_wrong * 86_400_000_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: wrong_ns)
+    messages = [message(queues[0], str(n), event_code="EC_BAD" if n == 1 else "EC_PAID") for n in range(3)]
+
+    (stored,) = await appender.append([frame(new_publisher(), 1, messages)])
+
+    assert isinstance(stored, Stored)
+    assert [refused.index for refused in stored.outcome.refusals] == [1]
+    assert await bodies(conn, queues[0]) == ["0", "2"]

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from msgdb import append_sql
-from msgdb.append import Appender, NotTriedError
+from msgdb.append import AppendConfig, Appender, NotTriedError
 from msgdb.append_plan import AppendFrame, FrameResult, Held, Stored
 from msgdb.connections import Connection
 from msgdb.copy_rows import SIGNATURE
@@ -49,13 +50,18 @@ async def holder(
         await connection.close()
 
 
-async def store_all(appender: Appender, frames: list[AppendFrame]) -> tuple[list[FrameResult], float]:
-    """Append until nothing is held, as the committer does; return the results, and how long the last one took."""
+async def store_all(
+    appender: Appender, frames: list[AppendFrame], *, waits: bool = False
+) -> tuple[list[FrameResult], float]:
+    """Append until nothing is held, as the committer does; return the results, and how long the last one took.
+
+    *waits*: stands in line each time, instead of looking whether it is free.
+    """
     started_at = time.monotonic()
     results = await appender.append(frames)
     while held := [index for index, result in enumerate(results) if isinstance(result, Held)]:
-        assert time.monotonic() - started_at < 10
-        again = await appender.append([frames[index] for index in held], around_held=True)
+        assert time.monotonic() - started_at < 20
+        again = await appender.append([frames[index] for index in held], around_held=not waits)
         for index, result in zip(held, again, strict=True):
             results[index] = result
     return results, time.monotonic() - started_at
@@ -189,3 +195,68 @@ async def test_what_follows_a_held_frame_does_not_overtake_it(
     assert [places(result) for result in results] == [[(held_queue, 0)], [(free_queue, 0)]]
     (after,) = await appender.append([frame(publisher, 3, [message(free_queue, "c")])], follows=True)
     assert places(after) == [(free_queue, 1)]
+
+
+async def test_brokers_whose_commits_are_slow_do_not_end_each_other(
+    store: MessageStore, conn: Connection, queues: tuple[int, int]
+) -> None:
+    # Longer than any patience: a slow disk, a standby far away.
+    await conn.execute(
+        "CREATE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'"
+    )
+    await conn.execute(
+        "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON publisher_frame DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION be_slow()"
+    )
+    config = AppendConfig(timeout_seconds=0.5, lock_timeout_seconds=0.4, held_seconds_max=0.5)
+
+    async def publish(appender: Appender) -> int:
+        publisher = new_publisher()
+        for sequence in range(1, 4):
+            await store_all(appender, [frame(publisher, sequence, [message(queues[0], "a")])], waits=True)
+        return 3
+
+    with capture_logs() as logs:
+        async with open_appender(store, config) as one, open_appender(store, config) as other:
+            started_at = time.monotonic()
+            assert [*await asyncio.gather(publish(one), publish(other))] == [3, 3]
+
+    # One after the other, and nobody's work was for nothing.
+    assert time.monotonic() - started_at < 12
+    assert [entry for entry in logs if entry["event"] in {"append.holder_ended", "append.connection_lost"}] == []
+    assert len(await bodies(conn, queues[0])) == 6
+
+
+async def test_a_copy_that_goes_on_slowly_is_left_alone(
+    store: MessageStore, conn: Connection, appender: Appender, queues: tuple[int, int]
+) -> None:
+    rest = SIGNATURE + b"\xff\xff"
+    async with holder(store, queues=queues[:1]) as slow:
+        storing = asyncio.create_task(store_all(appender, [frame(new_publisher(), 1, [message(queues[0], "a")])]))
+        async with slow.cursor().copy(append_sql.COPY_MESSAGES) as copy:
+            for byte in rest:
+                # A byte at a time, and each in time.
+                await copy.write(bytes((byte,)))
+                slow.pgconn.flush()
+                done, _ = await asyncio.wait([storing], timeout=0.2)
+                assert not done
+        await slow.execute("COMMIT")
+        (result,), _ = await storing
+
+    assert places(result) == [(queues[0], 0)]
+
+
+async def test_waits_for_several_locks_have_one_budget(store: MessageStore, conn: Connection) -> None:
+    first, second, free = (queue.queue_id for queue in await ensure_queues(conn, 2, 1, 3))
+    frames = [frame(new_publisher(), 1, [message(queue_id, "a")]) for queue_id in (first, second, free)]
+    # Each wait is shorter than a lock's patience, both together are longer than a statement's.
+    config = AppendConfig(timeout_seconds=1.0, lock_timeout_seconds=0.8)
+    with capture_logs() as logs:
+        async with open_appender(store, config) as appender, holder(store, queues=(second,)):
+            async with holder(store, queues=(first,)):
+                storing = asyncio.create_task(appender.append(frames))
+                await asyncio.wait([storing], timeout=0.6)
+            results = await storing
+
+    assert [isinstance(result, Held) for result in results] == [False, True, False], results
+    assert [entry for entry in logs if entry["event"] == "append.connection_lost"] == []

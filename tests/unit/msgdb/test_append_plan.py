@@ -182,8 +182,8 @@ class CommitterOrder(RuleBasedStateMachine):
                 # Numbers go up by one, and time does not go back: a later commit is found by looking from an earlier.
                 sequences = [outcome.sequence for outcome in outcomes]
                 assert sequences == list(range(last[publisher_id].sequence + 1, sequences[-1] + 1))
-                assert plan.stored_at_us >= last[publisher_id].stored_at_us
-                tail = PublisherTail(sequences[-1], plan.stored_at_us)
+                assert plan.publishers_us[publisher_id] >= last[publisher_id].stored_at_us
+                tail = PublisherTail(sequences[-1], plan.publishers_us[publisher_id])
                 store.frames.setdefault(publisher_id, []).append((tail, encode(outcomes)))
         return plan.results
 
@@ -194,6 +194,8 @@ class CommitterOrder(RuleBasedStateMachine):
         # The promises of a queue: no gap, and time does not go back.
         assert queue_offset == len(rows)
         assert not rows or stored_at_us >= rows[-1].stored_at_us
+        # And it is the clock's, unless this very queue is ahead of it.
+        assert stored_at_us == max(self.clock_us, rows[-1].stored_at_us if rows else 0)
         assert queue_id not in self.store.sealed
         rows.append(Row(body.decode(), stored_at_us, message_id))
 
@@ -228,6 +230,7 @@ class CommitterOrder(RuleBasedStateMachine):
                         continue
                     row = self.store.queues[queue_id][offset]
                     assert row.name == _name(publisher, sequence, index)
+                    assert row.stored_at_us == outcome.stored_at_us_in(queue_id)
                     assert int.from_bytes(row.message_id, "big") == index + int.from_bytes(
                         outcome.first_message_id, "big"
                     )
@@ -294,3 +297,17 @@ def test_messages_refused_by_the_database_make_room_for_their_neighbours() -> No
         (2, "R"),
         (4, "STORE_REFUSED"),
     ]
+
+
+def test_a_queue_that_is_ahead_of_the_clock_takes_no_other_along() -> None:
+    messages: list[Appendable] = [Said(b"%d" % place, queue_id=1 + place % 2) for place in range(4)]
+    ahead = {1: QueueTail(7, 5_000, sealed=False), 2: QueueTail(0, 900, sealed=False)}
+    plan = plan_append([AppendFrame(b"p" * 16, 1, messages)], ahead, {}, 1_000)
+
+    (result,) = plan.results
+    assert isinstance(result, Stored)
+    times = [_HEAD.unpack(bytes(head))[6] + POSTGRES_EPOCH_US for head in plan.rows[::3]]
+    assert times == [5_000, 1_000, 5_000, 1_000]
+    assert (result.outcome.stored_at_us, result.outcome.ahead_us) == (1_000, {1: 5_000})
+    assert plan.publishers_us == {b"p" * 16: 1_000}
+    assert plan.times_us == {1_000, 5_000}

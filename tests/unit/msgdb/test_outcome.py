@@ -30,7 +30,8 @@ def outcomes(draw: st.DrawFn, messages_max: int = 20) -> FrameOutcome:
             )
     message_id = draw(st.binary(min_size=16, max_size=16))
     sequence, stored_at_us = draw(st.integers(1, 2**63)), draw(st.integers(0, 2**62))
-    return FrameOutcome(sequence, message_id, stored_at_us, queue_ids, queue_offsets, tuple(refusals))
+    ahead = draw(st.dictionaries(st.sampled_from([0, *queues.values()]), st.integers(0, 2**62), max_size=3))
+    return FrameOutcome(sequence, message_id, stored_at_us, queue_ids, queue_offsets, tuple(refusals), ahead)
 
 
 @given(st.lists(outcomes(), max_size=3))
