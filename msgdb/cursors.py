@@ -31,7 +31,7 @@ WITH wanted AS (
     SELECT * FROM {array_rows("wanted", **_KEY, initial_offset="bigint")}
 ), made AS (
     INSERT INTO cursor AS c (group_id, member, queue_id, acked_offset, owner, epoch, lease_until)
-    SELECT wanted.group_id, wanted.member, wanted.queue_id, wanted.initial_offset, %(owner)s, 1,
+    SELECT wanted.group_id, wanted.member, wanted.queue_id, wanted.initial_offset, %(owner)s, %(epoch_floor)s + 1,
            clock_timestamp() + %(lease_seconds)s * interval '1 second'
     FROM wanted
     WHERE NOT EXISTS (
@@ -48,7 +48,7 @@ WITH wanted AS (
     FOR NO KEY UPDATE OF c SKIP LOCKED
 ), taken AS (
     UPDATE cursor c
-    SET owner = %(owner)s, epoch = c.epoch + 1,
+    SET owner = %(owner)s, epoch = greatest(c.epoch, %(epoch_floor)s) + 1,
         lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
     FROM free WHERE c.group_id = free.group_id AND c.member = free.member AND c.queue_id = free.queue_id
     RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges
@@ -104,12 +104,15 @@ CROSS JOIN LATERAL (
 """
 
 
-async def claim(conn: Connection, owner: UUID, lanes: Iterable[LaneToClaim], lease_seconds: float) -> list[ClaimedLane]:
+async def claim(
+    conn: Connection, owner: UUID, lanes: Iterable[LaneToClaim], lease_seconds: float, epoch_floor: int = 0
+) -> list[ClaimedLane]:
     """Take those of *lanes* that are free (or ours already), each with a new epoch, and return their state.
 
     Waits for nobody: a lane whose row is locked is not among them. Ask again later.
 
-    Count the lease from before the call: the database counts it from later on.
+    Count the lease from before the call: the database counts it from later on. *epoch_floor* is of the database's
+    history: the epochs of an earlier one are not given out again.
     """
     wanted = {lane.key: lane for lane in lanes}
     if not wanted:
@@ -119,6 +122,7 @@ async def claim(conn: Connection, owner: UUID, lanes: Iterable[LaneToClaim], lea
         "initial_offset": [lane.initial_offset for lane in wanted.values()],
         "owner": owner,
         "lease_seconds": lease_seconds,
+        "epoch_floor": epoch_floor,
     }
     cursor = await conn.execute(_CLAIM, parameters)
     return [

@@ -40,10 +40,9 @@ _LOOK_SECONDS_MAX: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """The history that is followed, and who is told of another one."""
+    """The history that is followed, and the event loop that does so."""
 
     history: History
-    on_new: Callable[[History], None]
     loop: asyncio.AbstractEventLoop
 
 
@@ -56,6 +55,7 @@ class MessageStore:
         self._dedicated: WeakSet[Connection | BlockingConnection] = WeakSet()
         self._is_cut = False
         self._followed: _Followed | None = None
+        self._forgetters: list[Callable[[History], None]] = []
 
     @classmethod
     @asynccontextmanager
@@ -92,15 +92,25 @@ class MessageStore:
         finally:
             await store.close()
 
-    async def follow_history(self, on_new: Callable[[History], None]) -> History:
-        """Return the database's history, and from now on call *on_new* when it turns out to go on with another one.
+    async def follow_history(self) -> History:
+        """Return the database's history, and from now on compare every new connection with it.
 
-        It is called on this event loop, and nothing is lent in between: who had asked gets StoreUnavailableError, and
-        asks again by what it knows then.
+        Where one leads to another history, `on_new_history` tells of it on this event loop, and nothing is lent before:
+        who had asked gets StoreUnavailableError, and asks again by what it knows then.
         """
         history = await self._note_history()
-        self._followed = _Followed(history, on_new, asyncio.get_running_loop())
+        self._followed = _Followed(history, asyncio.get_running_loop())
         return history
+
+    @property
+    def history(self) -> History:
+        """The history that is followed, as it was when it was met."""
+        assert self._followed is not None, "follow_history comes first"
+        return self._followed.history
+
+    def on_new_history(self, forget: Callable[[History], None]) -> None:
+        """Call *forget* when the database goes on with another history, in the order of these calls."""
+        self._forgetters.append(forget)
 
     async def _note_history(self) -> History:
         # On a connection of its own: a transaction that is refused for the sake of it would take the note back.
@@ -142,7 +152,8 @@ class MessageStore:
             return
         log.error("store.history_changed", history_id=str(history.history_id))
         self._followed = replace(followed, history=history)
-        followed.on_new(history)
+        for forget in self._forgetters:
+            forget(history)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:

@@ -55,6 +55,8 @@ async def open_broker(settings: BrokerSettings) -> AsyncIterator[Broker]:
     ):
         feed = SnapshotFeed(config_store, listen=not settings.pooled)
         await feed.load_once()
+        # Before anything is remembered of the log.
+        await store.follow_history()
         queues = QueueMap(store)
         await queues.load()
         async with store.connection() as connection:

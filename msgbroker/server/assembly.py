@@ -105,6 +105,9 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         loops["listener"] = listener.run
         loops["listener-doubts"] = listener.run_doubts
     _follow_snapshots(stores.feed, hub, cluster)
+    stores.messages.on_new_history(lambda _: stores.queues.forget())
+    stores.messages.on_new_history(lambda _: committer.forget_log())
+    stores.messages.on_new_history(cluster.follow_history)
     return Broker(
         settings,
         address,

@@ -5,6 +5,10 @@ the registry. The rule only says who *should* own a lane; who *does* is the row 
 a lease by the database's clock. A planned move drains first; a dead broker's lanes are free once its leases end.
 
 Heartbeats go to confdb, leases to msgdb: each has its own loop, and neither waits for the other's database.
+
+Where msgdb goes on with another history (a standby was promoted), the last renewals may be missing from it: a lane that
+looks free may be served by a broker that has not heard of it yet. So for the length of a lease nobody claims anything
+but what it served itself until then.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.wanted_lanes import LanesByGroup, WantedLanes
 from msgbroker.v1 import subscriber_pb2
 from msgdb.cursors import claim, load_redeliveries, release, renew
+from msgdb.history import History
 from msgdb.lane_records import LaneKey, LaneToClaim, OwnedLane
 from msgdb.store import MessageStore
 
@@ -105,6 +110,10 @@ class Cluster:
         self._without_lanes_since: dict[int, float] = {}
         self._wanted = WantedLanes(identity.broker_id, hub, queues, snapshot)
         self._leaving: list[LaneSlot] = []
+        self._kept: set[LaneKey] = set()
+        """What this broker served when the store went on with another history."""
+        self._claims_free_at = self._free_at(store.history)
+        self._epoch_floor = store.history.epoch_floor
 
     async def run(self, stop: asyncio.Event) -> None:
         """Step until *stop* is set."""
@@ -145,6 +154,16 @@ class Cluster:
     async def leave_registry(self) -> None:
         """Strike this broker off the registry."""
         await self._registry.leave(self.identity.broker_id)
+
+    def follow_history(self, history: History) -> None:
+        """Give up what was served in the store's former history, and claim it anew in this one."""
+        self._kept = self._hub.forget_log()
+        self._claims_free_at = self._free_at(history)
+        self._epoch_floor = history.epoch_floor
+        self.wake.set()
+
+    def _free_at(self, history: History) -> float:
+        return clock.now() - history.age_seconds + self.config.lease_seconds
 
     def wake_all(self) -> None:
         """Let both loops look around now."""
@@ -203,16 +222,25 @@ class Cluster:
             for group, topics in wanted.items()
             for queue_id in topics.keys() - group.slots.keys()
         ]
+        history = self._store.history
+        started_at = clock.now()
+        if started_at < self._claims_free_at:
+            missing = [lane for lane in missing if lane.key in self._kept]
         if not missing:
             return
-        started_at = clock.now()
+        async with self._store.transaction() as connection:
+            claimed = await claim(
+                connection, self.identity.broker_id, missing, self.config.lease_seconds, self._epoch_floor
+            )
         async with self._store.connection() as connection:
-            claimed = await claim(connection, self.identity.broker_id, missing, self.config.lease_seconds)
             claimed = await within_log(connection, self.identity.broker_id, claimed, self._hub)
             redeliveries = await load_redeliveries(connection, [lane.key for lane in claimed]) if claimed else {}
         if not claimed:
             return
         await self._hub.cache.refresh_ends([lane.key.queue_id for lane in claimed])
+        if self._store.history is not history:
+            # Claimed in the former one: this one may know nothing of it.
+            return
         lease_until = started_at + self.config.lease_seconds - self.config.lease_margin_seconds
         too_late: list[OwnedLane] = []
         for lane in claimed:
@@ -224,7 +252,7 @@ class Cluster:
                 # Its last instance went away meanwhile, and the group with it.
                 too_late.append(OwnedLane(lane.key, lane.epoch))
         if too_late:
-            async with self._store.connection() as connection:
+            async with self._store.transaction() as connection:
                 await release(connection, self.identity.broker_id, too_late)
         log.info("cluster.lanes_claimed", count=len(claimed) - len(too_late))
 
@@ -255,7 +283,7 @@ class Cluster:
             if group is not None:
                 self._hub.close_lane(group, slot.lane.key.queue_id)
         if lanes:
-            async with self._store.connection() as connection:
+            async with self._store.transaction() as connection:
                 await release(connection, self.identity.broker_id, lanes)
             log.info("cluster.lanes_released", count=len(lanes))
 
@@ -267,7 +295,7 @@ class Cluster:
         held_up: set[LaneKey] = set()
         if slots:
             lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in slots]
-            async with self._store.connection() as connection:
+            async with self._store.transaction() as connection:
                 lost, held_up = await renew(connection, self.identity.broker_id, lanes, self.config.lease_seconds)
             answered_at = clock.now()
             lease_until = now + self.config.lease_seconds - self.config.lease_margin_seconds

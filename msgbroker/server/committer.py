@@ -61,13 +61,15 @@ class CommitterCounters:
     failures: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Flight:
     """A batch whose transaction is under way, or comes next."""
 
     batch: list[PendingFrame]
     around_held: bool
     results: asyncio.Task[list[FrameResult]]
+    is_former: bool = False
+    """It began in a former history of the store: whether it is in this one nobody knows."""
 
 
 class Committer:
@@ -121,6 +123,14 @@ class Committer:
     def is_idle(self) -> bool:
         """Whether nothing waits and nothing is in flight."""
         return self.room.bytes_held == 0 and not self._waiting
+
+    def forget_log(self) -> None:
+        """Believe nothing that is under way: the store goes on with another history.
+
+        Where it was committed last it may be lost. Publishers ask again, and what this history has is found.
+        """
+        for flight in self._flights:
+            flight.is_former = True
 
     # --- committing -------------------------------------------------------------------------------------------------
 
@@ -198,6 +208,9 @@ class Committer:
             return []
         except NotTriedError:
             return flight.batch
+        if flight.is_former:
+            self._fail(flight.batch, StoreUnavailableError("it goes on with another history, which may lack this"))
+            return []
         return self._complete(flight.batch, results)
 
     def _fail(self, batch: Sequence[PendingFrame], error: StoreUnavailableError) -> None:

@@ -28,7 +28,7 @@ from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause, pause_or_wake
 from msgbroker.server.suspects import Suspects
-from msgdb.lane_records import ClaimedLane, RedeliveryRow
+from msgdb.lane_records import ClaimedLane, LaneKey, RedeliveryRow
 from msgdb.outcome import FrameOutcome
 
 log = structlog.get_logger(__name__)
@@ -100,6 +100,18 @@ class DeliveryHub:
         for group in list(self._readers.get(queue_id, ())):
             self.suspects.add(group.slots[queue_id].lane.key)
             self.close_lane(group, queue_id)
+
+    def forget_log(self) -> set[LaneKey]:
+        """Give up all lanes, and what is remembered of the log: the store goes on with another history.
+
+        Nothing of them is persisted any more. Return those that were certainly still this broker's.
+        """
+        now = clock.now()
+        lanes = [(group, slot) for group in self.groups.values() for slot in group.slots.values()]
+        for group, slot in lanes:
+            self.close_lane(group, slot.lane.key.queue_id)
+        self.cache.forget()
+        return {slot.lane.key for _, slot in lanes if now < slot.lease_until}
 
     @property
     def is_behind(self) -> bool:

@@ -4,9 +4,10 @@
 came through another broker, reads blocks from msgdb; a block that several groups want is read once. Memory is bounded
 whatever the backlog.
 
-What is known of a queue's end is never too high, with one exception: the log lost its end (a standby was promoted
-without the last commits). Whatever shows that (msgdb says less than was known, a commit begins below the one before, a
-read finds nothing where there was something) takes the end back, forgets the queue's messages, and is told to
+What is known of a queue's end is never too high, with one exception: the log lost its end. Where a standby was promoted
+without the last commits, the store has another history then, and all of this is forgotten (`forget`). Whatever else
+shows it (msgdb says less than was known, a commit begins below the one before, a read finds nothing where there was
+something: the store was restored under our feet) takes the end back, forgets the queue's messages, and is told to
 `on_lost_end`.
 """
 
@@ -80,8 +81,19 @@ class LogCache:
         self._blocks_bytes = 0
         self._reading: dict[tuple[int, int], asyncio.Task[Block]] = {}
         self._read_slots = asyncio.Semaphore(self._config.reads_max)
+        self._times_forgotten = 0
         self.on_lost_end: Callable[[int], None] = lambda _: None
         """Called with a queue whose log lost its end: whoever has read it begins anew."""
+
+    def forget(self) -> None:
+        """Know nothing any more: what is under way was asked of another history of the store, and is not kept."""
+        self._times_forgotten += 1
+        self._queues.clear()
+        self._segments.clear()
+        self._tail_bytes = 0
+        self._blocks.clear()
+        self._blocks_bytes = 0
+        self._reading.clear()
 
     # --- where queues end -------------------------------------------------------------------------------------------
 
@@ -101,8 +113,11 @@ class LogCache:
     async def refresh_ends(self, queue_ids: Sequence[int]) -> list[int]:
         """Ask msgdb where these queues end, which is the truth even if it is less; return those that went on."""
         known = {queue_id: self.end_of(queue_id) for queue_id in queue_ids}
+        times_forgotten = self._times_forgotten
         async with self._store.connection() as connection:
             ends = await next_offsets(connection, queue_ids)
+        if times_forgotten != self._times_forgotten:
+            return []
         return [queue_id for queue_id, end in ends.items() if self._take_end(queue_id, end, known[queue_id])]
 
     def _take_end(self, queue_id: int, end: int, known: int) -> bool:
@@ -172,8 +187,12 @@ class LogCache:
         reading = self._reading.get(name)
         if reading is None:
             reading = self._reading[name] = asyncio.ensure_future(self._read(queue_id, offset))
-            reading.add_done_callback(lambda _: self._reading.pop(name, None))
+            reading.add_done_callback(lambda done: self._read_ended(name, done))
         return await asyncio.shield(reading)
+
+    def _read_ended(self, name: tuple[int, int], reading: asyncio.Task[Block]) -> None:
+        if self._reading.get(name) is reading:
+            del self._reading[name]
 
     async def read_again(self, queue_id: int, wanted: Sequence[tuple[int, int]]) -> list[LogMessage]:
         """Return single messages by (offset, stored_at); those that are gone are left out."""
@@ -183,6 +202,7 @@ class LogCache:
 
     async def _read(self, queue_id: int, offset: int) -> Block:
         limit = BLOCK_OFFSETS - offset % BLOCK_OFFSETS
+        times_forgotten = self._times_forgotten
         async with self._read_slots, self._store.connection() as connection:
             # Committed by now, so this read would see it; what is committed from here on it may not see.
             known = self.end_of(queue_id)
@@ -196,6 +216,9 @@ class LogCache:
             messages,
             sum(message.held_bytes for message in messages),
         )
+        if times_forgotten != self._times_forgotten:
+            # Whoever asked is not there any more either.
+            return Block(offset, offset, (), 0)
         self._keep((queue_id, block.first // BLOCK_OFFSETS), block)
         return block
 
@@ -208,8 +231,10 @@ class LogCache:
         start = (await first_offsets(connection, [queue_id])).get(queue_id, 0)
         if start > offset:
             return Block(start, start, (), 0)
+        times_forgotten = self._times_forgotten
         end = (await next_offsets(connection, [queue_id])).get(queue_id, 0)
-        self._take_end(queue_id, end, known)
+        if times_forgotten == self._times_forgotten:
+            self._take_end(queue_id, end, known)
         return Block(offset, offset, (), 0)
 
     def _keep(self, name: tuple[int, int], block: Block) -> None:

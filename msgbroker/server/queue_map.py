@@ -25,6 +25,7 @@ class QueueMap:
         self._store = store
         self._layouts: dict[int, Layout] = {}
         self._queues: dict[int, dict[int, QueueRow]] = {}
+        self._is_loaded = False
         self.version = 0
         """Goes up with everything that is learnt: who has worked something out by the queues can tell."""
 
@@ -32,13 +33,22 @@ class QueueMap:
         """Read all queues: once at the start, and whenever a layout turned out to have changed."""
         async with self._store.connection() as connection:
             rows = await list_queues(connection)
-        # What is not there any more (lost with the end of the log, in a promotion) is forgotten, and made again.
+        # What is not there any more is forgotten, and made again.
+        self.forget()
+        self._learn(rows)
+        self._is_loaded = True
+
+    def forget(self) -> None:
+        """Know no queue any more: an id may be another topic's in another history of the store."""
         self._queues.clear()
         self._layouts.clear()
-        self._learn(rows)
+        self._is_loaded = False
+        self.version += 1
 
     async def ensure(self, route: TopicRoute) -> Layout:
         """Return the topic's layout; make its queues where this is their first use."""
+        if not self._is_loaded:
+            await self.load()
         layout = self._layouts.get(route.topic_id)
         if layout is not None and layout.generation >= route.generation:
             return layout

@@ -83,7 +83,8 @@ async def test_a_store_that_follows_it_lends_nothing_before_it_has_told_of_a_new
 ) -> None:
     async with MessageStore.open(replicated.url, pooled=pooled) as store:
         told: list[History] = []
-        first = await store.follow_history(told.append)
+        first = await store.follow_history()
+        store.on_new_history(told.append)
         async with store.transaction() as conn:
             await conn.execute("SELECT 1")
         await asyncio.to_thread(lambda: store.connect_blocking().close())
@@ -103,12 +104,14 @@ async def test_a_store_that_follows_it_lends_nothing_before_it_has_told_of_a_new
 
     (second,) = told
     assert second.history_id != first.history_id
+    assert store.history == second
 
 
 async def test_a_blocking_connection_tells_of_it_as_well(replicated: ReplicatedPostgres) -> None:
     async with MessageStore.open(replicated.url) as store:
         told: list[History] = []
-        await store.follow_history(told.append)
+        await store.follow_history()
+        store.on_new_history(told.append)
         replicated.fail_over()
         with pytest.raises(StoreUnavailableError, match="history"):
             await asyncio.to_thread(store.connect_blocking)
