@@ -102,6 +102,8 @@ class Admission:
         self._routed_by: Snapshot | None = None
         self._types: dict[bytes, _AdmittedType] = {}
         self._last_type: _AdmittedType | None = None
+        self.topic_ids: set[int] = set()
+        """The topics of the last frame, and perhaps that of the message before it."""
         self._stress_rules: tuple[StressRule, ...] = ()
         self._suffixes = {
             stress: delivery_suffix(origin.publisher_group, origin.born_host, stress=stress) for stress in (False, True)
@@ -113,6 +115,7 @@ class Admission:
         Raises whatever says that the origin is no longer known.
         """
         self._follow_snapshot()
+        self.topic_ids = {self._last_type.route.topic_id} if self._last_type is not None else set()
         admitted: list[LogMessage] = []
         refusals: list[Refused] = []
         view = memoryview(encoded)
@@ -129,6 +132,8 @@ class Admission:
         admitted_type = self._last_type
         if admitted_type is None or not encoded.startswith(admitted_type.wire, start):
             admitted_type = self._type_at(encoded, start)
+            if admitted_type is not None:
+                self.topic_ids.add(admitted_type.route.topic_id)
         fields = scan(encoded, start + len(admitted_type.wire), end) if admitted_type is not None else None
         if admitted_type is None or fields is None:
             return self._admit_parsed(encoded[start:end], now_us)
@@ -146,6 +151,7 @@ class Admission:
             raise InvalidRequestFieldError("message", "is malformed, or has text that is not UTF-8") from error
         message.DiscardUnknownFields()
         admitted_type = self._admit_type(message.topic, message.event_code)
+        self.topic_ids.add(admitted_type.route.topic_id)
         if message.deliver_at_us:
             raise DelayNotSupportedError(admitted_type.route.name)
         if not message.born_at_us:

@@ -1,13 +1,15 @@
 """Telling other brokers that queues went on, and hearing it from them.
 
-A NOTIFY is a hint; the poll of the queues' ends is the truth. Announcements go out on a connection of their own, never
-inside the append transaction (where a NOTIFY takes a lock over the whole database), coalesced while one is under way,
-and only for queues that another broker reads.
+A NOTIFY is a hint, and may be anybody's: whoever can connect to the database can send one. It is worth a look into
+the store and nothing more; the store, and a poll of the queues' ends, are the truth. Announcements go out on a
+connection of their own, never inside the append transaction (where a NOTIFY takes a lock over the whole database),
+coalesced while one is under way, and only for queues that another broker reads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -16,6 +18,7 @@ import structlog
 
 from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.server import clock
 from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.log_message import LogMessage
@@ -28,6 +31,9 @@ CHANNEL: Final = "msgcenter_appended"
 _QUEUES_PER_NOTICE_MAX: Final = 200
 _RETRY_SECONDS: Final = 1.0
 _DOUBT_SECONDS: Final = 1.0
+_WARN_SECONDS: Final = 60.0
+# Numbers of PostgreSQL's bigint, in its digits.
+_NOTICE: Final = re.compile(r"[0-9]{1,18}:[0-9]{1,18}(?:,[0-9]{1,18}:[0-9]{1,18})*\Z")
 
 
 class WatchedTopics:
@@ -99,6 +105,7 @@ class Listener:
         self._store = store
         self._hub = hub
         self._poll_seconds = poll_seconds
+        self._warn_at = 0.0
         self._doubted: set[int] = set()
         self._doubt = asyncio.Event()
 
@@ -116,14 +123,19 @@ class Listener:
                 await pause(stop, _RETRY_SECONDS)
 
     def hear(self, payload: str) -> None:
-        """Take note of what another broker said."""
+        """Take note of what somebody said: another broker, if it is in the form in which brokers say it."""
+        if not _NOTICE.match(payload):
+            if clock.now() >= self._warn_at:
+                self._warn_at = clock.now() + _WARN_SECONDS
+                log.warning("listener.notice_not_understood", payload=payload[:80])
+            return
         for part in payload.split(","):
             queue_id, _, end = part.partition(":")
-            if queue_id.isdigit() and end.isdigit():
-                self._learn(int(queue_id), int(end))
+            if self._hub.reads(int(queue_id)):
+                self._look(int(queue_id), int(end))
 
-    def _learn(self, queue_id: int, end: int) -> None:
-        if self._hub.cache.learn_end(queue_id, end):
+    def _look(self, queue_id: int, end: int) -> None:
+        if self._hub.cache.hint_end(queue_id, end):
             self._hub.queue_went_on(queue_id)
         elif end < self._hub.cache.end_of(queue_id):
             # Said before what is known, and heard after it; or the log lost its end, and is written anew.

@@ -79,7 +79,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     committer = _assemble_committer(settings, stores, hub, tell, first_turn)
     service = ConfigService(stores.config, f"broker {address}", QueueTailReader(stores.messages))
     registrar = EventCodeRegistrar(service)
-    publisher = PublisherService(committer, stores.feed.get, registrar.learn, lambda: hub.is_behind)
+    publisher = PublisherService(committer, stores.feed.get, registrar.learn, hub.is_behind)
     subscriber = SubscriberService(hub, cluster, stores.feed.get)
     pull = PullService(hub, cluster, stores.feed.get)
     directory = DirectoryService(cluster, service, client_registration=settings.client_registration)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -113,10 +113,13 @@ class DeliveryHub:
         self.cache.forget()
         return {slot.lane.key for _, slot in lanes if now < slot.lease_until}
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether a group that would take more has far more to be given than is on its way."""
-        return any(group.is_behind for group in self.groups.values())
+    def is_behind(self, topic_ids: Collection[int]) -> bool:
+        """Whether a group that would take more of these topics has far more to be given than is on its way."""
+        return any(group.is_behind(topic_ids) for group in self.groups.values())
+
+    def reads(self, queue_id: int) -> bool:
+        """Return whether a lane here reads this queue."""
+        return queue_id in self._readers
 
     def queues_read(self) -> list[int]:
         """Return the queues that lanes here read."""

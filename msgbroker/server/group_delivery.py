@@ -13,7 +13,7 @@ a tick looks at the lanes that had one, until they wait for nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
@@ -184,19 +184,26 @@ class GroupDelivery:
             self.activate(slot)
         self.wake(self)
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether the broker keeps instances waiting: they have room, and it reads for them or has much in memory.
+    def is_behind(self, topic_ids: Collection[int]) -> bool:
+        """Whether the broker keeps instances waiting for messages of one of these topics.
 
-        One that takes no more, for a second or for days, is not waited for.
+        They have room, and it reads for them or has much in memory. Who takes no more, for a second or for days, is not
+        waited for.
         """
-        if not self._active and not self._reader.reads_under_way:
+        reads = self._reader.reads_under_way
+        if not self._active and not reads:
             return False
         if self.route.paused or not any(taker.count_room > 0 for taker in self._takers):
             return False
+        if not reads.keys().isdisjoint(topic_ids):
+            return True
         end_of = self.cache.end_of
-        lag = sum(end_of(queue_id) - slot.lane.next_offset for queue_id, slot in self._active.items())
-        return bool(self._reader.reads_under_way) or lag > BEHIND_MESSAGES
+        lag = sum(
+            end_of(queue_id) - slot.lane.next_offset
+            for queue_id, slot in self._active.items()
+            if slot.topic.topic_id in topic_ids
+        )
+        return lag > BEHIND_MESSAGES
 
     # --- the pump ---------------------------------------------------------------------------------------------------
 

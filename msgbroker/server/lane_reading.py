@@ -8,8 +8,9 @@ no more than its next batch.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -46,8 +47,8 @@ class LaneReader:
     """This lane may have something to persist."""
     activate: Callable[[LaneSlot], None]
     """This lane may have something to hand out."""
-    reads_under_way: int = 0
-    """Of blocks that are not in memory."""
+    reads_under_way: Counter[int] = field(default_factory=Counter)
+    """Of blocks that are not in memory, by topic."""
 
     def count(self, slot: LaneSlot) -> None:
         """Count what the lane holds ready: after everything that changes it."""
@@ -64,7 +65,7 @@ class LaneReader:
         """Feed the lane from memory, or start a read; return how many messages were looked at."""
         lane = slot.lane
         queue_id, offset = lane.key.queue_id, lane.next_offset
-        if slot.is_reading or offset >= self.cache.end_of(queue_id):
+        if slot.is_reading or offset >= self.cache.may_reach(queue_id):
             return 0
         wanted = min(lane.wants(), BLOCK_OFFSETS)
         room_bytes = self._room_bytes(slot)
@@ -73,7 +74,7 @@ class LaneReader:
         messages = self.cache.find(queue_id, offset, wanted)
         if messages is None:
             slot.is_reading = True
-            self.reads_under_way += 1
+            self.reads_under_way[slot.topic.topic_id] += 1
             self.start_task(self._read(slot, offset))
             return 0
         messages = _within(messages, room_bytes)
@@ -84,16 +85,16 @@ class LaneReader:
     async def _read(self, slot: LaneSlot, offset: int) -> None:
         """Read the block that the lane needs into the cache, and feed it."""
         lane = slot.lane
-        queue_id = lane.key.queue_id
+        queue_id, topic_id = lane.key.queue_id, slot.topic.topic_id
         try:
-            block = await self.cache.read(queue_id, offset)
+            block = await self.cache.read(queue_id, offset, _reader_of(slot))
         except StoreUnavailableError:
             log.warning("delivery.read_failed", queue_id=queue_id)
             slot.is_read_failed = True
             return
         finally:
             slot.is_reading = False
-            self.reads_under_way -= 1
+            self.reads_under_way -= Counter((topic_id,))
         if block.first > lane.next_offset:
             # Days were dropped between the cursor and the block.
             lane.feed(block.first, block.first, (), days_dropped=True)
@@ -126,7 +127,7 @@ class LaneReader:
 
     async def _fetch_again(self, slot: LaneSlot, wanted: list[tuple[int, int]]) -> None:
         try:
-            messages = await self.cache.read_again(slot.lane.key.queue_id, wanted)
+            messages = await self.cache.read_again(slot.lane.key.queue_id, wanted, _reader_of(slot))
         except StoreUnavailableError:
             slot.lane.fetch_failed([offset for offset, _ in wanted])
             slot.is_read_failed = True
@@ -139,6 +140,11 @@ class LaneReader:
         self.count(slot)
         self.touched(slot)
         self.activate(slot)
+
+
+def _reader_of(slot: LaneSlot) -> tuple[int, int]:
+    """Return who takes turns at reading: a group, with each of its topics."""
+    return slot.lane.key.group_id, slot.topic.topic_id
 
 
 def _within(messages: Sequence[LogMessage], bytes_max: int) -> Sequence[LogMessage]:

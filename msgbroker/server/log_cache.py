@@ -1,10 +1,13 @@
 """The log as this broker's lanes read it: the newest messages from memory, older ones from msgdb, shared by all groups.
 
-`tail` holds what this broker committed last, in a bounded number of bytes. A lane that is behind it, or whose messages
-came through another broker, reads blocks from msgdb; a block that several groups want is read once. Memory is bounded
-whatever the backlog.
+`LogTail` holds what this broker committed last, in a bounded number of bytes. A lane that is behind it, or whose
+messages came through another broker, reads blocks from msgdb; a block that several groups want is read once. Memory is
+bounded whatever the backlog.
 
-What is known of a queue's end is never too high, with one exception: the log lost its end. Where a standby was promoted
+What is known of a queue's end comes from msgdb or from this broker's own commits. What anybody says of it is a hint: it
+is worth a read, and believed when that finds something.
+
+What is known is never too high, with one exception: the log lost its end. Where a standby was promoted
 without the last commits, the store has another history then, and all of this is forgotten (`forget`). Whatever else
 shows it (msgdb says less than was known, a commit begins below the one before, a read finds nothing where there was
 something: the store was restored under our feet) takes the end back, forgets the queue's messages, and is told to
@@ -14,14 +17,16 @@ something: the store was restored under our feet) takes the end back, forgets th
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
+from msgbroker.server.fair_turns import FairTurns
 from msgbroker.server.log_message import LogMessage
+from msgbroker.server.log_tail import LogTail
 from msgbroker.server.stored_rows import messages_of_rows
 from msgdb.connections import Connection
 from msgdb.log import first_offsets, next_offsets, read_offsets, read_range
@@ -55,17 +60,14 @@ class Block:
     size_bytes: int
 
 
-class QueueLog:
-    """What is known of one queue: where it ends, and its newest messages."""
+@dataclass(slots=True)
+class _End:
+    """Where a queue ends."""
 
-    __slots__ = ("end", "first", "messages")
-
-    def __init__(self) -> None:
-        self.end = 0
-        """Every offset below it is committed."""
-        self.first = 0
-        self.messages: list[LogMessage] = []
-        """Offsets from `first`, without gaps."""
+    known: int = 0
+    """Every offset below it is committed."""
+    hinted: int = 0
+    """Somebody says that it reaches so far."""
 
 
 class LogCache:
@@ -74,13 +76,12 @@ class LogCache:
     def __init__(self, store: MessageStore, config: LogCacheConfig | None = None) -> None:
         self._store = store
         self._config = config or LogCacheConfig()
-        self._queues: dict[int, QueueLog] = {}
-        self._segments: deque[tuple[int, int, int]] = deque()
-        self._tail_bytes = 0
+        self._ends: dict[int, _End] = {}
+        self._tail = LogTail(self._config.tail_bytes_max)
         self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
         self._blocks_bytes = 0
         self._reading: dict[tuple[int, int], asyncio.Task[Block]] = {}
-        self._read_slots = asyncio.Semaphore(self._config.reads_max)
+        self._turns = FairTurns(self._config.reads_max)
         self._times_forgotten = 0
         self.on_lost_end: Callable[[int], None] = lambda _: None
         """Called with a queue whose log lost its end: whoever has read it begins anew."""
@@ -88,9 +89,8 @@ class LogCache:
     def forget(self) -> None:
         """Know nothing any more: what is under way was asked of another history of the store, and is not kept."""
         self._times_forgotten += 1
-        self._queues.clear()
-        self._segments.clear()
-        self._tail_bytes = 0
+        self._ends.clear()
+        self._tail.forget()
         self._blocks.clear()
         self._blocks_bytes = 0
         self._reading.clear()
@@ -99,15 +99,28 @@ class LogCache:
 
     def end_of(self, queue_id: int) -> int:
         """Return the offset below which everything is known to be committed."""
-        queue = self._queues.get(queue_id)
-        return queue.end if queue is not None else 0
+        known = self._ends.get(queue_id)
+        return known.known if known is not None else 0
+
+    def may_reach(self, queue_id: int) -> int:
+        """Return the offset below which a read may find something: where the queue ends, or is said to."""
+        known = self._ends.get(queue_id)
+        return max(known.known, known.hinted) if known is not None else 0
 
     def learn_end(self, queue_id: int, end: int) -> bool:
-        """Take note that the queue reaches up to *end*; return whether that is news."""
-        queue = self._queue(queue_id)
-        if end <= queue.end:
+        """Take note that the queue reaches up to *end*, for certain; return whether that is news."""
+        known = self._end(queue_id)
+        if end <= known.known:
             return False
-        queue.end = end
+        known.known = end
+        return True
+
+    def hint_end(self, queue_id: int, end: int) -> bool:
+        """Take note that somebody says the queue reaches up to *end*; return whether that is worth a read."""
+        known = self._end(queue_id)
+        if end <= max(known.known, known.hinted):
+            return False
+        known.hinted = end
         return True
 
     async def refresh_ends(self, queue_ids: Sequence[int]) -> list[int]:
@@ -128,10 +141,10 @@ class LogCache:
         return self.learn_end(queue_id, end)
 
     def _lose_end(self, queue_id: int, end: int) -> None:
-        queue = self._queue(queue_id)
-        log.error("log_cache.end_lost", queue_id=queue_id, known_end=queue.end, end=end)
-        self._forget_tail(queue_id, queue)
-        queue.first = queue.end = end
+        known = self._end(queue_id)
+        log.error("log_cache.end_lost", queue_id=queue_id, known_end=known.known, end=end)
+        self._tail.forget_queue(queue_id)
+        known.known = end
         for name in [name for name, block in self._blocks.items() if name[0] == queue_id and block.end > end]:
             self._blocks_bytes -= self._blocks.pop(name).size_bytes
         self.on_lost_end(queue_id)
@@ -141,35 +154,18 @@ class LogCache:
     def add(self, by_queue: Mapping[int, list[LogMessage]]) -> None:
         """Add what was just committed here: for each queue, messages in the order of their offsets."""
         for queue_id, messages in by_queue.items():
-            queue = self._queue(queue_id)
             first = messages[0].queue_offset
-            if first < queue.first + len(queue.messages):
+            if first < self._tail.end_of(queue_id):
                 # Below what this broker committed before: that is not in the log any more.
                 self._lose_end(queue_id, first)
-            if queue.messages and queue.first + len(queue.messages) == first:
-                queue.messages += messages
-            else:
-                # Others have written in between: what is before the gap is read from msgdb, if anyone wants it.
-                self._forget_tail(queue_id, queue)
-                # A list of its own: the tail is cut, and the committer's is not the cache's to cut.
-                queue.messages = messages[:]
-                queue.first = first
-            end = first + len(messages)
-            queue.end = max(queue.end, end)
-            size_bytes = sum([message.held_bytes for message in messages])
-            self._segments.append((queue_id, end, size_bytes))
-            self._tail_bytes += size_bytes
-        while self._tail_bytes > self._config.tail_bytes_max:
-            self._drop_oldest_segment()
+            self._tail.add(queue_id, messages)
+            self.learn_end(queue_id, first + len(messages))
 
     def find(self, queue_id: int, offset: int, limit: int) -> Sequence[LogMessage] | None:
         """Return messages from *offset* on that are in memory (*limit* at most), or None: they must be read."""
-        queue = self._queues.get(queue_id)
-        if queue is None:
-            return None
-        index = offset - queue.first
-        if 0 <= index < len(queue.messages):
-            return queue.messages[index : index + limit]
+        messages = self._tail.find(queue_id, offset, limit)
+        if messages is not None:
+            return messages
         block = self._blocks.get((queue_id, offset // BLOCK_OFFSETS))
         if block is not None and block.first <= offset < block.end:
             self._blocks.move_to_end((queue_id, offset // BLOCK_OFFSETS))
@@ -178,15 +174,15 @@ class LogCache:
 
     # --- reads ------------------------------------------------------------------------------------------------------
 
-    async def read(self, queue_id: int, offset: int) -> Block:
+    async def read(self, queue_id: int, offset: int, reader: Hashable) -> Block:
         """Read a block from *offset* on; whoever asks for the same meanwhile gets the same read.
 
-        Raises StoreUnavailableError.
+        *reader* names for whom it is: they take turns. Raises StoreUnavailableError.
         """
         name = (queue_id, offset)
         reading = self._reading.get(name)
         if reading is None:
-            reading = self._reading[name] = asyncio.ensure_future(self._read(queue_id, offset))
+            reading = self._reading[name] = asyncio.ensure_future(self._read(queue_id, offset, reader))
             reading.add_done_callback(lambda done: self._read_ended(name, done))
         return await asyncio.shield(reading)
 
@@ -194,20 +190,23 @@ class LogCache:
         if self._reading.get(name) is reading:
             del self._reading[name]
 
-    async def read_again(self, queue_id: int, wanted: Sequence[tuple[int, int]]) -> list[LogMessage]:
+    async def read_again(self, queue_id: int, wanted: Sequence[tuple[int, int]], reader: Hashable) -> list[LogMessage]:
         """Return single messages by (offset, stored_at); those that are gone are left out."""
-        async with self._read_slots, self._store.connection() as connection:
+        async with self._turns.turn(reader), self._store.connection() as connection:
             rows = await read_offsets(connection, queue_id, wanted)
         return messages_of_rows(rows)
 
-    async def _read(self, queue_id: int, offset: int) -> Block:
+    async def _read(self, queue_id: int, offset: int, reader: Hashable) -> Block:
         limit = BLOCK_OFFSETS - offset % BLOCK_OFFSETS
         times_forgotten = self._times_forgotten
-        async with self._read_slots, self._store.connection() as connection:
+        async with self._turns.turn(reader), self._store.connection() as connection:
             # Committed by now, so this read would see it; what is committed from here on it may not see.
-            known = self.end_of(queue_id)
+            known, said = self.end_of(queue_id), self.may_reach(queue_id)
             rows = await read_range(connection, queue_id, offset, limit, self._config.block_bytes_max)
             if not rows:
+                if offset >= known and said == self.may_reach(queue_id):
+                    # A hint that nothing came of, and no newer one.
+                    self._end(queue_id).hinted = 0
                 return await self._nothing_from(connection, queue_id, offset, known)
             messages = messages_of_rows(rows)
         block = Block(
@@ -220,10 +219,11 @@ class LogCache:
             # Whoever asked is not there any more either.
             return Block(offset, offset, (), 0)
         self._keep((queue_id, block.first // BLOCK_OFFSETS), block)
+        self.learn_end(queue_id, block.end)
         return block
 
     async def _nothing_from(self, connection: Connection, queue_id: int, offset: int, known: int) -> Block:
-        """Say why nothing was read from *offset* on, though the queue was known to reach further.
+        """Say why nothing was read from *offset* on, though the queue was known, or said, to reach further.
 
         Only the start that msgdb keeps of the queue says that days were dropped, and up to where. Otherwise what was
         there is lost, and other messages will be stored at the same offsets: nothing is passed.
@@ -249,25 +249,8 @@ class LogCache:
 
     # --- bookkeeping ------------------------------------------------------------------------------------------------
 
-    def _queue(self, queue_id: int) -> QueueLog:
-        queue = self._queues.get(queue_id)
-        if queue is None:
-            queue = self._queues[queue_id] = QueueLog()
-        return queue
-
-    def _drop_oldest_segment(self) -> None:
-        queue_id, end, size_bytes = self._segments.popleft()
-        self._tail_bytes -= size_bytes
-        queue = self._queues[queue_id]
-        count = end - queue.first
-        if count > 0:
-            del queue.messages[:count]
-            queue.first = end
-
-    def _forget_tail(self, queue_id: int, queue: QueueLog) -> None:
-        if not queue.messages:
-            return
-        kept = [segment for segment in self._segments if segment[0] != queue_id]
-        self._tail_bytes -= sum(segment[2] for segment in self._segments if segment[0] == queue_id)
-        self._segments = deque(kept)
-        queue.messages = []
+    def _end(self, queue_id: int) -> _End:
+        known = self._ends.get(queue_id)
+        if known is None:
+            known = self._ends[queue_id] = _End()
+        return known

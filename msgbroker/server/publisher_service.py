@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import grpc
@@ -46,7 +46,7 @@ class PublisherService:
         committer: Committer,
         snapshot: Callable[[], Snapshot],
         learn_event_code: Callable[[TopicRoute, str], None],
-        is_delivery_behind: Callable[[], bool],
+        is_delivery_behind: Callable[[Collection[int]], bool],
     ) -> None:
         self._is_delivery_behind = is_delivery_behind
         self._committer = committer
@@ -187,7 +187,7 @@ class _Stream:
             while received is not grpc.aio.EOF:
                 if received.spans:
                     await self._take_in(received)
-                    await self._pace.give_way()
+                    await self._pace.give_way(self._admission.topic_ids)
                 while len(self._unanswered) >= limits.FRAMES_UNANSWERED_MAX:
                     self._room.clear()
                     await self._room.wait()

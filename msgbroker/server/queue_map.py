@@ -25,7 +25,7 @@ class QueueMap:
         self._store = store
         self._layouts: dict[int, Layout] = {}
         self._queues: dict[int, dict[int, QueueRow]] = {}
-        self._is_loaded = False
+        self._must_load = False
         self.version = 0
         """Goes up with everything that is learnt: who has worked something out by the queues can tell."""
 
@@ -36,18 +36,18 @@ class QueueMap:
         # What is not there any more is forgotten, and made again.
         self.forget()
         self._learn(rows)
-        self._is_loaded = True
+        self._must_load = False
 
     def forget(self) -> None:
         """Know no queue any more: an id may be another topic's in another history of the store."""
         self._queues.clear()
         self._layouts.clear()
-        self._is_loaded = False
+        self._must_load = True
         self.version += 1
 
     async def ensure(self, route: TopicRoute) -> Layout:
         """Return the topic's layout; make its queues where this is their first use."""
-        if not self._is_loaded:
+        if self._must_load:
             await self.load()
         layout = self._layouts.get(route.topic_id)
         if layout is not None and layout.generation >= route.generation:

@@ -260,8 +260,7 @@ async def test_a_backlog_is_delivered_once_and_completely_from_the_store(
     body = "x" * 4_000
     await center.publish_many([OutgoingMessage(TOPIC, PAID, f"{number} {body}") for number in range(3_000)])
     # What is in memory would hide the reads.
-    for queue_id, queue in broker.hub.cache._queues.items():
-        broker.hub.cache._forget_tail(queue_id, queue)
+    broker.hub.cache._tail.forget()
 
     async with subscribed(broker.address) as got:
         await got.until(3_000, 20)

@@ -22,6 +22,7 @@ from tests.integration.broker.collecting import (
     PAID,
     TOPIC,
     Collected,
+    all_settled,
     register_group,
     register_topic,
     subscribed,
@@ -264,3 +265,39 @@ async def test_a_registration_is_active_once_every_broker_routes_by_it(
     assert ("default", "SG_FIRST") in broker.feed.current.groups
     assert ("default", "SG_FIRST") in other.feed.current.groups
     assert GROUP not in [name for _, name in broker.feed.current.groups]
+
+
+async def test_a_false_announcement_ends_nothing_and_delivers_nothing_again(
+    trade: ConfigService, broker: Broker, message_store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_group(trade)
+    heard: list[int] = []
+    hint_end = broker.hub.cache.hint_end
+
+    def hear(queue_id: int, end: int) -> bool:
+        heard.append(end)
+        return hint_end(queue_id, end)
+
+    monkeypatch.setattr(broker.hub.cache, "hint_end", hear)
+    async with subscribed(broker.address) as got:
+        async with MessageCenter(broker.address) as center:
+            await center.publish_many([OutgoingMessage(TOPIC, PAID, str(number)) for number in range(200)])
+        await got.until(200)
+        await all_settled(broker)
+        cache, queues = broker.hub.cache, broker.hub.queues_read()
+        ends = {queue_id: cache.end_of(queue_id) for queue_id in queues}
+        payloads = ["²:1", "", *(f"{queue_id}:{end}" for queue_id in queues for end in (10**17, 1))]
+        async with message_store.connection() as conn:
+            for payload in payloads:
+                await conn.execute("SELECT pg_notify('msgcenter_appended', %s)", (payload,))
+        await eventually(lambda: len(heard) >= 2 * len(queues), what="heard")
+        await eventually(
+            lambda: all(cache.may_reach(queue_id) == ends[queue_id] for queue_id in queues), what="looked up"
+        )
+        await all_settled(broker)
+
+        assert len(got.messages) == 200
+        assert broker.hub.counters.ends_lost == 0
+        async with MessageCenter(broker.address) as center:
+            await center.publish(TOPIC, PAID, "on it goes")
+        await got.until(201)

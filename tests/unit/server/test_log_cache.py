@@ -16,6 +16,8 @@ from msgbroker.server.log_cache import BLOCK_OFFSETS, LogCache, LogCacheConfig
 from msgbroker.server.log_message import MESSAGE_OVERHEAD_BYTES, LogMessage
 from tests.unit.server.builders import log_message
 
+GROUP = "SG"
+
 
 class FakeStore:
     """Lends connections that nobody uses."""
@@ -106,6 +108,82 @@ def test_an_end_that_was_heard_of_never_goes_back() -> None:
     assert cache.end_of(1) == 7
 
 
+def test_what_somebody_says_of_an_end_is_worth_a_read_and_not_believed() -> None:
+    cache = make_cache(7)
+
+    assert not cache.hint_end(1, 7)
+    assert cache.hint_end(1, 10**18)
+    assert not cache.hint_end(1, 9)
+    assert (cache.end_of(1), cache.may_reach(1)) == (7, 10**18)
+
+
+async def test_a_hint_that_nothing_came_of_is_dropped_and_no_end_is_lost(reads: Reads) -> None:
+    cache = make_cache(2_000)
+    lost: list[int] = []
+    cache.on_lost_end = lost.append
+    cache.hint_end(1, 10**18)
+    block = await cache.read(1, 2_000, GROUP)
+
+    assert (block.first, block.end, lost) == (2_000, 2_000, [])
+    assert cache.may_reach(1) == cache.end_of(1) == 2_000
+
+
+async def test_a_hint_that_came_true_is_known_by_the_read(reads: Reads) -> None:
+    cache = make_cache(1_990)
+    cache.hint_end(1, 2_000)
+    block = await cache.read(1, 1_990, GROUP)
+
+    assert (block.end, cache.end_of(1), cache.may_reach(1)) == (2_000, 2_000, 2_000)
+
+
+async def test_a_hint_that_comes_while_one_is_read_is_read_as_well(
+    reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = make_cache(2_000)
+    cache.hint_end(1, 2_010)
+
+    async def read_and_hear(_: object, queue_id: int, first: int, limit: int, bytes_max: int) -> list[LogMessage]:
+        # Committed and announced after the read has looked.
+        cache.hint_end(1, 2_020)
+        return []
+
+    monkeypatch.setattr(log_cache, "read_range", read_and_hear)
+    await cache.read(1, 2_000, GROUP)
+
+    assert cache.may_reach(1) == 2_020
+
+
+async def test_what_is_forgotten_while_it_is_read_is_not_kept(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = make_cache(2_000)
+    read_range = reads.read_range
+
+    async def read_and_forget(*asked: Any) -> Sequence[LogMessage]:
+        rows = await read_range(*asked)
+        cache.forget()
+        return rows
+
+    monkeypatch.setattr(log_cache, "read_range", read_and_forget)
+    block = await cache.read(1, 0, GROUP)
+
+    assert (block.first, block.end) == (0, 0)
+    assert cache.find(1, 0, 1) is None
+    assert cache.end_of(1) == 0
+
+
+def test_forgetting_a_queue_costs_the_same_however_much_is_remembered() -> None:
+    """Two brokers that take turns at a queue leave a hole at every commit: this must not look at all that is there."""
+    cache = make_cache()
+    for offset in range(3_000):
+        cache.add(committed(offset, 1, queue_id=2))
+    for turn in range(5_000):
+        cache.add(committed(2 * turn, 1))
+
+    assert offsets(cache.find(1, 9_998, 1)) == [9_998]
+    assert offsets(cache.find(2, 0, 3_000)) == list(range(3_000))
+    assert len(cache._tail._segments) < 8_000
+    assert cache._tail.size_bytes == 3_001 * log_message(0).held_bytes
+
+
 def test_the_tail_forgets_the_oldest_first() -> None:
     cache = make_cache(tail_bytes_max=40 * (100 + MESSAGE_OVERHEAD_BYTES))
     for first in range(0, 50, 10):
@@ -147,8 +225,8 @@ def test_the_tail_is_bounded_and_true_whatever_is_committed(commits: list[tuple[
         ends[queue_id] = first + count
         cache.add(committed(first, count, queue_id, b"x" * body_bytes))
 
-        held = [message for queue in cache._queues.values() for message in queue.messages]
-        assert sum(message.held_bytes for message in held) == cache._tail_bytes <= cache._config.tail_bytes_max
+        held = [message for run in cache._tail._runs.values() for message in run.messages]
+        assert sum(message.held_bytes for message in held) == cache._tail.size_bytes <= cache._config.tail_bytes_max
         for queue_id_, end in ends.items():
             assert cache.end_of(queue_id_) == end
             for offset in range(end):
@@ -158,7 +236,7 @@ def test_the_tail_is_bounded_and_true_whatever_is_committed(commits: list[tuple[
 
 async def test_a_block_ends_where_all_groups_blocks_end(reads: Reads) -> None:
     cache = make_cache(2_000)
-    block = await cache.read(1, 700)
+    block = await cache.read(1, 700, GROUP)
 
     assert (block.first, block.end) == (700, 2 * BLOCK_OFFSETS)
     assert reads.asked == [(700, 2 * BLOCK_OFFSETS - 700)]
@@ -167,7 +245,7 @@ async def test_a_block_ends_where_all_groups_blocks_end(reads: Reads) -> None:
 
 async def test_groups_that_want_the_same_share_one_read(reads: Reads) -> None:
     cache = make_cache(2_000)
-    await asyncio.gather(*(cache.read(1, 0) for _ in range(5)))
+    await asyncio.gather(*(cache.read(1, 0, GROUP) for _ in range(5)))
 
     assert len(reads.asked) == 1
 
@@ -175,10 +253,10 @@ async def test_groups_that_want_the_same_share_one_read(reads: Reads) -> None:
 async def test_blocks_are_bounded_and_the_ones_used_last_stay(reads: Reads) -> None:
     size_bytes = log_message(0).held_bytes * BLOCK_OFFSETS
     cache = make_cache(2_000, blocks_bytes_max=2 * size_bytes)
-    await cache.read(1, 0)
-    await cache.read(1, BLOCK_OFFSETS)
+    await cache.read(1, 0, GROUP)
+    await cache.read(1, BLOCK_OFFSETS, GROUP)
     assert cache.find(1, 0, 1)
-    await cache.read(1, 2 * BLOCK_OFFSETS)
+    await cache.read(1, 2 * BLOCK_OFFSETS, GROUP)
 
     assert cache.find(1, 0, 1)
     assert cache.find(1, BLOCK_OFFSETS, 1) is None
@@ -188,7 +266,7 @@ async def test_blocks_are_bounded_and_the_ones_used_last_stay(reads: Reads) -> N
 async def test_a_block_says_where_it_begins_after_days_were_dropped(reads: Reads) -> None:
     reads.first = 600
     cache = make_cache(2_000)
-    block = await cache.read(1, 100)
+    block = await cache.read(1, 100, GROUP)
 
     assert block.first == 600
     assert offsets(cache.find(1, 600, 2)) == [600, 601]
@@ -207,7 +285,7 @@ async def test_a_read_that_finds_nothing_says_up_to_where_there_is_nothing(
         return found
 
     monkeypatch.setattr(log_cache, "read_range", commit_meanwhile)
-    block = await cache.read(1, 100)
+    block = await cache.read(1, 100, GROUP)
 
     # Not up to 2,005: it had not seen those.
     assert (block.first, block.end, list(block.messages)) == (2_000, 2_000, [])
@@ -220,7 +298,7 @@ async def test_a_read_that_finds_nothing_of_a_log_that_lost_its_end_passes_nothi
     told: list[int] = []
     cache.on_lost_end = told.append
     reads.end = 1_000
-    block = await cache.read(1, 1_500)
+    block = await cache.read(1, 1_500, GROUP)
 
     assert (block.first, block.end, cache.end_of(1), told) == (1_500, 1_500, 1_000, [1])
 
@@ -229,13 +307,13 @@ async def test_an_end_that_msgdb_says_is_lower_is_believed_and_what_was_in_memor
     cache = make_cache(2_000)
     told: list[int] = []
     cache.on_lost_end = told.append
-    await cache.read(1, 0)
-    await cache.read(1, BLOCK_OFFSETS)
+    await cache.read(1, 0, GROUP)
+    await cache.read(1, BLOCK_OFFSETS, GROUP)
     cache.add(committed(2_000, 5))
     reads.end = BLOCK_OFFSETS + 10
 
     assert await cache.refresh_ends([1]) == []
-    assert (cache.end_of(1), told, cache._tail_bytes) == (BLOCK_OFFSETS + 10, [1], 0)
+    assert (cache.end_of(1), told, cache._tail.size_bytes) == (BLOCK_OFFSETS + 10, [1], 0)
     assert cache.find(1, BLOCK_OFFSETS - 1, 1)
     assert cache.find(1, BLOCK_OFFSETS, 1) is None
     assert cache.find(1, 2_000, 1) is None
