@@ -69,6 +69,7 @@ def _connect(url: str) -> Iterator[Connection]:
         creator=lambda: psycopg.connect(url, connect_timeout=3, prepare_threshold=None),
         poolclass=NullPool,
         use_native_hstore=False,
+        isolation_level="READ COMMITTED",
     )
     with engine.connect() as connection:
         yield connection

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 import psycopg
 import sqlalchemy as sa
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
@@ -25,6 +26,7 @@ from msgbroker.contract.errors import ConfigUnavailableError, NotMigratedError
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[object, ...]]
 
 CONNECT_TIMEOUT_SECONDS: Final = 3
+_SESSION_OPTIONS: Final = "-c synchronous_commit=local"
 OPERATION_TIMEOUT_SECONDS: Final = 10.0
 
 
@@ -32,9 +34,10 @@ class ConfigStore:
     """Sessions and connections to confdb. `open` makes one; it connects when it is used."""
 
     def __init__(
-        self, url: str, engine: AsyncEngine, operation_timeout_seconds: float, opened: WeakSet[Connection]
+        self, url: str, engine: AsyncEngine, operation_timeout_seconds: float, opened: WeakSet[Connection], options: str
     ) -> None:
         self._url = url
+        self._options = options
         self._engine = engine
         self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._sessions = async_sessionmaker(engine, expire_on_commit=False)
@@ -44,13 +47,23 @@ class ConfigStore:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, *, pool_size: int = 4, operation_timeout_seconds: float = OPERATION_TIMEOUT_SECONDS
+        cls,
+        url: str,
+        *,
+        pool_size: int = 4,
+        operation_timeout_seconds: float = OPERATION_TIMEOUT_SECONDS,
+        owns_sessions: bool = False,
     ) -> AsyncIterator[ConfigStore]:
-        """Make the store at libpq URL *url*; close its connections at the end. Reaches for no server yet."""
+        """Make the store at libpq URL *url*; close its connections at the end. Reaches for no server yet.
+
+        *owns_sessions*: there is no pooler in between, and settings for a session may be made. Then a broker's
+        heartbeat does not wait for a standby that is away; changes of the configuration do.
+        """
         opened: WeakSet[Connection] = WeakSet()
+        options = _SESSION_OPTIONS if owns_sessions else ""
 
         async def open_one() -> Connection:
-            connection = await connect(url)
+            connection = await connect(url, options)
             opened.add(connection)
             return connection
 
@@ -64,9 +77,11 @@ class ConfigStore:
             # After a restart of the server the pool's connections are dead: ask before use.
             pool_pre_ping=True,
             use_native_hstore=False,
+            # Changes rely on it: who waits for the version's lock sees what its holder has committed.
+            isolation_level="READ COMMITTED",
         )
         try:
-            yield cls(url, engine, operation_timeout_seconds, opened)
+            yield cls(url, engine, operation_timeout_seconds, opened, options)
         finally:
             await engine.dispose()
 
@@ -92,7 +107,7 @@ class ConfigStore:
     async def connect_dedicated(self) -> Connection:
         """Return a new connection outside of the pool, in autocommit; for LISTEN. The caller closes it."""
         with translated():
-            connection = await connect(self._url)
+            connection = await connect(self._url, self._options)
             await connection.set_autocommit(True)
         self._opened.add(connection)
         return connection
@@ -121,10 +136,11 @@ class ConfigStore:
             raise ConfigUnavailableError(f"no answer within {self._operation_timeout_seconds:g} s") from error
 
 
-async def connect(url: str) -> Connection:
-    """Connect as every connection to confdb should be."""
+async def connect(url: str, options: str = "") -> Connection:
+    """Connect as every connection to confdb should be; *options* are for the session."""
+    given = conninfo_to_dict(url).get("options") or ""
     return await psycopg.AsyncConnection.connect(
-        url,
+        make_conninfo(url, options=f"{given} {options}".strip()) if options else url,
         connect_timeout=CONNECT_TIMEOUT_SECONDS,
         # A transaction pooler gives each transaction another session: no prepared statements.
         prepare_threshold=None,

@@ -35,6 +35,8 @@ class AlarmKind(StrEnum):
     """Work on a lane failed for a reason nobody foresaw: it waits, and is tried again."""
     TOPIC_SET_ASIDE = "TOPIC_SET_ASIDE"
     """A topic's messages cannot be stored for a reason nobody foresaw; the other topics' are."""
+    PART_SET_ASIDE = "PART_SET_ASIDE"
+    """A part of the broker failed that storing and delivering can do without for a while: it is started again."""
     PARTITION_SET_ASIDE = "PARTITION_SET_ASIDE"
     """A day cannot be made, emptied or dropped; the other days are."""
     NOT_UNDERSTOOD = "NOT_UNDERSTOOD"

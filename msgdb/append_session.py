@@ -125,11 +125,14 @@ class AppendSession:
         connection = self._live_connection()
         try:
             return self._append_mending(connection, frames, around_held=around_held)
-        except psycopg.Error as error:
+        except (LayoutChangedError, PartitionMissingError):
+            raise
+        except BaseException as error:
+            # In the middle of a transaction, or so it must be taken: what state it is in nobody knows.
+            self._give_up_connection()
             unavailable = translate(error)
             if unavailable is None:
                 raise
-            self._give_up_connection()
             raise unavailable from error
 
     def _append_mending(

@@ -21,9 +21,14 @@ def integer_array(values: Iterable[int]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
 
 
-def text_array(values: Iterable[str]) -> str:
+def float_array(values: Iterable[float]) -> str:
     """Return *values* as PostgreSQL reads an array."""
-    return "{" + ",".join([_quoted(value) if value else '""' for value in values]) + "}"
+    return "{" + ",".join(map(repr, values)) + "}"
+
+
+def text_array(values: Iterable[str | None]) -> str:
+    """Return *values* as PostgreSQL reads an array; None is NULL."""
+    return "{" + ",".join(["NULL" if value is None else _quoted(value) if value else '""' for value in values]) + "}"
 
 
 def _quoted(value: str) -> str:

@@ -131,8 +131,8 @@ def connect_blocking(config: ConnectionConfig) -> BlockingConnection:
 
 def _conninfo(config: ConnectionConfig) -> str:
     given: dict[str, str] = {}
-    if not config.pooled:
-        # A pooler's sessions are not ours to set anything for. The URL may name options of its own.
+    if config.limits is not None and not config.pooled:
+        # Of a broker. A pooler's sessions are not ours to set anything for; the URL may name options of its own.
         ours = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in _SESSION_DEFAULTS.items())
         given["options"] = f"{conninfo_to_dict(config.url).get('options') or ''} {ours}".strip()
     return make_conninfo(

@@ -6,18 +6,21 @@ a stale owner changes nothing. All of it is by the database's clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from psycopg.types.multirange import Multirange
 
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
-from msgdb import lane_writes
-from msgdb.array_rows import array_rows, integer_array, text_array
+from msgdb.array_rows import array_rows, integer_array
 from msgdb.binary_rows import TO_1970, binary_cursor
 from msgdb.connections import Connection
-from msgdb.lane_records import ClaimedLane, LaneCheckpoint, LaneKey, LaneToClaim, OffsetRange, OwnedLane, RedeliveryRow
+from msgdb.lane_records import ClaimedLane, LaneKey, LaneToClaim, OffsetRange, OwnedLane, RedeliveryRow
+from msgdb.lane_writes import MOVE_CURSORS, PreparedCheckpoints, key_columns, write_lanes
+
+_ROWS_AT_ONCE: Final = 2_000
 
 _KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
 
@@ -91,6 +94,13 @@ RETURNING c.group_id, c.member, c.queue_id
 """
 
 # Of all lanes that were claimed together; by the primary key of redelivery.
+_HAVE_REDELIVERIES: Final = f"""
+SELECT wanted.group_id, wanted.member, wanted.queue_id FROM {array_rows("wanted", **_KEY)}
+WHERE EXISTS (
+    SELECT 1 FROM redelivery r
+    WHERE r.group_id = wanted.group_id AND r.member = wanted.member AND r.queue_id = wanted.queue_id
+)
+"""
 _LOAD_REDELIVERIES: Final = f"""
 SELECT wanted.group_id, wanted.member, wanted.queue_id,
        r.queue_offset, r.stored_at + {TO_1970}, r.attempt,
@@ -118,7 +128,7 @@ async def claim(
     if not wanted:
         return []
     parameters = {
-        **_key_columns(wanted),
+        **key_columns(wanted),
         "initial_offset": [lane.initial_offset for lane in wanted.values()],
         "owner": owner,
         "lease_seconds": lease_seconds,
@@ -131,15 +141,23 @@ async def claim(
     ]
 
 
+async def have_redeliveries(conn: Connection, lanes: Sequence[LaneKey]) -> set[LaneKey]:
+    """Return those of *lanes* that have redeliveries: they are loaded lane by lane, because they may be many."""
+    return await _guarded(conn, _HAVE_REDELIVERIES, key_columns(lanes))
+
+
 async def load_redeliveries(
     conn: Connection, lanes: Sequence[LaneKey], limit: int = 2 * REDELIVERIES_PER_LANE_MAX
 ) -> dict[LaneKey, list[RedeliveryRow]]:
     """Return the redeliveries of each lane, by offset. After its claim: no earlier owner can add to them any more."""
     loaded: dict[LaneKey, list[RedeliveryRow]] = {lane: [] for lane in lanes}
     cursor = binary_cursor(conn)
-    await cursor.execute(_LOAD_REDELIVERIES, {**_key_columns(loaded), "limit": limit})
-    for group_id, member, queue_id, *row in await cursor.fetchall():
-        loaded[LaneKey(group_id, member, queue_id)].append(RedeliveryRow(*row))
+    await cursor.execute(_LOAD_REDELIVERIES, {**key_columns(loaded), "limit": limit})
+    # Made into objects by and by: of tens of thousands that would hold everybody up.
+    while rows := await cursor.fetchmany(_ROWS_AT_ONCE):
+        for group_id, member, queue_id, *row in rows:
+            loaded[LaneKey(group_id, member, queue_id)].append(RedeliveryRow(*row))
+        await asyncio.sleep(0)
     return loaded
 
 
@@ -167,21 +185,29 @@ async def release(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane]) -> 
     return await _guarded(conn, _RELEASE, _owned_columns(owner, lanes))
 
 
-async def checkpoint(
-    conn: Connection, owner: UUID, checkpoints: Sequence[LaneCheckpoint], group_names: Mapping[int, str]
-) -> set[LaneKey]:
-    """Persist the progress of lanes in one transaction, and return those that it was persisted for.
+class Checkpointed(NamedTuple):
+    """What became of checkpoints. The lanes in neither have another owner or epoch: nothing was written for them."""
 
-    The others have another owner or epoch now: nothing of theirs was written, and the caller drops them. A dead letter
-    of a message whose day was dropped is not written: the message is gone, and its expiry was recorded then.
+    persisted: set[LaneKey]
+    held_up: set[LaneKey]
+    """Still ours, but somebody has locked the row: nothing was written, and it may be a moment later."""
+
+
+async def checkpoint(conn: Connection, owner: UUID, prepared: PreparedCheckpoints) -> Checkpointed:
+    """Persist the progress of lanes, all of it in the caller's transaction, and return what became of it.
+
+    A dead letter of a message whose day was dropped is not written: the message is gone, and its expiry was recorded
+    then. Raises RowsHeldError where somebody has locked redeliveries: nothing is written then.
     """
-    if not checkpoints:
-        return set()
-    async with conn.transaction():
-        # First the cursors: their row locks keep a new owner's claim waiting until all that follows is committed.
-        persisted = await _guarded(conn, lane_writes.MOVE_CURSORS, _progress_columns(owner, checkpoints))
-        await lane_writes.write_lanes(conn, [mark for mark in checkpoints if mark.key in persisted], group_names)
-    return persisted
+    if not prepared.checkpoints:
+        return Checkpointed(set(), set())
+    # First the cursors: their row locks keep a new owner's claim waiting until all that follows is committed.
+    cursor = await conn.execute(MOVE_CURSORS, {**prepared.cursors, "owner": owner}, binary=True)
+    unmoved = {LaneKey(*key): is_ours for *key, is_ours in await cursor.fetchall()}
+    if unmoved:
+        prepared = prepared.without(unmoved.keys())
+    await write_lanes(conn, prepared)
+    return Checkpointed({mark.key for mark in prepared.checkpoints}, {key for key, ours in unmoved.items() if ours})
 
 
 async def _guarded(conn: Connection, statement: str, parameters: dict[str, Any]) -> set[LaneKey]:
@@ -189,30 +215,11 @@ async def _guarded(conn: Connection, statement: str, parameters: dict[str, Any])
     return {LaneKey(*row) for row in await cursor.fetchall()}
 
 
-def _key_columns(keys: Iterable[LaneKey]) -> dict[str, Any]:
-    rows = list(keys)
-    return {
-        "group_id": integer_array([key.group_id for key in rows]),
-        "member": text_array([key.member for key in rows]),
-        "queue_id": integer_array([key.queue_id for key in rows]),
-    }
-
-
 def _owned_columns(owner: UUID, lanes: Sequence[OwnedLane]) -> dict[str, Any]:
     return {
-        **_key_columns(lane.key for lane in lanes),
+        **key_columns(lane.key for lane in lanes),
         "epoch": integer_array([lane.epoch for lane in lanes]),
         "owner": owner,
-    }
-
-
-def _progress_columns(owner: UUID, checkpoints: Sequence[LaneCheckpoint]) -> dict[str, Any]:
-    return {
-        **_owned_columns(owner, [OwnedLane(mark.key, mark.epoch) for mark in checkpoints]),
-        "acked_offset": [mark.acked_offset for mark in checkpoints],
-        "acked_ranges": [
-            "{" + ",".join(f"[{first},{last})" for first, last in mark.acked_ranges) + "}" for mark in checkpoints
-        ],
     }
 
 

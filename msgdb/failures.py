@@ -22,12 +22,17 @@ _UNAVAILABLE: Final = (
 )
 
 
+class RowsHeldError(StoreUnavailableError):
+    """Somebody else has locked rows for too long: whoever wanted many may try with fewer of them."""
+
+
 def translate(error: BaseException) -> StoreUnavailableError | None:
     """Return what *error* means for a caller of the store; None if it is not about the store being out of reach."""
     if not isinstance(error, _UNAVAILABLE):
         return None
     detail = " ".join(str(error).split()) or type(error).__name__
-    return StoreUnavailableError(f"{detail} [{error.sqlstate}]" if error.sqlstate else detail)
+    kind = RowsHeldError if isinstance(error, errors.LockNotAvailable) else StoreUnavailableError
+    return kind(f"{detail} [{error.sqlstate}]" if error.sqlstate else detail)
 
 
 @contextmanager

@@ -107,3 +107,8 @@ class LaneCheckpoint:
     redelivered: list[int] = field(default_factory=list)
     """Offsets whose redelivery rows are done with."""
     dead_letters: list[DeadLetterMove] = field(default_factory=list)
+
+    @property
+    def change_count(self) -> int:
+        """How many rows it writes beside its cursor."""
+        return len(self.redeliveries) + len(self.redelivered) + len(self.dead_letters)

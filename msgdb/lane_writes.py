@@ -1,24 +1,26 @@
-"""What a checkpoint writes: cursors, redeliveries, dead letters, each in one statement for all lanes.
+"""What a checkpoint writes: cursors, redeliveries, dead letters, each in one statement for all of its lanes.
 
-`msgdb.cursors.checkpoint` puts them in one transaction, cursors first: the other statements are only given lanes whose
-cursor matched owner and epoch, and holds its row lock.
+`prepare` makes the statements' parameters, before the transaction and without the database: of thousands of rows that
+takes a while, in which nobody must wait for row locks. `msgdb.cursors.checkpoint` carries them out in one transaction,
+cursors first: the other statements are only given lanes whose cursor matched owner and epoch, and holds its row lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from msgdb.array_rows import array_rows
-from msgdb.binary_rows import datetime_of
+from msgdb.array_rows import array_rows, float_array, integer_array, text_array
 from msgdb.connections import Connection
 from msgdb.lane_records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
 
 _KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
+_CURSOR: Final = {**_KEY, "epoch": "bigint", "acked_offset": "bigint", "acked_ranges": "text"}
 _REDELIVERY: Final = {
     **_KEY,
     "queue_offset": "bigint",
-    "stored_at": "timestamptz",
+    "stored_at_us": "bigint",
     "attempt": "integer",
     "due_in_seconds": "float8",
     "ordering_key": "text",
@@ -29,30 +31,47 @@ _DEAD_LETTER: Final = {
     "group_name": "text",
     "queue_id": "bigint",
     "queue_offset": "bigint",
-    "stored_at": "timestamptz",
+    "stored_at_us": "bigint",
     "attempts": "integer",
     "reason": "text",
     "last_error": "text",
 }
+# Times come as integers: making datetimes of thousands costs more than all the rest.
+_STORED_AT: Final = "'epoch'::timestamptz + w.stored_at_us * interval '1 microsecond'"
 
-# One statement for every lane of this broker, by the primary key. A lane whose epoch moved on matches no row: its new
-# owner decides, and the other lanes are not disturbed. An offset never goes down within an epoch (retention may have
+# One statement for every lane of this checkpoint, by the primary key. A lane whose epoch moved on matches no row: its
+# new owner decides, and the other lanes are not disturbed. One whose row somebody has locked is passed over, and told
+# apart: its progress is kept for the next checkpoint. An offset never goes down within an epoch (retention may have
 # moved it up under the owner's feet; resetting it bumps the epoch). No indexed column changes: the update stays on its
 # page (HOT).
+#
+# It answers with the lanes that were not moved, which are few.
 MOVE_CURSORS: Final = f"""
-UPDATE cursor c
-SET acked_offset = greatest(c.acked_offset, owned.acked_offset), acked_ranges = owned.acked_ranges::int8multirange
-FROM {array_rows("owned", **_KEY, epoch="bigint", acked_offset="bigint", acked_ranges="text")}
-WHERE c.group_id = owned.group_id AND c.member = owned.member AND c.queue_id = owned.queue_id
-  AND c.epoch = owned.epoch AND c.owner = %(owner)s
-RETURNING c.group_id, c.member, c.queue_id
+WITH mine AS (
+    SELECT * FROM {array_rows("mine", **_CURSOR)}
+), free AS (
+    SELECT c.group_id, c.member, c.queue_id, mine.acked_offset, mine.acked_ranges
+    FROM mine JOIN cursor c ON c.group_id = mine.group_id AND c.member = mine.member AND c.queue_id = mine.queue_id
+                           AND c.epoch = mine.epoch AND c.owner = %(owner)s
+    FOR NO KEY UPDATE OF c SKIP LOCKED
+), moved AS (
+    UPDATE cursor c
+    SET acked_offset = greatest(c.acked_offset, free.acked_offset), acked_ranges = free.acked_ranges::int8multirange
+    FROM free WHERE c.group_id = free.group_id AND c.member = free.member AND c.queue_id = free.queue_id
+    RETURNING c.group_id, c.member, c.queue_id, c.epoch
+), others AS (
+    SELECT group_id, member, queue_id, epoch FROM mine EXCEPT TABLE moved
+)
+SELECT others.group_id, others.member, others.queue_id, c.queue_id IS NOT NULL
+FROM others LEFT JOIN cursor c ON c.group_id = others.group_id AND c.member = others.member
+                              AND c.queue_id = others.queue_id AND c.epoch = others.epoch AND c.owner = %(owner)s
 """
 
 # due_at by the database's clock, at the moment of writing.
 UPSERT_REDELIVERIES: Final = f"""
 INSERT INTO redelivery AS r
     (group_id, member, queue_id, queue_offset, stored_at, attempt, due_at, ordering_key, last_error)
-SELECT w.group_id, w.member, w.queue_id, w.queue_offset, w.stored_at, w.attempt,
+SELECT w.group_id, w.member, w.queue_id, w.queue_offset, {_STORED_AT}, w.attempt,
        clock_timestamp() + w.due_in_seconds * interval '1 second', w.ordering_key, w.last_error
 FROM {array_rows("w", **_REDELIVERY)}
 ON CONFLICT (group_id, member, queue_id, queue_offset) DO UPDATE
@@ -77,13 +96,31 @@ SELECT w.group_id, w.group_name, w.attempts, w.reason, w.last_error,
        m.queue_id, m.queue_offset, m.stored_at, m.message_id, m.namespace, m.topic, m.event_code, m.key,
        m.ordering_key, m.headers, m.body, m.born_at, m.born_host, m.publisher_group, m.stress, m.redrives
 FROM {array_rows("w", **_DEAD_LETTER)}
-JOIN message m ON m.queue_id = w.queue_id AND m.queue_offset = w.queue_offset AND m.stored_at = w.stored_at
+JOIN message m ON m.queue_id = w.queue_id AND m.queue_offset = w.queue_offset AND m.stored_at = {_STORED_AT}
 ON CONFLICT (group_id, queue_id, queue_offset, stored_at) DO NOTHING
 """
 
+Parameters = dict[str, Any]
 
-async def write_lanes(conn: Connection, checkpoints: Iterable[LaneCheckpoint], group_names: Mapping[int, str]) -> None:
-    """Write redeliveries and dead letters of lanes whose cursors this transaction has moved."""
+
+@dataclass(frozen=True, slots=True)
+class PreparedCheckpoints:
+    """Checkpoints of some lanes, as the statements take them."""
+
+    checkpoints: Sequence[LaneCheckpoint]
+    group_names: Mapping[int, str]
+    cursors: Parameters
+    done: Parameters | None
+    upserts: Parameters | None
+    dead_letters: Parameters | None
+
+    def without(self, keys: Collection[LaneKey]) -> PreparedCheckpoints:
+        """Return the same without these lanes."""
+        return prepare([mark for mark in self.checkpoints if mark.key not in keys], self.group_names)
+
+
+def prepare(checkpoints: Sequence[LaneCheckpoint], group_names: Mapping[int, str]) -> PreparedCheckpoints:
+    """Return *checkpoints* as the statements take them. Pure, and some milliseconds for each thousand of rows."""
     upserts: list[tuple[LaneKey, RedeliveryUpsert]] = []
     done: list[tuple[LaneKey, int]] = []
     dead: list[tuple[LaneKey, DeadLetterMove]] = []
@@ -92,60 +129,77 @@ async def write_lanes(conn: Connection, checkpoints: Iterable[LaneCheckpoint], g
         done += [(mark.key, queue_offset) for queue_offset in mark.redelivered]
         done += [(mark.key, move.queue_offset) for move in mark.dead_letters if move.had_row]
         dead += [(mark.key, move) for move in mark.dead_letters]
+    return PreparedCheckpoints(
+        checkpoints,
+        group_names,
+        _cursors(checkpoints),
+        _done(done) if done else None,
+        _upserts(upserts) if upserts else None,
+        _dead_letters(dead, group_names) if dead else None,
+    )
+
+
+async def write_lanes(conn: Connection, prepared: PreparedCheckpoints) -> None:
+    """Write redeliveries and dead letters of lanes whose cursors this transaction has moved."""
     # Deletions first: an offset that is in both is to wait again.
-    if done:
-        await _delete_redeliveries(conn, done)
-    if upserts:
-        await _upsert_redeliveries(conn, upserts)
-    if dead:
-        await _copy_dead_letters(conn, dead, group_names)
-
-
-async def _upsert_redeliveries(conn: Connection, rows: Sequence[tuple[LaneKey, RedeliveryUpsert]]) -> None:
-    await conn.execute(
-        UPSERT_REDELIVERIES,
-        {
-            "group_id": [key.group_id for key, _ in rows],
-            "member": [key.member for key, _ in rows],
-            "queue_id": [key.queue_id for key, _ in rows],
-            "queue_offset": [row.queue_offset for _, row in rows],
-            "stored_at": [datetime_of(row.stored_at_us) for _, row in rows],
-            "attempt": [row.attempt for _, row in rows],
-            "due_in_seconds": [row.due_in_seconds for _, row in rows],
-            "ordering_key": [row.ordering_key for _, row in rows],
-            "last_error": [row.last_error for _, row in rows],
-        },
-    )
-
-
-async def _delete_redeliveries(conn: Connection, rows: Sequence[tuple[LaneKey, int]]) -> None:
-    await conn.execute(
-        DELETE_REDELIVERIES,
-        {
-            "group_id": [key.group_id for key, _ in rows],
-            "member": [key.member for key, _ in rows],
-            "queue_id": [key.queue_id for key, _ in rows],
-            "queue_offset": [queue_offset for _, queue_offset in rows],
-        },
-    )
-
-
-async def _copy_dead_letters(
-    conn: Connection, rows: Sequence[tuple[LaneKey, DeadLetterMove]], group_names: Mapping[int, str]
-) -> None:
-    await conn.execute(
-        COPY_DEAD_LETTERS,
-        {
-            "group_id": [key.group_id for key, _ in rows],
-            # A group that was deleted a moment ago has no name any more; its id says which it was.
-            "group_name": [group_names.get(key.group_id, "") for key, _ in rows],
-            "queue_id": [key.queue_id for key, _ in rows],
-            "queue_offset": [row.queue_offset for _, row in rows],
-            "stored_at": [datetime_of(row.stored_at_us) for _, row in rows],
-            "attempts": [row.attempts for _, row in rows],
-            "reason": [row.reason for _, row in rows],
-            "last_error": [row.last_error for _, row in rows],
-        },
+    if prepared.done is not None:
+        await conn.execute(DELETE_REDELIVERIES, prepared.done)
+    if prepared.upserts is not None:
+        await conn.execute(UPSERT_REDELIVERIES, prepared.upserts)
+    if prepared.dead_letters is not None:
         # A plan made while a day was empty would read it from end to end when it is full.
-        prepare=False,
-    )
+        await conn.execute(COPY_DEAD_LETTERS, prepared.dead_letters, prepare=False)
+
+
+def key_columns(keys: Iterable[LaneKey]) -> Parameters:
+    """Return the columns that name lanes."""
+    rows = list(keys)
+    return {
+        "group_id": integer_array([key.group_id for key in rows]),
+        "member": text_array([key.member for key in rows]),
+        "queue_id": integer_array([key.queue_id for key in rows]),
+    }
+
+
+def _cursors(checkpoints: Sequence[LaneCheckpoint]) -> Parameters:
+    return {
+        **key_columns(mark.key for mark in checkpoints),
+        "epoch": integer_array([mark.epoch for mark in checkpoints]),
+        "acked_offset": integer_array([mark.acked_offset for mark in checkpoints]),
+        "acked_ranges": text_array(
+            "{" + ",".join(f"[{first},{last})" for first, last in mark.acked_ranges) + "}" for mark in checkpoints
+        ),
+    }
+
+
+def _upserts(rows: Sequence[tuple[LaneKey, RedeliveryUpsert]]) -> Parameters:
+    return {
+        **key_columns(key for key, _ in rows),
+        "queue_offset": integer_array([row.queue_offset for _, row in rows]),
+        "stored_at_us": integer_array([row.stored_at_us for _, row in rows]),
+        "attempt": integer_array([row.attempt for _, row in rows]),
+        "due_in_seconds": float_array([row.due_in_seconds for _, row in rows]),
+        "ordering_key": text_array([row.ordering_key for _, row in rows]),
+        "last_error": text_array([row.last_error for _, row in rows]),
+    }
+
+
+def _done(rows: Sequence[tuple[LaneKey, int]]) -> Parameters:
+    return {
+        **key_columns(key for key, _ in rows),
+        "queue_offset": integer_array([queue_offset for _, queue_offset in rows]),
+    }
+
+
+def _dead_letters(rows: Sequence[tuple[LaneKey, DeadLetterMove]], group_names: Mapping[int, str]) -> Parameters:
+    return {
+        "group_id": integer_array([key.group_id for key, _ in rows]),
+        # A group that was deleted a moment ago has no name any more; its id says which it was.
+        "group_name": text_array([group_names.get(key.group_id, "") for key, _ in rows]),
+        "queue_id": integer_array([key.queue_id for key, _ in rows]),
+        "queue_offset": integer_array([row.queue_offset for _, row in rows]),
+        "stored_at_us": integer_array([row.stored_at_us for _, row in rows]),
+        "attempts": integer_array([row.attempts for _, row in rows]),
+        "reason": text_array([row.reason for _, row in rows]),
+        "last_error": text_array([row.last_error for _, row in rows]),
+    }

@@ -1,26 +1,31 @@
 """The maintenance loop: days made ahead, old days dropped, statistics of the partitioned tables kept.
 
-Every broker runs it; one at a time does the work.
+Every broker runs it; one at a time does the work. A day that cannot be made, emptied or dropped, for whatever reason,
+is set aside with an alarm of the store's own, and the next round tries again: it stops neither the other days nor the
+broker, nor the broker that does the next round.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Final
 
+import psycopg
 import structlog
 
 from msgbroker.contract.errors import InvalidSettingError, StoreUnavailableError
 from msgbroker.contract.limits import RETENTION_DAYS_MAX
 from msgdb import names
-from msgdb.alarms import forget_alarms
+from msgdb.alarms import STORE_ITSELF, Alarm, AlarmKind, forget_alarms, write_alarms
 from msgdb.expiry import expire_day
+from msgdb.failures import translate
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
-from msgdb.partitions import DAYS_AHEAD, DayPartition, drop_partition, ensure_ahead, list_partitions, today
+from msgdb.partitions import DAYS_AHEAD, DayPartition, drop_partition, ensure_for, list_partitions, today
 from msgdb.pausing import pause
 from msgdb.store import Connection, MessageStore
 
@@ -33,6 +38,8 @@ _TRY_LOCK: Final = f"""
 SELECT pg_try_advisory_xact_lock({MAINTENANCE_LOCK_CLASS}, 0),
        set_config('idle_in_transaction_session_timeout', '0', true)
 """
+
+_DETAIL_CHARS_MAX: Final = 500
 
 # Autovacuum analyzes partitions, never their parent, by which joins are planned. Bodies are sampled, too: once an hour.
 _ANALYZE: Final = "ANALYZE message, publisher_frame"
@@ -64,6 +71,8 @@ class MaintenanceReport:
     dropped: list[str] = field(default_factory=list)
     postponed: list[str] = field(default_factory=list)
     """Due to be dropped, but still in use: tried again in the next round."""
+    failed: list[str] = field(default_factory=list)
+    """Work that failed for a reason nobody foresaw."""
     expired_redelivery_count: int = 0
     """Redeliveries that became dead letters, because their day went."""
     skipped_message_count: int = 0
@@ -114,19 +123,50 @@ class Maintenance:
             if locked is None or not locked[0]:
                 return None
             report = MaintenanceReport()
+            alarms: list[Alarm] = []
             async with self._store.dedicated_connection() as conn:
-                report.created = await ensure_ahead(conn, self._config.days_ahead)
-                await self._drop_old_days(conn, report)
-                await self._analyze_if_due(conn, report)
+                await self._make_days(conn, report, alarms)
+                await self._drop_old_days(conn, report, alarms)
+                async with self._contained("statistics", report, alarms):
+                    await self._analyze_if_due(conn, report)
+                await write_alarms(conn, STORE_ITSELF, "", alarms)
                 await forget_alarms(conn)
             return report
 
-    async def _drop_old_days(self, conn: Connection, report: MaintenanceReport) -> None:
+    @asynccontextmanager
+    async def _contained(self, thing: str, report: MaintenanceReport, alarms: list[Alarm]) -> AsyncIterator[None]:
+        """Go on where *thing* fails for a reason nobody foresaw; the alarm stands until a round goes well."""
+        try:
+            yield
+        except (StoreUnavailableError, MemoryError):
+            raise
+        except Exception as error:
+            # One day must not end broker after broker. What is known of an outage is raised, locks of others aside.
+            if translate(error) is not None and not isinstance(error, psycopg.errors.LockNotAvailable):
+                raise
+            log.exception("maintenance.failed", thing=thing)
+            report.failed.append(thing)
+            detail = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_DETAIL_CHARS_MAX]
+            alarms.append(Alarm(AlarmKind.PARTITION_SET_ASIDE, thing, detail))
+
+    async def _make_days(self, conn: Connection, report: MaintenanceReport, alarms: list[Alarm]) -> None:
+        first_day = await today(conn)
+        for days in range(self._config.days_ahead + 1):
+            day = first_day + timedelta(days=days)
+            async with self._contained(f"making {day}", report, alarms):
+                report.created += await ensure_for(conn, day)
+
+    async def _drop_old_days(self, conn: Connection, report: MaintenanceReport, alarms: list[Alarm]) -> None:
         first_kept_day = await today(conn) - timedelta(days=self._config.retention_days)
         for table in names.PARTITIONED_BY_DAY:
             # The oldest first, one after the other: only one day of a table can be on its way out.
             for partition in await list_partitions(conn, table):
-                if partition.day >= first_kept_day or not await self._drop_day(conn, partition, report):
+                if partition.day >= first_kept_day:
+                    break
+                is_dropped = None
+                async with self._contained(partition.name, report, alarms):
+                    is_dropped = await self._drop_day(conn, partition, report)
+                if is_dropped is False:
                     break
 
     async def _drop_day(self, conn: Connection, partition: DayPartition, report: MaintenanceReport) -> bool:

@@ -61,6 +61,7 @@ def _connected(url: str) -> Iterator[Connection]:
     engine = create_engine(
         make_url(url).set(drivername="postgresql+psycopg"),
         poolclass=NullPool,
+        isolation_level="READ COMMITTED",
         # Nothing may be prepared: a transaction pooler hands the next transaction to another session.
         connect_args={"prepare_threshold": None, "connect_timeout": _CONNECT_TIMEOUT_SECONDS},
     )

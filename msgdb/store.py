@@ -167,6 +167,17 @@ class MessageStore:
         async with self._pool.connection() as connection, connection.transaction():
             yield connection
 
+    @asynccontextmanager
+    async def transaction_in(self, history: History) -> AsyncIterator[Connection]:
+        """Lend a connection in a transaction, for what was worked out in *history*: it is written in no other.
+
+        Raises StoreUnavailableError where the database goes on with another one by now.
+        """
+        async with self.transaction() as connection:
+            if self.history is not history:
+                raise StoreUnavailableError(_ANOTHER_HISTORY)
+            yield connection
+
     async def connect_dedicated(self) -> Connection:
         """Open a connection outside the pool, in autocommit mode; the caller closes it."""
         if self._is_cut:

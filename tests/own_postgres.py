@@ -42,6 +42,11 @@ class OwnPostgres:
             raise
         return cls(server, url)
 
+    @property
+    def data(self) -> Path:
+        """Its data directory."""
+        return self.server.log_file.parent / "data"
+
     def kill(self) -> None:
         """End it as a power cut would."""
         self.server.kill()

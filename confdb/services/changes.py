@@ -25,7 +25,9 @@ from msgbroker.contract.errors import InvalidSettingError, MessageCenterError, N
 # Whoever changes something may freeze in the middle of it, and must not hold up the others for long. One statement,
 # SET LOCAL in effect: it ends with the transaction, also behind a transaction pooler.
 _BOUND_WAITS: Final = sa.text(
-    "SELECT set_config('lock_timeout', '5s', true), set_config('idle_in_transaction_session_timeout', '10s', true)"
+    "SELECT set_config('lock_timeout', '5s', true), set_config('idle_in_transaction_session_timeout', '10s', true),"
+    # What an operator was told is changed must not come back with a failover: a group off the whitelist, say.
+    " set_config('synchronous_commit', 'on', true)"
 )
 # In a statement of its own, before any other: those after it see what the holder before us committed.
 _LOCK_VERSION: Final = sa.select(ConfigVersion.version).with_for_update()

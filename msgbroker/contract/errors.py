@@ -417,6 +417,15 @@ class QueueHeldError(UnavailableError):
         super().__init__(f"queue {queue_id} is held by another broker: retry", queue_id=queue_id)
 
 
+class TopicSetAsideError(UnavailableError):
+    """The topic's messages could not be stored, for a reason nobody foresaw: it is tried again in a while."""
+
+    reason = "TOPIC_SET_ASIDE"
+
+    def __init__(self, topic: str, detail: str) -> None:
+        super().__init__(f"topic {topic!r} cannot be stored at the moment: {detail}", topic=topic)
+
+
 class CenterClosedError(FailedPreconditionError):
     """The client was closed, or never opened."""
 

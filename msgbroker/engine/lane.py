@@ -264,6 +264,10 @@ class Lane(Generic[MessageT]):
         """Note that *checkpoint* is not committed: all of it comes in the next one."""
         self._state.writes.abandon(checkpoint, self._state.again.by_offset)
 
+    def is_outstanding(self, checkpoint: LaneCheckpoint) -> bool:
+        """Return whether *checkpoint* is still to be confirmed or abandoned."""
+        return self._state.writes.is_outstanding(checkpoint)
+
     # --- stopping, and what others want to know -----------------------------------------------------------------
 
     def stop(self) -> None:

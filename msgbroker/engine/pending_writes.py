@@ -75,6 +75,10 @@ class PendingWrites:
         self._dead_letters = []
         return self._outstanding
 
+    def is_outstanding(self, checkpoint: LaneCheckpoint) -> bool:
+        """Return whether *checkpoint* is on its way: neither confirmed nor abandoned."""
+        return checkpoint is self._outstanding
+
     def confirm(self, checkpoint: LaneCheckpoint) -> None:
         """Note that the outstanding checkpoint is committed."""
         self._take_outstanding(checkpoint)

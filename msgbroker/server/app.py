@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
+import psycopg
 import structlog
 
 from confdb.snapshot import SnapshotFeed
@@ -44,7 +45,7 @@ async def open_broker(settings: BrokerSettings) -> AsyncIterator[Broker]:
     Raises PortInUseError, StoreUnavailableError, ConfigUnavailableError or NotMigratedError where it cannot start.
     """
     async with (
-        ConfigStore.open(settings.confdb_url.get_secret_value()) as config_store,
+        ConfigStore.open(settings.confdb_url.get_secret_value(), owns_sessions=not settings.pooled) as config_store,
         MessageStore.open(
             settings.msgdb_url.get_secret_value(),
             pool_size=settings.store_pool_size,
@@ -59,8 +60,7 @@ async def open_broker(settings: BrokerSettings) -> AsyncIterator[Broker]:
         await store.follow_history()
         queues = QueueMap(store)
         await queues.load()
-        async with store.connection() as connection:
-            await ensure_ahead(connection)
+        await _make_days(store)
         broker = assemble(settings, Stores(config_store, store, feed, queues))
         try:
             await broker.start()
@@ -69,11 +69,21 @@ async def open_broker(settings: BrokerSettings) -> AsyncIterator[Broker]:
             await broker.shut_down()
 
 
+async def _make_days(store: MessageStore) -> None:
+    """Make today's partitions, in a store that nobody has looked after for days. Raises StoreUnavailableError."""
+    try:
+        async with store.connection() as connection:
+            await ensure_ahead(connection)
+    except psycopg.Error:
+        # The maintenance loop raises the alarm, and an append that misses its day tries it once more.
+        log.exception("broker.days_not_made")
+
+
 async def run_broker(settings: BrokerSettings, *, on_ready: Callable[[str], None] | None = None) -> None:
     """Run a broker until SIGTERM or SIGINT, then drain and return."""
     configure_logging(settings)
     _tune_allocator()
-    _tune_collector()
+    tune_collector()
     sys.setswitchinterval(_SWITCH_SECONDS)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -106,7 +116,7 @@ def _tune_allocator() -> None:
     mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
 
 
-def _tune_collector() -> None:
+def tune_collector() -> None:
     """Let the cycle collector look less often at what it will not find.
 
     Messages in memory are many, long-lived for its taste, and never part of a cycle; at the default thresholds it walks

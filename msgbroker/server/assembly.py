@@ -37,10 +37,13 @@ from msgbroker.server.loops import pause
 from msgbroker.server.publisher_service import PublisherService
 from msgbroker.server.pull_service import PullService
 from msgbroker.server.queue_map import QueueMap
+from msgbroker.server.set_aside import SetAside
 from msgbroker.server.settings import BrokerSettings
+from msgbroker.server.side_loops import SideLoops
 from msgbroker.server.subscriber_service import SubscriberService
+from msgdb.alarms import Alarm, AlarmKind
 from msgdb.append import AppendConfig, Appender
-from msgdb.partitions import ensure_ahead, ensure_for
+from msgdb.partitions import ensure_for
 from msgdb.queues import QueueTailReader
 from msgdb.retention import Maintenance, MaintenanceConfig
 from msgdb.store import MessageStore
@@ -72,11 +75,12 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     identity = BrokerIdentity(uuid.uuid4(), address, importlib.metadata.version("msgcenter"))
     board = AlarmBoard(stores.messages, identity.broker_id, address)
     health = HealthWatch(grpc_server.add_health(server), stores.messages, stores.feed, board)
-    hub, checkpointer, cluster = _assemble_delivery(settings, stores, identity)
+    topics_aside: SetAside[int] = SetAside(board, lambda topic_id: _alarm_of_topic(stores.feed.current, topic_id))
+    hub, checkpointer, cluster = _assemble_delivery(settings, stores, identity, board, topics_aside)
     announcer = Announcer(stores.messages)
     tell = _teller(hub, announcer, WatchedTopics(cluster, stores.feed))
     first_turn = cluster.identity.broker_id.int % limits.QUEUES_MAX
-    committer = _assemble_committer(settings, stores, hub, tell, first_turn)
+    committer = _assemble_committer(settings, stores, hub, tell, topics_aside, first_turn)
     service = ConfigService(stores.config, f"broker {address}", QueueTailReader(stores.messages))
     registrar = EventCodeRegistrar(service)
     publisher = PublisherService(committer, stores.feed.get, registrar.learn, hub.is_behind)
@@ -85,6 +89,20 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     directory = DirectoryService(cluster, service, client_registration=settings.client_registration)
     grpc_server.add_services(server, publisher, subscriber, pull, directory)
     listener = Listener(stores.messages, hub, lambda: _poll_seconds(cluster))
+    side_loops: dict[str, Loop] = {
+        "announcer": announcer.run,
+        "listener-poll": listener.run_poll,
+        "event-codes": registrar.run,
+        "maintenance": _maintenance(settings, stores).run,
+        "health": health.run,
+        "counters": BrokerCounters(hub, committer, board).run,
+        "alarms": board.run,
+        "housekeeping": lambda stop: _keep_house(stop, pull),
+    }
+    if not settings.pooled:
+        side_loops["listener"] = listener.run
+        side_loops["listener-doubts"] = listener.run_doubts
+    side = SideLoops(board)
     loops: dict[str, Loop] = {
         "snapshot": stores.feed.run,
         "ticks": hub.run_ticks,
@@ -92,18 +110,8 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "checkpoints": checkpointer.run,
         "cluster": cluster.run,
         "beats": cluster.run_beats,
-        "announcer": announcer.run,
-        "listener-poll": listener.run_poll,
-        "event-codes": registrar.run,
-        "maintenance": _maintenance(settings, stores).run,
-        "health": health.run,
-        "counters": BrokerCounters(hub, committer.counters, board).run,
-        "alarms": board.run,
-        "housekeeping": lambda stop: _keep_house(stop, pull),
+        **{name: side.kept_running(name, run) for name, run in side_loops.items()},
     }
-    if not settings.pooled:
-        loops["listener"] = listener.run
-        loops["listener-doubts"] = listener.run_doubts
     _follow_snapshots(stores.feed, hub, cluster)
     stores.messages.on_new_history(lambda _: stores.queues.forget())
     stores.messages.on_new_history(lambda _: committer.forget_log())
@@ -128,11 +136,15 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
 
 
 def _assemble_delivery(
-    settings: BrokerSettings, stores: Stores, identity: BrokerIdentity
+    settings: BrokerSettings,
+    stores: Stores,
+    identity: BrokerIdentity,
+    board: AlarmBoard,
+    topics_aside: SetAside[int],
 ) -> tuple[DeliveryHub, Checkpointer, Cluster]:
     half_bytes = settings.log_cache_bytes_max // 2
     cache = LogCache(stores.messages, LogCacheConfig(tail_bytes_max=half_bytes, blocks_bytes_max=half_bytes))
-    hub = DeliveryHub(cache)
+    hub = DeliveryHub(cache, board)
     checkpointer = Checkpointer(hub, stores.messages, identity.broker_id, settings.checkpoint_seconds)
     cluster = Cluster(
         identity,
@@ -142,6 +154,7 @@ def _assemble_delivery(
         checkpointer,
         stores.queues,
         stores.feed.get,
+        topics_aside,
         ClusterConfig(lease_seconds=settings.lease_seconds),
     )
     return hub, checkpointer, cluster
@@ -152,17 +165,22 @@ def _assemble_committer(
     stores: Stores,
     hub: DeliveryHub,
     on_stored: Callable[[Mapping[int, list[LogMessage]]], None],
+    topics_aside: SetAside[int],
     first_turn: int,
 ) -> Committer:
     async def ensure_partitions(days: Collection[date]) -> None:
         async with stores.messages.connection() as connection:
             for day in days:
                 await ensure_for(connection, day)
-            await ensure_ahead(connection)
 
     appender = Appender(stores.messages.connect_blocking, ensure_partitions, AppendConfig(pooled=settings.pooled))
     config = CommitterConfig(waiting_bytes_max=settings.ingest_bytes_max, first_turn=first_turn)
-    return Committer(appender, stores.queues, on_stored, hub.stored_before, config)
+    return Committer(appender, stores.queues, on_stored, hub.stored_before, topics_aside, config)
+
+
+def _alarm_of_topic(snapshot: Snapshot, topic_id: int) -> Alarm:
+    names = [topic.name for topic in snapshot.topics.values() if topic.topic_id == topic_id]
+    return Alarm(AlarmKind.TOPIC_SET_ASIDE, f"topic {names[0] if names else topic_id}", "", topic_id=topic_id)
 
 
 def _teller(

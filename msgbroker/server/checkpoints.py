@@ -1,13 +1,17 @@
-"""Persisting what the lanes settled: all of them in one transaction, a few times a second.
+"""Persisting what the lanes settled, a few times a second: many lanes in a transaction, but not so many that it lasts.
 
 Cursors, redeliveries and dead letters of the same moment commit together, each lane guarded by its epoch. A lane whose
-guard matched nothing has another owner: it is closed here.
+guard matched nothing has another owner: it is closed here. One whose rows somebody has locked is kept for the next
+time, and one that the store refuses for an unknown reason is set aside; neither holds up the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import structlog
@@ -16,12 +20,24 @@ from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.lane_slot import LaneSlot
+from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.loops import pause
+from msgbroker.server.set_aside import divided
 from msgdb.cursors import checkpoint
+from msgdb.failures import RowsHeldError
+from msgdb.history import History
 from msgdb.lane_records import LaneCheckpoint
+from msgdb.lane_writes import prepare
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
+
+CHANGES_MAX: Final = 2_000
+"""Rows of a transaction. A lane that has more is one by itself: what it persists, it persists at once."""
+PREPARED_HERE_MAX: Final = 500
+"""To put more together takes milliseconds: in a thread, beside the event loop."""
+
+Mark: TypeAlias = tuple[LaneSlot, LaneCheckpoint]
 
 
 class Checkpointer:
@@ -45,41 +61,89 @@ class Checkpointer:
                 # The lanes keep it all: the next flush has it.
                 log.warning("checkpoints.store_unavailable")
                 self._hub.persist.set()
+            if self._hub.dirty_slots:
+                # Kept for the next time, without anything new to be told of.
+                self._hub.persist.set()
             await pause(stop, self._interval_seconds)
 
     async def flush_once(self) -> int:
         """Persist what all touched lanes have; return how many lanes had something."""
         async with self._one_at_a_time:
             slots, self._hub.dirty_slots = self._hub.dirty_slots, set()
-            try:
-                return await self._flush(slots)
-            except StoreUnavailableError:
-                self._hub.dirty_slots |= slots
-                raise
+            waiting = deque(slots)
+            count = 0
+            while waiting:
+                history = self._store.history
+                chunk = self._next_chunk(waiting)
+                try:
+                    await divided(chunk, partial(self._write, history), self._set_aside)
+                except BaseException:
+                    for slot, mark in chunk:
+                        self._keep(slot, mark)
+                    self._hub.dirty_slots.update(waiting)
+                    raise
+                count += len(chunk)
+            return count
 
-    async def _flush(self, slots: Iterable[LaneSlot]) -> int:
+    def _next_chunk(self, waiting: deque[LaneSlot]) -> list[Mark]:
+        """Take lanes for the next transaction: not so many that it, or putting it together, takes long."""
         now = clock.now()
-        marks: list[tuple[LaneSlot, LaneCheckpoint]] = []
-        for slot in slots:
-            mark = slot.lane.checkpoint(now)
+        chunk: list[Mark] = []
+        changes = 0
+        while waiting and changes < CHANGES_MAX:
+            slot = waiting.popleft()
+            if self._hub.aside.is_waiting(LaneWork(slot.lane.key, Work.PERSISTING)):
+                self._hub.dirty_slots.add(slot)
+                continue
+            mark = self._mark_of(slot, now)
             if mark is not None:
-                marks.append((slot, mark))
-        if not marks:
-            return 0
+                chunk.append((slot, mark))
+                changes += 1 + mark.change_count
+        return chunk
+
+    def _mark_of(self, slot: LaneSlot, now: float) -> LaneCheckpoint | None:
+        group = self._hub.groups.get(slot.lane.key.group_id)
+        if group is None or group.slots.get(slot.lane.key.queue_id) is not slot:
+            # Given up meanwhile: what it has is nobody's any more.
+            return None
+        with group.trusted(slot):
+            return slot.lane.checkpoint(now)
+        # mypy does not see that `trusted` may swallow what fails.
+        return None  # type: ignore[unreachable]
+
+    async def _write(self, history: History, chunk: Sequence[Mark]) -> None:
+        """Persist these in one transaction, and tell the lanes."""
         names = {group.route.group_id: group.route.name for group in self._hub.groups.values()}
-        try:
-            async with self._store.connection() as connection:
-                persisted = await checkpoint(connection, self._broker_id, [mark for _, mark in marks], names)
-        except BaseException:
-            for slot, mark in marks:
-                slot.lane.abandon(mark)
-            raise
-        for slot, mark in marks:
+        marks = [mark for _, mark in chunk]
+        if sum(mark.change_count for mark in marks) > PREPARED_HERE_MAX:
+            # So much of it would hold everybody up.
+            prepared = await asyncio.to_thread(prepare, marks, names)
+        else:
+            prepared = prepare(marks, names)
+        async with self._store.transaction_in(history) as connection:
+            persisted, held_up = await checkpoint(connection, self._broker_id, prepared)
+        for slot, mark in chunk:
             if mark.key in persisted:
                 slot.lane.confirm(mark)
+                self._hub.aside.worked(LaneWork(mark.key, Work.PERSISTING))
+            elif mark.key in held_up:
+                self._keep(slot, mark)
             else:
                 self._lose(slot)
-        return len(marks)
+        if held_up:
+            log.warning("checkpoints.held_up", lanes=len(held_up))
+
+    def _set_aside(self, part: Mark, error: Exception) -> None:
+        """Keep what cannot be written for later: for soon, if only somebody has locked its rows."""
+        slot, mark = part
+        self._keep(slot, mark)
+        if not isinstance(error, RowsHeldError):
+            self._hub.aside.failed(LaneWork(mark.key, Work.PERSISTING), error)
+
+    def _keep(self, slot: LaneSlot, mark: LaneCheckpoint) -> None:
+        if slot.lane.is_outstanding(mark):
+            slot.lane.abandon(mark)
+            self._hub.dirty_slots.add(slot)
 
     def _lose(self, slot: LaneSlot) -> None:
         log.warning("checkpoints.lane_lost", lane=slot.lane.key)

@@ -30,15 +30,19 @@ from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableEr
 from msgbroker.server import clock
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.lane_opening import within_log
+from msgbroker.server.lane_opening import LaneOpening
 from msgbroker.server.lane_slot import LaneSlot
+from msgbroker.server.lane_work import LaneWork, Work
+from msgbroker.server.lease_renewal import LeaseRenewal
 from msgbroker.server.loops import PatientCall, pause_or_wake
 from msgbroker.server.queue_map import QueueMap
+from msgbroker.server.set_aside import SetAside, divided
 from msgbroker.server.wanted_lanes import LanesByGroup, WantedLanes
 from msgbroker.v1 import subscriber_pb2
-from msgdb.cursors import claim, load_redeliveries, release, renew
+from msgdb.cursors import claim, release
+from msgdb.failures import RowsHeldError
 from msgdb.history import History
-from msgdb.lane_records import LaneKey, LaneToClaim, OwnedLane
+from msgdb.lane_records import ClaimedLane, LaneKey, LaneToClaim, OwnedLane
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -87,6 +91,7 @@ class Cluster:
         checkpointer: Checkpointer,
         queues: QueueMap,
         snapshot: Callable[[], Snapshot],
+        topics_aside: SetAside[int],
         config: ClusterConfig | None = None,
     ) -> None:
         self.identity = identity
@@ -106,9 +111,12 @@ class Cluster:
         self._checkpointer = checkpointer
         self._snapshot = snapshot
         self._beaten_at = clock.now()
-        self._renewed_at = 0.0
         self._without_lanes_since: dict[int, float] = {}
-        self._wanted = WantedLanes(identity.broker_id, hub, queues, snapshot)
+        self._wanted = WantedLanes(identity.broker_id, hub, queues, snapshot, topics_aside)
+        self._opening = LaneOpening(store, identity.broker_id, hub)
+        self._renewal = LeaseRenewal(
+            store, identity.broker_id, hub, self.config.lease_seconds, self.config.lease_margin_seconds
+        )
         self._leaving: list[LaneSlot] = []
         self._kept: set[LaneKey] = set()
         """What this broker served when the store went on with another history."""
@@ -139,7 +147,7 @@ class Cluster:
 
     async def step_once(self) -> None:
         """Bring what this broker owns closer to what it should own."""
-        await self._renew_leases()
+        await self._renewal.renew_if_due(self._wanted.latest)
         wanted = await self._wanted_lanes()
         await self._leave_unwanted(wanted)
         await self._claim_missing(wanted)
@@ -217,44 +225,41 @@ class Cluster:
     # --- taking and leaving -----------------------------------------------------------------------------------------
 
     async def _claim_missing(self, wanted: LanesByGroup) -> None:
+        """Claim what should be this broker's and is not, and serve it."""
+        history = self._store.history
+        missing = self._missing(wanted)
+        started_at = clock.now()
+        claimed: list[ClaimedLane] = []
+
+        async def claim_some(lanes: Sequence[LaneToClaim]) -> None:
+            async with self._store.transaction_in(history) as connection:
+                seconds = self.config.lease_seconds
+                claimed.extend(await claim(connection, self.identity.broker_id, lanes, seconds, self._epoch_floor))
+
+        await divided(missing, claim_some, self._not_claimed)
+        if not claimed:
+            return
+        lease_until = started_at + self.config.lease_seconds - self.config.lease_margin_seconds
+        opened = await self._opening.open(claimed, wanted, lease_until, history)
+        log.info("cluster.lanes_claimed", count=opened)
+
+    def _missing(self, wanted: LanesByGroup) -> list[LaneToClaim]:
         missing = [
             _lane_to_claim(group.route, topics[queue_id].topic_id, queue_id)
             for group, topics in wanted.items()
             for queue_id in topics.keys() - group.slots.keys()
         ]
-        history = self._store.history
-        started_at = clock.now()
-        if started_at < self._claims_free_at:
+        if clock.now() < self._claims_free_at:
             missing = [lane for lane in missing if lane.key in self._kept]
-        if not missing:
-            return
-        async with self._store.transaction() as connection:
-            claimed = await claim(
-                connection, self.identity.broker_id, missing, self.config.lease_seconds, self._epoch_floor
-            )
-        async with self._store.connection() as connection:
-            claimed = await within_log(connection, self.identity.broker_id, claimed, self._hub)
-            redeliveries = await load_redeliveries(connection, [lane.key for lane in claimed]) if claimed else {}
-        if not claimed:
-            return
-        await self._hub.cache.refresh_ends([lane.key.queue_id for lane in claimed])
-        if self._store.history is not history:
-            # Claimed in the former one: this one may know nothing of it.
-            return
-        lease_until = started_at + self.config.lease_seconds - self.config.lease_margin_seconds
-        too_late: list[OwnedLane] = []
-        for lane in claimed:
-            group = self._hub.groups.get(lane.key.group_id)
-            if group is not None and group in wanted:
-                topic = wanted[group][lane.key.queue_id]
-                self._hub.open_lane(group, topic, lane, redeliveries.get(lane.key, ()), lease_until)
-            else:
-                # Its last instance went away meanwhile, and the group with it.
-                too_late.append(OwnedLane(lane.key, lane.epoch))
-        if too_late:
-            async with self._store.transaction() as connection:
-                await release(connection, self.identity.broker_id, too_late)
-        log.info("cluster.lanes_claimed", count=len(claimed) - len(too_late))
+        aside = self._hub.aside
+        if aside.units:
+            # Not yet, where it failed a moment ago.
+            missing = [lane for lane in missing if not any(aside.is_waiting(LaneWork(lane.key, w)) for w in Work)]
+        return missing
+
+    def _not_claimed(self, lane: LaneToClaim, error: Exception) -> None:
+        if not isinstance(error, RowsHeldError):
+            self._hub.aside.failed(LaneWork(lane.key, Work.CLAIMING), error)
 
     async def _leave_unwanted(self, wanted: LanesByGroup) -> None:
         now = clock.now()
@@ -277,44 +282,16 @@ class Cluster:
 
     async def _release(self, slots: Sequence[LaneSlot]) -> None:
         """Give up lanes whose last checkpoint is done."""
+        history = self._store.history
         lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in slots]
         for slot in slots:
             group = self._hub.groups.get(slot.lane.key.group_id)
             if group is not None:
                 self._hub.close_lane(group, slot.lane.key.queue_id)
         if lanes:
-            async with self._store.transaction() as connection:
+            async with self._store.transaction_in(history) as connection:
                 await release(connection, self.identity.broker_id, lanes)
             log.info("cluster.lanes_released", count=len(lanes))
-
-    async def _renew_leases(self) -> None:
-        now = clock.now()
-        if now - self._renewed_at < self.config.lease_seconds / 4:
-            return
-        slots = [slot for group in self._hub.groups.values() for slot in group.slots.values()]
-        held_up: set[LaneKey] = set()
-        if slots:
-            lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in slots]
-            async with self._store.transaction() as connection:
-                lost, held_up = await renew(connection, self.identity.broker_id, lanes, self.config.lease_seconds)
-            answered_at = clock.now()
-            lease_until = now + self.config.lease_seconds - self.config.lease_margin_seconds
-            for slot in slots:
-                # A lease that has passed is over, whatever the table says: what the lane had was dropped already.
-                if answered_at >= slot.lease_until or slot.lane.key in lost:
-                    self._lose(slot)
-                elif slot.lane.key not in held_up:
-                    slot.lease_until = lease_until
-        if held_up:
-            # With the next step, not in a quarter of the lease.
-            log.warning("cluster.renewal_held_up", lanes=len(held_up))
-        else:
-            self._renewed_at = now
-
-    def _lose(self, slot: LaneSlot) -> None:
-        if self._is_here(slot):
-            log.warning("cluster.lane_lost", lane=slot.lane.key)
-            self._hub.close_lane(self._hub.groups[slot.lane.key.group_id], slot.lane.key.queue_id)
 
     # --- instances in the wrong place -------------------------------------------------------------------------------
 

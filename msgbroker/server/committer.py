@@ -17,15 +17,23 @@ from typing import Any, Final
 
 import structlog
 
-from msgbroker.contract.errors import BrokerBusyError, BrokerUnavailableError, QueueHeldError, StoreUnavailableError
-from msgbroker.engine.routing import UnkeyedSpreader, queue_for_key
+from msgbroker.contract.errors import (
+    BrokerBusyError,
+    BrokerUnavailableError,
+    QueueHeldError,
+    StoreUnavailableError,
+    TopicSetAsideError,
+)
 from msgbroker.server.log_message import LogMessage
+from msgbroker.server.queue_choice import QueueChoice, routes_of
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.room import Room
+from msgbroker.server.set_aside import SetAside
 from msgbroker.server.waiting_frames import BatchBounds, PendingFrame, WaitingFrames
 from msgbroker.server.wire import seal
 from msgdb.append import Appender, LayoutChangedError, NotTriedError
 from msgdb.append_plan import AppendFrame, FrameResult, Held, Stored
+from msgdb.failures import RowsHeldError
 from msgdb.outcome import FrameOutcome
 
 log = structlog.get_logger(__name__)
@@ -68,6 +76,7 @@ class _Flight:
     batch: list[PendingFrame]
     around_held: bool
     results: asyncio.Task[list[FrameResult]]
+    started_at: float
     is_former: bool = False
     """It began in a former history of the store: whether it is in this one nobody knows."""
 
@@ -81,8 +90,11 @@ class Committer:
         queues: QueueMap,
         on_stored: Callable[[Mapping[int, list[LogMessage]]], None],
         on_elsewhere: Callable[[FrameOutcome], None],
+        topics_aside: SetAside[int],
         config: CommitterConfig | None = None,
     ) -> None:
+        self._topics_aside = topics_aside
+        self._went_around = False
         self._appender = appender
         self._queues = queues
         self._on_stored = on_stored
@@ -92,7 +104,7 @@ class Committer:
         """For what is on its way into the log. Who submits holds it; the answer gives it back."""
         self._waiting = WaitingFrames(self._config.batch)
         self._flights: deque[_Flight] = deque()
-        self._spreader = UnkeyedSpreader(self._config.first_turn)
+        self._choice = QueueChoice(queues, topics_aside, self._config.first_turn)
         self._wake = asyncio.Event()
         self._closing = False
         self.counters = CommitterCounters()
@@ -131,6 +143,11 @@ class Committer:
         """
         for flight in self._flights:
             flight.is_former = True
+
+    @property
+    def in_flight_seconds(self) -> float:
+        """How long the transaction that is under way has taken so far."""
+        return time.monotonic() - self._flights[0].started_at if self._flights else 0.0
 
     # --- committing -------------------------------------------------------------------------------------------------
 
@@ -175,16 +192,30 @@ class Committer:
 
     async def _start(self) -> None:
         batch = self._waiting.take_batch()
-        around_held = any(pending.held_since for pending in batch)
-        frames = [pending.frame for pending in batch]
+        around_held = self._goes_around_held(batch)
         try:
-            await self._choose_queues(frames)
+            batch = await self._routed(batch)
         except StoreUnavailableError as error:
             self._fail(batch, error)
             return
+        if not batch:
+            return
+        frames = [pending.frame for pending in batch]
         results = asyncio.ensure_future(self._append(frames, around_held=around_held, follows=bool(self._flights)))
         results.add_done_callback(self._wake_up)
-        self._flights.append(_Flight(batch, around_held, results))
+        self._flights.append(_Flight(batch, around_held, results, time.monotonic()))
+
+    def _goes_around_held(self, batch: Sequence[PendingFrame]) -> bool:
+        """Whether to store what is free and not to wait for the rest, because some of it was held a moment ago.
+
+        Every other time it does wait: it stands in line then, and is next when a holder that was only slow has
+        committed.
+        """
+        if not any(pending.held_since for pending in batch):
+            self._went_around = False
+            return False
+        self._went_around = not self._went_around
+        return self._went_around
 
     async def _land(self) -> None:
         """Answer the first batch in flight. What has to be tried again goes before what waits."""
@@ -208,10 +239,33 @@ class Committer:
             return []
         except NotTriedError:
             return flight.batch
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - some frame's fault, or its topic's; the others are to be stored
+            return self._divide(flight.batch, error)
         if flight.is_former:
             self._fail(flight.batch, StoreUnavailableError("it goes on with another history, which may lack this"))
             return []
         return self._complete(flight.batch, results)
+
+    def _divide(self, batch: Sequence[PendingFrame], error: Exception) -> list[PendingFrame]:
+        """Return the frames of a batch that failed for an unknown reason, to be stored each by itself.
+
+        One that was by itself is the cause, and so are its topics, as far as anybody can tell.
+        """
+        if len(batch) > 1:
+            log.error("committer.batch_failed", frames=len(batch), exc_info=error)
+            for pending in batch:
+                pending.is_alone = True
+            return [*batch]
+        (pending,) = batch
+        routes = {route.topic_id: route for route in routes_of(pending.frame)}
+        for topic_id in routes:
+            self._topics_aside.failed(topic_id, error)
+        self.counters.failures += 1
+        names = ", ".join(sorted(route.name for route in routes.values()))
+        self._answer(pending, TopicSetAsideError(names, type(error).__name__))
+        return []
 
     def _fail(self, batch: Sequence[PendingFrame], error: StoreUnavailableError) -> None:
         self.counters.failures += 1
@@ -226,27 +280,29 @@ class Committer:
             except LayoutChangedError as changed:
                 log.info("committer.layout_changed", queue_ids=changed.queue_ids)
             await self._queues.load()
-            await self._choose_queues(frames)
+            self._choice.begin_batch()
+            for frame in frames:
+                await self._choice.choose(frame)
             follows = False
         raise StoreUnavailableError("the queues of these messages keep changing")
 
-    async def _choose_queues(self, frames: Sequence[AppendFrame]) -> None:
-        """Give each message its queue: by its ordering key, or any."""
-        layouts: dict[int, tuple[int, ...]] = {}
-        self._spreader.begin_batch()
-        for frame in frames:
-            for message in frame.messages:
-                assert isinstance(message, LogMessage)
-                route = message.route
-                assert route is not None
-                queue_ids = layouts.get(route.topic_id)
-                if queue_ids is None:
-                    layout = await self._queues.ensure(route)
-                    queue_ids = layouts[route.topic_id] = layout.queue_ids
-                if message.ordering_key:
-                    message.queue_id = queue_ids[queue_for_key(message.ordering_key, len(queue_ids))]
-                else:
-                    message.queue_id = self._spreader.choose(route.topic_id, queue_ids)
+    async def _routed(self, batch: Sequence[PendingFrame]) -> list[PendingFrame]:
+        """Give each message its queue, and return the frames that have all of theirs.
+
+        Those of a topic whose queues cannot be had are answered: the others are none the worse for it. Raises
+        StoreUnavailableError.
+        """
+        self._choice.begin_batch()
+        routed: list[PendingFrame] = []
+        for pending in batch:
+            try:
+                await self._choice.choose(pending.frame)
+            except (TopicSetAsideError, RowsHeldError) as error:
+                self.counters.failures += 1
+                self._answer(pending, error)
+            else:
+                routed.append(pending)
+        return routed
 
     def _complete(self, batch: Sequence[PendingFrame], results: Sequence[FrameResult]) -> list[PendingFrame]:
         """Answer the batch, tell the lanes, and return the frames that must be tried again."""
@@ -256,7 +312,7 @@ class Committer:
         for pending, result in zip(batch, results, strict=True):
             if isinstance(result, Held):
                 if result.queue_id:
-                    self._spreader.set_aside(result.queue_id)
+                    self._choice.set_aside(result.queue_id)
                 pending.held_since = pending.held_since or now
                 if now - pending.held_since < self._config.held_seconds_max:
                     held.append(pending)
@@ -271,6 +327,10 @@ class Committer:
                     stored.append((pending, result.outcome))
         if stored:
             self._hand_over(stored)
+            if self._topics_aside.units:
+                for pending, _ in stored:
+                    for route in routes_of(pending.frame):
+                        self._topics_aside.worked(route.topic_id)
         return held
 
     def _hand_over(self, stored: Sequence[tuple[PendingFrame, FrameOutcome]]) -> None:
@@ -292,6 +352,7 @@ class Committer:
 
     def _answer(self, pending: PendingFrame, result: FrameResult | Exception) -> None:
         self.room.release(pending.bytes_held)
+        pending.bytes_held = 0
         if pending.answer.done():
             # Its stream has ended meanwhile.
             return

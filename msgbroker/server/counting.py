@@ -12,7 +12,7 @@ import structlog
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgbroker.server import clock
 from msgbroker.server.alarm_board import AlarmBoard
-from msgbroker.server.committer import CommitterCounters
+from msgbroker.server.committer import Committer
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery, describe_lane
 from msgbroker.server.lane_slot import LaneSlot
@@ -23,6 +23,7 @@ log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
 _COUNT_SECONDS: Final = 60.0
+_COMMIT_SECONDS_MAX: Final = 5.0
 
 
 class BrokerCounters:
@@ -31,7 +32,7 @@ class BrokerCounters:
     def __init__(
         self,
         hub: DeliveryHub,
-        committer: CommitterCounters,
+        committer: Committer,
         board: AlarmBoard,
         now: Callable[[], float] = clock.now,
     ) -> None:
@@ -52,7 +53,7 @@ class BrokerCounters:
 
     def totals(self) -> dict[str, int]:
         """Return all that was counted since the start."""
-        stored = {f"committer_{name}": count for name, count in dataclasses.asdict(self._committer).items()}
+        stored = {f"committer_{name}": count for name, count in dataclasses.asdict(self._committer.counters).items()}
         return {**stored, **self._hub.counters.totals(slot for _, slot in self._lanes())}
 
     def count_once(self) -> bool:
@@ -66,14 +67,25 @@ class BrokerCounters:
         return True
 
     def watch_once(self) -> None:
-        """Raise an alarm for each lane that reads no further, because too much of it waits for another attempt."""
+        """Raise an alarm for each lane that reads no further, and one where a commit does not come to its end."""
         self._board.replace(
             AlarmKind.REDELIVERIES_FULL,
             [_redeliveries_full(group, slot) for group, slot in self._lanes() if slot.lane.alarm],
         )
+        self._watch_commits()
 
     def _lanes(self) -> list[tuple[GroupDelivery, LaneSlot]]:
         return [(group, slot) for group in self._hub.groups.values() for slot in group.slots.values()]
+
+    def _watch_commits(self) -> None:
+        seconds = self._committer.in_flight_seconds
+        if seconds >= _COMMIT_SECONDS_MAX:
+            detail = (
+                f"a transaction has taken more than {_COMMIT_SECONDS_MAX:g} s: is a standby away, or the disk slow?"
+            )
+            self._board.raise_alarm(Alarm(AlarmKind.COMMIT_WAITS, "storing", detail))
+        else:
+            self._board.clear(AlarmKind.COMMIT_WAITS, "storing")
 
 
 def _redeliveries_full(group: GroupDelivery, slot: LaneSlot) -> Alarm:

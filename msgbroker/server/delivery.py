@@ -19,15 +19,26 @@ from msgbroker.contract.errors import GroupNotFoundError
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.server import clock
+from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.counters import HubCounters
-from msgbroker.server.group_delivery import BATCH_MESSAGES_MAX, GroupDelivery, PumpBudget, lane_config, stress_check
+from msgbroker.server.group_delivery import (
+    BATCH_MESSAGES_MAX,
+    GroupDelivery,
+    PumpBudget,
+    describe_lane,
+    lane_config,
+    stress_check,
+)
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import ReadyBytes
 from msgbroker.server.lane_slot import LaneSlot
+from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause, pause_or_wake
+from msgbroker.server.set_aside import SetAside
 from msgbroker.server.suspects import Suspects
+from msgdb.alarms import Alarm, AlarmKind
 from msgdb.lane_records import ClaimedLane, LaneKey, RedeliveryRow
 from msgdb.outcome import FrameOutcome
 
@@ -52,8 +63,10 @@ class DeliveryConfig:
 class DeliveryHub:
     """See the module."""
 
-    def __init__(self, cache: LogCache, config: DeliveryConfig | None = None) -> None:
+    def __init__(self, cache: LogCache, board: AlarmBoard, config: DeliveryConfig | None = None) -> None:
         self.cache = cache
+        self.aside: SetAside[LaneWork] = SetAside(board, self._alarm_of)
+        """Work on lanes that failed for unknown reasons."""
         cache.on_lost_end = self._lost_end
         self.counters = HubCounters()
         self.suspects = Suspects()
@@ -160,7 +173,14 @@ class DeliveryHub:
         group = self.groups.get(route.group_id)
         if group is None:
             group = self.groups[route.group_id] = GroupDelivery(
-                route, self.cache, self._start_task, self.mark, self.touched, self.ready
+                route,
+                self.cache,
+                self._start_task,
+                self.mark,
+                self.touched,
+                self.aside,
+                self._lane_failed,
+                self.ready,
             )
         group.attach(instance, clock.now())
         return group
@@ -213,6 +233,21 @@ class DeliveryHub:
             del self._readers[queue_id]
         if not group.slots and not group.instances:
             del self.groups[group.route.group_id]
+
+    def _lane_failed(self, group: GroupDelivery, slot: LaneSlot, error: Exception) -> None:
+        """Give a lane up whose state cannot be trusted; it is claimed anew after a while, from what is stored."""
+        self.aside.failed(LaneWork(slot.lane.key, Work.SERVING), error)
+        if group.slots.get(slot.lane.key.queue_id) is slot:
+            self.close_lane(group, slot.lane.key.queue_id)
+
+    def _alarm_of(self, unit: LaneWork) -> Alarm:
+        group_id, _, queue_id = unit.key
+        group = self.groups.get(group_id)
+        slot = group.slots.get(queue_id) if group is not None else None
+        group_name = group.route.name if group is not None else str(group_id)
+        lane = describe_lane(group_name, slot.topic.name if slot is not None else "?", queue_id)
+        topic_id = slot.topic.topic_id if slot is not None else None
+        return Alarm(AlarmKind.LANE_SET_ASIDE, f"{lane}: {unit.work}", "", group_id, topic_id, queue_id)
 
     def touched(self, slot: LaneSlot) -> None:
         """Note that the lane may have something to persist."""

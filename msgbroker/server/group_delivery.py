@@ -13,7 +13,8 @@ a tick looks at the lanes that had one, until they wait for nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
@@ -25,8 +26,10 @@ from msgbroker.engine.verdicts import Verdict
 from msgbroker.server.instances import Instance, wires_of
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LaneReader, ReadyBytes
 from msgbroker.server.lane_slot import LaneSlot
+from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
+from msgbroker.server.set_aside import SetAside
 
 BATCH_MESSAGES_MAX = 256
 BEHIND_MESSAGES = 4_000
@@ -51,6 +54,10 @@ class GroupDelivery:
     """Pump this group soon."""
     touched: Callable[[LaneSlot], None]
     """This lane may have something to persist."""
+    aside: SetAside[LaneWork]
+    """Work on lanes that failed for unknown reasons."""
+    lane_failed: Callable[[GroupDelivery, LaneSlot, Exception], None]
+    """What happens in memory failed for this lane: it cannot be trusted any more."""
     ready: ReadyBytes = field(default_factory=ReadyBytes)
     """Of all groups here."""
     instances: dict[str, Instance] = field(default_factory=dict)
@@ -64,7 +71,7 @@ class GroupDelivery:
     _reader: LaneReader = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reader = LaneReader(self.cache, self.ready, self.start_task, self.touched, self.activate)
+        self._reader = LaneReader(self.cache, self.ready, self.start_task, self.touched, self.activate, self.aside)
 
     # --- instances --------------------------------------------------------------------------------------------------
 
@@ -83,10 +90,21 @@ class GroupDelivery:
             return
         instance.close()
         self._takers.remove(instance)
-        for slot in self.slots.values():
-            if slot.lane.return_instance(instance.name, now, counts=not instance.has_left):
-                self.touched(slot)
-                self.activate(slot)
+        for slot in list(self.slots.values()):
+            with self.trusted(slot):
+                if slot.lane.return_instance(instance.name, now, counts=not instance.has_left):
+                    self.touched(slot)
+                    self.activate(slot)
+
+    @contextmanager
+    def trusted(self, slot: LaneSlot) -> Iterator[None]:
+        """Give the lane up if what happens to it fails: its state in memory may be anything then."""
+        try:
+            yield
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one lane must not end all the others
+            self.lane_failed(self, slot, error)
 
     def settle(
         self,
@@ -105,12 +123,14 @@ class GroupDelivery:
         slot = self.slots.get(queue_id)
         if slot is None or slot.lane.epoch != epoch:
             return 0
-        settled = slot.lane.settle(instance.name, verdict, first, last, attempt, now, delay_seconds, error)
-        if settled.count:
-            instance.unsettled -= settled.count
-            self.touched(slot)
-            self.activate(slot)
-        return settled.count
+        count = 0
+        with self.trusted(slot):
+            count = slot.lane.settle(instance.name, verdict, first, last, attempt, now, delay_seconds, error).count
+            if count:
+                instance.unsettled -= count
+                self.touched(slot)
+                self.activate(slot)
+        return count
 
     # --- lanes ------------------------------------------------------------------------------------------------------
 
@@ -156,21 +176,27 @@ class GroupDelivery:
         """Take back what was not answered in time, see to what is due, and try again what could not be read."""
         if not self._watched:
             return
-        for queue_id, slot in list(self._watched.items()):
-            if slot.is_read_failed:
-                slot.is_read_failed = False
-                self.activate(slot)
-            wakeup = slot.lane.next_wakeup()
-            if wakeup is None and not (slot.is_reading or slot.is_fetching):
-                del self._watched[queue_id]
-            if wakeup is None or wakeup > now:
-                continue
-            for name, count in slot.lane.expire(now).items():
-                instance = self.instances.get(name)
-                if instance is not None:
-                    instance.unsettled -= count
-            self.touched(slot)
+        for slot in list(self._watched.values()):
+            with self.trusted(slot):
+                self._tick_lane(slot, now)
+
+    def _tick_lane(self, slot: LaneSlot, now: float) -> None:
+        wakeup = slot.lane.next_wakeup()
+        if wakeup is None and not (slot.is_reading or slot.is_fetching):
+            self._watched.pop(slot.lane.key.queue_id, None)
+        if slot.is_read_failed:
+            slot.is_read_failed = self.aside.is_waiting(LaneWork(slot.lane.key, Work.READING)) or self.aside.is_waiting(
+                LaneWork(slot.lane.key, Work.FETCHING)
+            )
             self.activate(slot)
+        if wakeup is None or wakeup > now:
+            return
+        for name, count in slot.lane.expire(now).items():
+            instance = self.instances.get(name)
+            if instance is not None:
+                instance.unsettled -= count
+        self.touched(slot)
+        self.activate(slot)
 
     def reroute(self, route: GroupRoute, snapshot: Snapshot, topics: dict[int, TopicRoute]) -> None:
         """Follow a change of the configuration: matching, limits, permissions."""
@@ -221,7 +247,9 @@ class GroupDelivery:
             queue_id, slot = next(iter(active.items()))
             del active[queue_id]
             self._watched[queue_id] = slot
-            given = self._give(slot, taker, now)
+            given = 0
+            with self.trusted(slot):
+                given = self._give(slot, taker, now)
             if given:
                 # Behind the others: its next turn.
                 active[queue_id] = slot

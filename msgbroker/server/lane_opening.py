@@ -1,37 +1,103 @@
-"""Putting claimed lanes right before they are served."""
+"""From a claim to a lane that is served: what was persisted of it is put right, loaded and handed to the hub.
+
+Lane by lane where there is much to load: ten thousand redeliveries take some milliseconds of the event loop, and many
+lanes may have as many. What cannot be opened in time is claimed again with the next step; what cannot be opened for an
+unknown reason is set aside.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
 import structlog
 
+from msgbroker.server import clock
 from msgbroker.server.delivery import DeliveryHub
-from msgdb.connections import Connection
-from msgdb.lane_records import ClaimedLane, OwnedLane
+from msgbroker.server.lane_work import LaneWork, Work
+from msgbroker.server.wanted_lanes import LanesByGroup
+from msgdb.cursors import have_redeliveries, load_redeliveries, release
+from msgdb.history import History
+from msgdb.lane_records import ClaimedLane, LaneKey, OwnedLane, RedeliveryRow
 from msgdb.lost_ends import clamp_to_ends
+from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
-
-async def within_log(
-    connection: Connection, owner: UUID, claimed: Sequence[ClaimedLane], hub: DeliveryHub
-) -> list[ClaimedLane]:
-    """Return *claimed*, none of it beyond the end of its queue: a log that lost its end is read again from before.
-
-    Before the redeliveries of the lanes are loaded.
-    """
-    lanes = [OwnedLane(lane.key, lane.epoch) for lane in claimed]
-    ends = await clamp_to_ends(connection, owner, lanes, hub.suspects.names())
-    hub.suspects.clear(lane.key for lane in claimed)
-    return [lane if lane.key not in ends else _cut_back(lane, ends[lane.key], hub) for lane in claimed]
+_SECONDS_MAX: Final = 1.5
+"""The leases of all other lanes wait for the end of a step."""
 
 
-def _cut_back(lane: ClaimedLane, end: int, hub: DeliveryHub) -> ClaimedLane:
-    known_end = max([lane.acked_offset, *(last for _, last in lane.acked_ranges)])
-    log.error("lanes.clamped", lane=lane.key, from_offset=known_end, to_offset=end)
-    hub.counters.lanes_clamped += 1
-    ranges = [(first, min(last, end)) for first, last in lane.acked_ranges if first < end]
-    return dataclasses.replace(lane, acked_offset=min(lane.acked_offset, end), acked_ranges=ranges)
+class LaneOpening:
+    """See the module."""
+
+    def __init__(self, store: MessageStore, broker_id: UUID, hub: DeliveryHub) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._hub = hub
+
+    async def open(
+        self, claimed: Sequence[ClaimedLane], wanted: LanesByGroup, lease_until: float, history: History
+    ) -> int:
+        """Serve lanes that were just claimed in *history*; return how many.
+
+        Raises StoreUnavailableError.
+        """
+        deadline = clock.now() + _SECONDS_MAX
+        claimed = await self._within_log(claimed)
+        async with self._store.connection() as connection:
+            have_rows = await have_redeliveries(connection, [lane.key for lane in claimed])
+        await self._hub.cache.refresh_ends([lane.key.queue_id for lane in claimed])
+        left: list[OwnedLane] = []
+        opened = 0
+        # Those with nothing to load first.
+        for lane in sorted(claimed, key=lambda lane: lane.key in have_rows):
+            is_open = False
+            if clock.now() < deadline:
+                with self._hub.aside.contained(LaneWork(lane.key, Work.CLAIMING)):
+                    rows = await self._load(lane.key) if lane.key in have_rows else ()
+                    if self._store.history is not history:
+                        # Claimed in a former one: this one may know nothing of it.
+                        return opened
+                    is_open = self._open(lane, rows, wanted, lease_until)
+            if is_open:
+                opened += 1
+            else:
+                left.append(OwnedLane(lane.key, lane.epoch))
+        if left:
+            async with self._store.transaction_in(history) as connection:
+                await release(connection, self._broker_id, left)
+        return opened
+
+    async def _load(self, key: LaneKey) -> Sequence[RedeliveryRow]:
+        async with self._store.connection() as connection:
+            return (await load_redeliveries(connection, [key]))[key]
+
+    def _open(self, lane: ClaimedLane, rows: Sequence[RedeliveryRow], wanted: LanesByGroup, lease_until: float) -> bool:
+        group = self._hub.groups.get(lane.key.group_id)
+        if group is None or group not in wanted:
+            # Its last instance went away meanwhile, and the group with it.
+            return False
+        self._hub.open_lane(group, wanted[group][lane.key.queue_id], lane, rows, lease_until)
+        return True
+
+    async def _within_log(self, claimed: Sequence[ClaimedLane]) -> list[ClaimedLane]:
+        """Return *claimed*, none of it beyond the end of its queue: a log that lost its end is read again from before.
+
+        Before the redeliveries of the lanes are loaded.
+        """
+        lanes = [OwnedLane(lane.key, lane.epoch) for lane in claimed]
+        suspects = self._hub.suspects
+        async with self._store.connection() as connection:
+            ends = await clamp_to_ends(connection, self._broker_id, lanes, suspects.names())
+        suspects.clear(lane.key for lane in claimed)
+        return [lane if lane.key not in ends else self._cut_back(lane, ends[lane.key]) for lane in claimed]
+
+    def _cut_back(self, lane: ClaimedLane, end: int) -> ClaimedLane:
+        known_end = max([lane.acked_offset, *(last for _, last in lane.acked_ranges)])
+        log.error("lanes.clamped", lane=lane.key, from_offset=known_end, to_offset=end)
+        self._hub.counters.lanes_clamped += 1
+        ranges = [(first, min(last, end)) for first, last in lane.acked_ranges if first < end]
+        return dataclasses.replace(lane, acked_offset=min(lane.acked_offset, end), acked_ranges=ranges)

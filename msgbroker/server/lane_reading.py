@@ -11,16 +11,20 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.lane_slot import LaneSlot
+from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.log_cache import BLOCK_OFFSETS, LogCache
 from msgbroker.server.log_message import LogMessage
+from msgbroker.server.set_aside import SetAside
 
 log = structlog.get_logger(__name__)
+
+ReadT = TypeVar("ReadT")
 
 BATCH_BYTES_MAX: Final = 224 * 1024
 """A lane gives so much to one instance before the next one's turn; a single larger message is a batch of its own."""
@@ -47,6 +51,8 @@ class LaneReader:
     """This lane may have something to persist."""
     activate: Callable[[LaneSlot], None]
     """This lane may have something to hand out."""
+    aside: SetAside[LaneWork]
+    """What failed for unknown reasons."""
     reads_under_way: Counter[int] = field(default_factory=Counter)
     """Of blocks that are not in memory, by topic."""
 
@@ -65,7 +71,7 @@ class LaneReader:
         """Feed the lane from memory, or start a read; return how many messages were looked at."""
         lane = slot.lane
         queue_id, offset = lane.key.queue_id, lane.next_offset
-        if slot.is_reading or offset >= self.cache.may_reach(queue_id):
+        if slot.is_reading or offset >= self.cache.may_reach(queue_id) or self._is_waiting(slot, Work.READING):
             return 0
         wanted = min(lane.wants(), BLOCK_OFFSETS)
         room_bytes = self._room_bytes(slot)
@@ -77,6 +83,9 @@ class LaneReader:
             self.reads_under_way[slot.topic.topic_id] += 1
             self.start_task(self._read(slot, offset))
             return 0
+        if self.aside.units:
+            # What could not be read is in memory now.
+            self.aside.worked(LaneWork(lane.key, Work.READING))
         messages = _within(messages, room_bytes)
         lane.feed(offset, offset + len(messages), slot.matcher.select(messages, queue_id))
         self.touched(slot)
@@ -84,27 +93,37 @@ class LaneReader:
 
     async def _read(self, slot: LaneSlot, offset: int) -> None:
         """Read the block that the lane needs into the cache, and feed it."""
-        lane = slot.lane
-        queue_id, topic_id = lane.key.queue_id, slot.topic.topic_id
+        lane, topic_id = slot.lane, slot.topic.topic_id
         try:
-            block = await self.cache.read(queue_id, offset, _reader_of(slot))
-        except StoreUnavailableError:
-            log.warning("delivery.read_failed", queue_id=queue_id)
-            slot.is_read_failed = True
-            return
+            block = await self._try(slot, Work.READING, self.cache.read(lane.key.queue_id, offset, _reader_of(slot)))
         finally:
             slot.is_reading = False
             self.reads_under_way -= Counter((topic_id,))
+        if block is None:
+            return
         if block.first > lane.next_offset:
             # Days were dropped between the cursor and the block.
             lane.feed(block.first, block.first, (), days_dropped=True)
         self.touched(slot)
         self.activate(slot)
 
+    async def _try(self, slot: LaneSlot, work: Work, read: Coroutine[None, None, ReadT]) -> ReadT | None:
+        """Return what is read, or None where it failed: a later tick tries again."""
+        unit = LaneWork(slot.lane.key, work)
+        try:
+            with self.aside.contained(unit):
+                found = await read
+                self.aside.worked(unit)
+                return found
+        except StoreUnavailableError:
+            log.warning("delivery.read_failed", lane=slot.lane.key)
+        slot.is_read_failed = True
+        return None
+
     def fetch_due(self, slot: LaneSlot, now: float) -> None:
         """Start fetching what comes again and whose bodies are needed."""
         room_bytes = self._room_bytes(slot)
-        if slot.is_fetching or room_bytes <= 0:
+        if slot.is_fetching or room_bytes <= 0 or self._is_waiting(slot, Work.FETCHING):
             return
         wanted = slot.lane.due(now, min(FETCH_AGAIN_MAX, max(1, room_bytes // slot.topic.body_bytes_max)))
         if not wanted:
@@ -126,20 +145,25 @@ class LaneReader:
             self.start_task(self._fetch_again(slot, missing))
 
     async def _fetch_again(self, slot: LaneSlot, wanted: list[tuple[int, int]]) -> None:
+        lane = slot.lane
         try:
-            messages = await self.cache.read_again(slot.lane.key.queue_id, wanted, _reader_of(slot))
-        except StoreUnavailableError:
-            slot.lane.fetch_failed([offset for offset, _ in wanted])
-            slot.is_read_failed = True
-            return
+            read = self.cache.read_again(lane.key.queue_id, wanted, _reader_of(slot))
+            messages = await self._try(slot, Work.FETCHING, read)
         finally:
             slot.fetching_bytes = 0
             self.count(slot)
+        if messages is None:
+            lane.fetch_failed([offset for offset, _ in wanted])
+            return
         found = {message.queue_offset for message in messages}
-        slot.lane.feed_again(messages, [offset for offset, _ in wanted if offset not in found])
+        lane.feed_again(messages, [offset for offset, _ in wanted if offset not in found])
         self.count(slot)
         self.touched(slot)
         self.activate(slot)
+
+    def _is_waiting(self, slot: LaneSlot, work: Work) -> bool:
+        """Return whether it failed lately, and is not to be tried yet."""
+        return bool(self.aside.units) and self.aside.is_waiting(LaneWork(slot.lane.key, work))
 
 
 def _reader_of(slot: LaneSlot) -> tuple[int, int]:

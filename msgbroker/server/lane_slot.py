@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confdb.routes import TopicRoute
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
+from msgbroker.server import clock
 from msgbroker.server.log_message import LogMessage
 
 
@@ -21,6 +22,7 @@ class LaneSlot:
     may_hand_out: Callable[[LogMessage], bool]
     lease_until: float
     """By `clock.now`: nothing is handed out afterwards."""
+    opened_at: float = field(default_factory=clock.now)
     ready_bytes: int = 0
     """What its messages that wait for an instance were counted with, when they were last counted."""
     fetching_bytes: int = 0

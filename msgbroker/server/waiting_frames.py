@@ -19,6 +19,8 @@ class PendingFrame:
     bytes_held: int
     answer: asyncio.Future[FrameResult]
     held_since: float = 0.0
+    is_alone: bool = False
+    """It was in a batch that failed for an unknown reason: stored by itself, it shows whether it was the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class WaitingFrames:
         publishers: set[bytes] = set()
         while self._frames:
             pending = self._frames[0]
+            if batch and (pending.is_alone or batch[0].is_alone):
+                break
             messages += len(pending.frame.messages)
             batch_bytes += pending.size_bytes
             publishers.add(pending.frame.publisher_id)

@@ -7,6 +7,7 @@ follows from has changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
@@ -17,6 +18,8 @@ from msgbroker.engine.assignment import BrokerWeight, owner_of
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.queue_map import QueueMap
+from msgbroker.server.set_aside import SetAside
+from msgdb.failures import RowsHeldError
 from msgdb.lane_records import LaneKey
 
 LanesByGroup: TypeAlias = Mapping[GroupDelivery, Mapping[int, TopicRoute]]
@@ -48,13 +51,24 @@ class _Grounds:
 class WantedLanes:
     """See the module."""
 
-    def __init__(self, broker_id: UUID, hub: DeliveryHub, queues: QueueMap, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(
+        self,
+        broker_id: UUID,
+        hub: DeliveryHub,
+        queues: QueueMap,
+        snapshot: Callable[[], Snapshot],
+        topics_aside: SetAside[int],
+    ) -> None:
+        self._topics_aside = topics_aside
         self._broker_id = broker_id
         self._hub = hub
         self._queues = queues
         self._snapshot = snapshot
-        self._lanes: LanesByGroup = {}
+        self.latest: LanesByGroup = {}
+        """What `among` returned last."""
         self._grounds: _Grounds | None = None
+        self._is_complete = True
+        """Whether all queues are known that the lanes follow from."""
 
     async def among(self, others: Sequence[LiveBroker]) -> LanesByGroup:
         """Return the lanes that this broker should own beside *others*. Raises StoreUnavailableError."""
@@ -65,10 +79,11 @@ class WantedLanes:
             [(broker.broker_id, broker.groups) for broker in others if not broker.draining],
         )
         if not grounds.are_those_of(self._grounds):
-            self._lanes = await self._work_out(grounds)
+            self._is_complete = True
+            self.latest = await self._work_out(grounds)
             # As they were at the beginning: what has changed meanwhile is seen the next time.
-            self._grounds = grounds
-        return self._lanes
+            self._grounds = grounds if self._is_complete else None
+        return self.latest
 
     async def _work_out(self, grounds: _Grounds) -> LanesByGroup:
         topics = {topic.topic_id: topic for topic in grounds.snapshot.topics.values()}
@@ -83,11 +98,25 @@ class WantedLanes:
                 topic = topics.get(topic_id)
                 if topic is None:
                     continue
-                await self._queues.ensure(topic)
+                await self._ensure_queues(topic)
                 for queue_id in self._queues.queues_of(topic_id):
                     if self._owns(LaneKey(group.route.group_id, "", queue_id), weights):
                         lanes[group][queue_id] = topic
         return lanes
+
+    async def _ensure_queues(self, topic: TopicRoute) -> None:
+        """Make the topic's queues where they are missing.
+
+        Where that cannot be done, those that are known are read all the same, and it is tried again.
+        """
+        if self._queues.is_current(topic):
+            return
+        aside = self._topics_aside
+        if not aside.is_waiting(topic.topic_id):
+            with aside.contained(topic.topic_id), suppress(RowsHeldError):
+                await self._queues.ensure(topic)
+                aside.worked(topic.topic_id)
+        self._is_complete = self._is_complete and self._queues.is_current(topic)
 
     def _weights(self, group_id: int, instances: int, grounds: _Grounds) -> list[BrokerWeight]:
         others = [

@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from confdb.services import ConfigService
+from confdb.store import ConfigStore
 from msgbroker.client import Message, MessageCenter
 from msgbroker.server.app import Broker
 from msgdb.dead_letters import DeadLetter, get_dead_letter, list_dead_letters
+from msgdb.queues import QueueTailReader
 from msgdb.store import MessageStore
 from tests.eventually import eventually
 
@@ -36,6 +38,13 @@ async def register_group(
     for event_code in event_codes or (PAID,):
         version = (await config.subscriptions.create("default", group, topic, event_code)).version
     await config.wait_until_active(version)
+
+
+@asynccontextmanager
+async def open_config(url: str) -> AsyncIterator[ConfigService]:
+    """Open the services that change the configuration of a database of the test's own."""
+    async with ConfigStore.open(url) as config_store, MessageStore.open(url, pool_size=2) as store:
+        yield ConfigService(config_store, "test", QueueTailReader(store))
 
 
 class Collected:

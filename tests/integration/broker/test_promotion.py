@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from confdb.services import ConfigService
-from confdb.store import ConfigStore
 from msgbroker.client import MessageCenter, OutgoingMessage, Receipt
 from msgdb.append_plan import Stored
 from msgdb.connections import Connection
-from msgdb.queues import QueueTailReader, list_queues
+from msgdb.queues import list_queues
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBrokerProcess
 from tests.broker_processes import BrokerProcess
@@ -24,6 +21,7 @@ from tests.integration.broker.collecting import (
     PAID,
     TOPIC,
     Collected,
+    open_config,
     register_group,
     register_topic,
     subscribed,
@@ -42,12 +40,6 @@ def replicated() -> Iterator[ReplicatedPostgres]:
             yield postgres
         finally:
             postgres.stop()
-
-
-@asynccontextmanager
-async def open_config(url: str) -> AsyncIterator[ConfigService]:
-    async with ConfigStore.open(url) as config_store, MessageStore.open(url, pool_size=2) as store:
-        yield ConfigService(config_store, "test", QueueTailReader(store))
 
 
 async def publish(address: str, name: str, count: int) -> list[str]:

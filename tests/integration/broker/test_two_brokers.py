@@ -198,7 +198,7 @@ async def test_a_lane_whose_lease_cannot_be_renewed_is_stopped_before_it_has_pas
         async def nothing(*_: object) -> None:
             return
 
-        monkeypatch.setattr(broker.cluster, "_renew_leases", nothing)
+        monkeypatch.setattr(broker.cluster._renewal, "renew_if_due", nothing)
         monkeypatch.setattr(broker.cluster, "_claim_missing", nothing)
         await eventually(lambda: not lanes(broker), LEASE_SECONDS + 1)
         row = await (await conn.execute("SELECT bool_and(lease_until > clock_timestamp()) FROM cursor")).fetchone()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from msgdb.connections import Connection
-from msgdb.lane_records import ClaimedLane, LaneKey, LaneToClaim
+from msgdb.cursors import Checkpointed, checkpoint
+from msgdb.lane_records import ClaimedLane, LaneCheckpoint, LaneKey, LaneToClaim
+from msgdb.lane_writes import prepare
 from msgdb.log import MessageRow, read_range
 from msgdb.partitions import ensure_for
 from msgdb.queues import ensure_queues
@@ -57,3 +59,18 @@ def lanes_to_claim(queue_ids: Sequence[int], initial_offset: int = 0) -> list[La
 def keys_of(lanes: Sequence[ClaimedLane]) -> set[LaneKey]:
     """Return the names of the lanes."""
     return {lane.key for lane in lanes}
+
+
+async def persist(
+    conn: Connection, owner: UUID, marks: Sequence[LaneCheckpoint], group_names: Mapping[int, str]
+) -> set[LaneKey]:
+    """Write a checkpoint of these lanes, and return those that it was written for."""
+    return (await write_checkpoint(conn, owner, marks, group_names)).persisted
+
+
+async def write_checkpoint(
+    conn: Connection, owner: UUID, marks: Sequence[LaneCheckpoint], group_names: Mapping[int, str]
+) -> Checkpointed:
+    """Write a checkpoint of these lanes in a transaction, and return what became of it."""
+    async with conn.transaction():
+        return await checkpoint(conn, owner, prepare(marks, group_names))

@@ -10,12 +10,12 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from msgdb.cursors import checkpoint, claim, renew
+from msgdb.cursors import claim, renew
 from msgdb.lane_records import LaneCheckpoint, OwnedLane
 from msgdb.queues import ensure_queues
 from msgdb.store import MessageStore, SessionLimits
 from tests.integration.msgdb.appending import bodies, frame, message, new_publisher, open_appender, places
-from tests.integration.msgdb.rows import GROUP_NAMES, OWNER, lanes_to_claim, make_queue
+from tests.integration.msgdb.rows import GROUP_NAMES, OWNER, lanes_to_claim, make_queue, persist
 
 LEVELS = ["repeatable read", "serializable"]
 
@@ -77,7 +77,7 @@ async def test_lanes_are_claimed_and_moved_on_beside_each_other_at_any_default_i
                 owned = [OwnedLane(lane.key, lane.epoch) for lane in claimed]
                 assert not (await renew(conn, owner, owned, 60.0)).lost
                 marks = [LaneCheckpoint(lane.key, lane.epoch, acked_offset, []) for lane in claimed]
-                await checkpoint(conn, owner, marks, GROUP_NAMES)
+                await persist(conn, owner, marks, GROUP_NAMES)
             return len(claimed)
 
     assert sum(await asyncio.gather(*map(serve, owners))) == len(queue_ids)

@@ -6,10 +6,10 @@ import pytest
 
 from msgbroker.contract.errors import ThingNotFoundError
 from msgdb.connections import Connection
-from msgdb.cursors import checkpoint, claim
+from msgdb.cursors import claim
 from msgdb.dead_letters import count_dead_letters, get_dead_letter, list_dead_letters, purge_dead_letters
 from msgdb.lane_records import DeadLetterMove, LaneCheckpoint, LaneToClaim
-from tests.integration.msgdb.rows import GROUP, OWNER, make_queue, put_messages
+from tests.integration.msgdb.rows import GROUP, OWNER, make_queue, persist, put_messages
 
 OTHER_GROUP = GROUP + 1
 
@@ -22,7 +22,7 @@ async def conn_with_dead_letters(conn: Connection) -> Connection:
     for group_id, count in ((GROUP, 5), (OTHER_GROUP, 2)):
         (lane,) = await claim(conn, OWNER, [LaneToClaim(group_id, "", queue_id, 0)], 60)
         moves = [DeadLetterMove(r.queue_offset, r.stored_at_us, 16, "ATTEMPTS_EXHAUSTED", "", False) for r in rows]
-        await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 5, [], dead_letters=moves[:count])], {})
+        await persist(conn, OWNER, [LaneCheckpoint(lane.key, 1, 5, [], dead_letters=moves[:count])], {})
     return conn
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgdb.connections import Connection
-from msgdb.cursors import checkpoint, claim
+from msgdb.cursors import claim
 from msgdb.lag import list_lag
 from msgdb.lane_records import LaneCheckpoint, LaneToClaim, RedeliveryUpsert
-from tests.integration.msgdb.rows import GROUP, OWNER, lanes_to_claim, make_queue, put_messages
+from tests.integration.msgdb.rows import GROUP, OWNER, lanes_to_claim, make_queue, persist, put_messages
 
 
 async def test_a_lane_is_behind_by_what_is_neither_settled_nor_moved(conn: Connection) -> None:
@@ -16,7 +16,7 @@ async def test_a_lane_is_behind_by_what_is_neither_settled_nor_moved(conn: Conne
     await put_messages(conn, queue_id, range(5, 20))
     (lane,) = await claim(conn, OWNER, lanes_to_claim([queue_id]), 60)
     upsert = RedeliveryUpsert(2, old[2].stored_at_us, 2, 60.0, None, None)
-    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 8, [(10, 12)], [upsert])], {})
+    await persist(conn, OWNER, [LaneCheckpoint(lane.key, 1, 8, [(10, 12)], [upsert])], {})
 
     (lag,) = await list_lag(conn)
 
@@ -65,7 +65,7 @@ async def test_settled_ranges_of_dropped_days_are_not_counted(conn: Connection) 
     queue_id = await make_queue(conn)
     await put_messages(conn, queue_id, range(10, 15))
     (lane,) = await claim(conn, OWNER, lanes_to_claim([queue_id]), 60)
-    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 0, [(2, 12)])], {})
+    await persist(conn, OWNER, [LaneCheckpoint(lane.key, 1, 0, [(2, 12)])], {})
     await conn.execute("UPDATE queue SET start_offset = 10")
 
     (lag,) = await list_lag(conn)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from msgdb.connections import Connection
-from msgdb.cursors import checkpoint, claim, load_redeliveries, release
+from msgdb.cursors import claim, load_redeliveries, release
 from msgdb.lane_records import LaneCheckpoint, LaneKey, OffsetRange, OwnedLane, RedeliveryUpsert
 from msgdb.lost_ends import clamp_to_ends
-from tests.integration.msgdb.rows import GROUP, OTHER_OWNER, OWNER, lanes_to_claim, make_queue, put_messages
+from tests.integration.msgdb.rows import GROUP, OTHER_OWNER, OWNER, lanes_to_claim, make_queue, persist, put_messages
 
 
 async def settled(
@@ -15,7 +15,7 @@ async def settled(
     """Return a lane that was just claimed, after a checkpoint of an earlier owner's."""
     (first,) = await claim(conn, OWNER, lanes_to_claim([queue_id]), 60)
     mark = LaneCheckpoint(first.key, first.epoch, acked_offset, ranges, list(waiting))
-    await checkpoint(conn, OWNER, [mark], {})
+    await persist(conn, OWNER, [mark], {})
     await release(conn, OWNER, [OwnedLane(first.key, first.epoch)])
     (again,) = await claim(conn, OTHER_OWNER, lanes_to_claim([queue_id]), 60)
     return OwnedLane(again.key, again.epoch)

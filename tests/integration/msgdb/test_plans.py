@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -43,8 +44,8 @@ ANALYZE;
 
 @pytest.fixture(scope="module")
 def connection(postgres_url: str, template_database: str) -> Iterator[psycopg.Connection[TupleRow]]:
-    """A populated database for the statements of this module."""
-    name = f"{template_database}_plans"
+    """A populated database for the statements of this module; each process of the run has its own."""
+    name = f"{template_database}_plans_{os.getpid()}"
     with psycopg.connect(postgres_url, autocommit=True) as admin:
         admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template_database}"')
         try:
@@ -67,6 +68,7 @@ def lanes(count: int) -> dict[str, Any]:
         "owner": UUID(int=1),
         "lease_seconds": 10.0,
         "limit": 10_000,
+        "epoch_floor": 0,
     }
 
 
@@ -78,6 +80,7 @@ def messages(count: int) -> dict[str, Any]:
         "queue_id": [1] * count,
         "queue_offset": list(range(count)),
         "stored_at": [datetime_of(1_700_000_000_000_000)] * count,
+        "stored_at_us": [1_700_000_000_000_000] * count,
         "attempt": [2] * count,
         "attempts": [2] * count,
         "due_in_seconds": [1.0] * count,
@@ -100,6 +103,7 @@ PREPARED: dict[str, tuple[str, Mapping[str, Any]]] = {
     "claim": (cursors._CLAIM, lanes(100)),
     "renew": (cursors._RENEW, lanes(100)),
     "release": (cursors._RELEASE, lanes(100)),
+    "have_redeliveries": (cursors._HAVE_REDELIVERIES, lanes(100)),
     "load_redeliveries": (cursors._LOAD_REDELIVERIES, lanes(20)),
     "move_cursors": (lane_writes.MOVE_CURSORS, lanes(100)),
     "upsert_redeliveries": (lane_writes.UPSERT_REDELIVERIES, messages(100)),

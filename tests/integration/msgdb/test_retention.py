@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+from msgdb.alarms import list_alarms
 from msgdb.connections import Connection
-from msgdb.cursors import checkpoint, claim, load_redeliveries
+from msgdb.cursors import claim, load_redeliveries
 from msgdb.dead_letters import list_dead_letters
 from msgdb.lane_records import ClaimedLane, LaneCheckpoint, RedeliveryUpsert
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
@@ -20,6 +21,7 @@ from tests.integration.msgdb.rows import (
     OWNER,
     lanes_to_claim,
     make_queue,
+    persist,
     put_messages,
 )
 
@@ -95,7 +97,7 @@ async def test_a_redelivery_into_a_dropped_day_becomes_a_dead_letter(store: Mess
     new = await put_messages(conn, queue_id, range(2, 4))
     lane = await claim_one(conn, queue_id)
     upserts = [RedeliveryUpsert(row.queue_offset, row.stored_at_us, 3, 60.0, None, "boom") for row in (old[1], new[1])]
-    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 4, [], upserts)], GROUP_NAMES)
+    await persist(conn, OWNER, [LaneCheckpoint(lane.key, 1, 4, [], upserts)], GROUP_NAMES)
 
     report = await maintain(store)
 
@@ -113,7 +115,7 @@ async def test_a_cursor_that_never_got_there_is_moved_and_what_it_skipped_is_cou
     await put_messages(conn, queue_id, range(20), days_ago=8)
     await put_messages(conn, queue_id, range(20, 30))
     lane = await claim_one(conn, queue_id)
-    await checkpoint(conn, OWNER, [LaneCheckpoint(lane.key, 1, 4, [(6, 10), (18, 25), (27, 28)])], GROUP_NAMES)
+    await persist(conn, OWNER, [LaneCheckpoint(lane.key, 1, 4, [(6, 10), (18, 25), (27, 28)])], GROUP_NAMES)
 
     report = await maintain(store)
 
@@ -130,7 +132,7 @@ async def test_a_day_whose_cursor_is_being_written_waits_for_the_next_round(
     await put_messages(conn, queue_id, range(5), days_ago=8)
     lane = await claim_one(conn, queue_id)
     async with store.transaction() as checkpointing:
-        await checkpoint(checkpointing, OWNER, [LaneCheckpoint(lane.key, 1, 2, [])], GROUP_NAMES)
+        await persist(checkpointing, OWNER, [LaneCheckpoint(lane.key, 1, 2, [])], GROUP_NAMES)
 
         held_up = await maintain(store)
         assert (len(held_up.postponed), held_up.skipped_message_count) == (1, 0)
@@ -193,3 +195,48 @@ async def test_the_loop_survives_an_outage(database_url: str) -> None:
         await keeper.run(stop)
 
     assert rounds == ["round", "round"]
+
+
+async def test_a_day_that_cannot_be_dropped_is_set_aside_and_the_others_are_dropped(
+    store: MessageStore, conn: Connection
+) -> None:
+    queue_id = await make_queue(conn)
+    for days_ago in (9, 10):
+        await put_messages(conn, queue_id, range(10 * (10 - days_ago), 10 * (11 - days_ago)), days_ago=days_ago)
+    oldest, older, *_ = [partition.name for partition in await list_partitions(conn, MESSAGE)]
+    await conn.execute(f"CREATE VIEW somebody_reads_it AS SELECT * FROM {oldest}")
+
+    for _ in range(2):
+        report = await maintain(store)
+        assert report.failed == [oldest]
+    assert oldest in {partition.name for partition in await list_partitions(conn, MESSAGE)}
+    assert older not in {partition.name for partition in await list_partitions(conn, MESSAGE)}
+    (alarm,) = await list_alarms(conn)
+    assert (alarm.kind, alarm.thing, alarm.broker) == ("PARTITION_SET_ASIDE", oldest, "")
+    assert "somebody_reads_it" in alarm.detail
+
+    await conn.execute("DROP VIEW somebody_reads_it")
+    assert oldest in (await maintain(store)).dropped
+    assert await list_alarms(conn) == []
+
+
+async def test_a_day_that_cannot_be_made_is_set_aside_and_the_others_are_made(
+    store: MessageStore, conn: Connection
+) -> None:
+    (last,) = [partition.name for partition in await list_partitions(conn, MESSAGE)][-1:]
+    for table in (last, last.replace("message", "publisher_frame")):
+        await conn.execute(f"DROP TABLE {table}")
+    # Something else has its name.
+    await conn.execute(f"CREATE TYPE {last} AS ENUM ('taken')")
+    (before,) = [partition.name for partition in await list_partitions(conn, MESSAGE)][-1:]
+    await conn.execute(f"DROP TABLE {before}")
+
+    report = await maintain(store)
+    assert len(report.failed) == 1
+    assert before in report.created
+    (alarm,) = await list_alarms(conn)
+    assert alarm.kind == "PARTITION_SET_ASIDE"
+
+    await conn.execute(f"DROP TYPE {last}")
+    assert last in (await maintain(store)).created
+    assert await list_alarms(conn) == []

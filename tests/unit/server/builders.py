@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from confdb.routes import Snapshot, TopicKind, TopicRoute
+from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.log_message import NO_HEADERS, LogMessage
 from msgbroker.server.wire import seal
+from msgdb.alarms import Alarm, AlarmKind
 
 TOPIC = "TP_TRADE"
 PAID = "EC_PAID"
@@ -44,3 +47,13 @@ def log_message(
         message.queue_offset = queue_offset
         seal([message], [queue_offset.to_bytes(16, "big")], 1_000)
     return message
+
+
+def board() -> AlarmBoard:
+    """Return an alarm board that writes nowhere."""
+    return AlarmBoard(None, UUID(int=1), "here")  # type: ignore[arg-type]
+
+
+def topic_alarm(topic_id: int) -> Alarm:
+    """Return the alarm of a topic that is set aside."""
+    return Alarm(AlarmKind.TOPIC_SET_ASIDE, f"topic {topic_id}", "")

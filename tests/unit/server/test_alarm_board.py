@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -9,8 +10,9 @@ from structlog.testing import capture_logs
 
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.alarm_board import STANDING_MAX, AlarmBoard
-from msgbroker.server.set_aside import WAIT_SECONDS_MAX, WAIT_SECONDS_MIN, SetAside
+from msgbroker.server.set_aside import WAIT_SECONDS_MAX, WAIT_SECONDS_MIN, SetAside, divided
 from msgdb.alarms import Alarm, AlarmKind
+from msgdb.failures import RowsHeldError
 
 FULL = Alarm(AlarmKind.REDELIVERIES_FULL, "queue 1", "full")
 
@@ -104,3 +106,47 @@ def test_what_is_known_or_concerns_the_whole_broker_is_passed_on(board: AlarmBoa
 
     assert not aside.is_set_aside(7)
     assert board.standing == []
+
+
+async def test_what_fails_of_many_is_found_by_halves_and_the_others_are_done() -> None:
+    done: list[int] = []
+    failed: dict[int, str] = {}
+    calls = 0
+
+    async def act(parts: Sequence[int]) -> None:
+        nonlocal calls
+        calls += 1
+        for part in parts:
+            if part in {3, 60}:
+                raise ValueError(f"bad {part}")
+        done.extend(parts)
+
+    await divided(range(100), act, lambda part, error: failed.update({part: str(error)}))
+
+    assert failed == {3: "bad 3", 60: "bad 60"}
+    assert sorted(done) == [part for part in range(100) if part not in failed]
+    assert calls < 30
+
+
+async def test_rows_that_somebody_has_locked_keep_only_their_own_part_waiting() -> None:
+    failed: list[tuple[int, type[Exception]]] = []
+    done: list[int] = []
+
+    async def act(parts: Sequence[int]) -> None:
+        if 5 in parts:
+            raise RowsHeldError("held")
+        done.extend(parts)
+
+    await divided(range(8), act, lambda part, error: failed.append((part, type(error))))
+
+    assert failed == [(5, RowsHeldError)]
+    assert sorted(done) == [0, 1, 2, 3, 4, 6, 7]
+
+
+async def test_an_outage_is_raised_at_once() -> None:
+    async def act(_: Sequence[int]) -> None:
+        raise StoreUnavailableError("away")
+
+    with pytest.raises(StoreUnavailableError):
+        await divided(range(8), act, lambda part, error: None)
+    await divided([], act, lambda part, error: None)

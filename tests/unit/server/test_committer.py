@@ -18,11 +18,12 @@ from msgbroker.contract.errors import (
 from msgbroker.server.committer import Committer, CommitterConfig
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.queue_map import Layout
+from msgbroker.server.set_aside import SetAside
 from msgbroker.server.waiting_frames import BatchBounds
 from msgdb.append import LayoutChangedError, NotTriedError
 from msgdb.append_plan import AppendFrame, FrameResult, Gap, Held, Stored
 from msgdb.outcome import FrameOutcome, Refused
-from tests.unit.server.builders import log_message
+from tests.unit.server.builders import board, log_message, topic_alarm
 
 Answer = list[FrameResult] | Exception
 
@@ -78,11 +79,13 @@ class Scene:
         self.queues = Queues(*(queue_ids or (1,)))
         self.told: list[Mapping[int, list[LogMessage]]] = []
         self.elsewhere: list[FrameOutcome] = []
+        self.board = board()
         self.committer = Committer(
             self.store,  # type: ignore[arg-type]
             self.queues,  # type: ignore[arg-type]
             self.told.append,
             self.elsewhere.append,
+            SetAside(self.board, topic_alarm),
             CommitterConfig(**{"held_pause_seconds": 0.001, **config}),
         )
         self.stop = asyncio.Event()

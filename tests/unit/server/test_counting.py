@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
-from uuid import UUID
+from types import SimpleNamespace
+from typing import Any, cast
 
 from structlog.testing import capture_logs
 
 from confdb.routes import ExpressionFailedError, GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
 from msgbroker.engine.lane_config import LaneCounters
 from msgbroker.engine.verdicts import Verdict
-from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.committer import CommitterCounters
 from msgbroker.server.counting import BrokerCounters
 from msgbroker.server.delivery import DeliveryHub
@@ -21,7 +20,7 @@ from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
 from msgdb.alarms import AlarmKind
 from msgdb.lane_records import ClaimedLane, LaneKey, RedeliveryRow
-from tests.unit.server.builders import PAID, log_message, route, snapshot
+from tests.unit.server.builders import PAID, board, log_message, route, snapshot
 
 LANE = LaneKey(1, "", 1)
 
@@ -45,15 +44,16 @@ class OneLane:
     def __init__(self, redeliveries: int = 0) -> None:
         self.now = 0.0
         self.stored = CommitterCounters()
-        self.hub = DeliveryHub(LogCache(None))  # type: ignore[arg-type]
+        self.committer = cast("Any", SimpleNamespace(counters=self.stored, in_flight_seconds=0.0))
+        self.hub = DeliveryHub(LogCache(None), board())  # type: ignore[arg-type]
         self.hub.mark = lambda group: None  # type: ignore[method-assign]
         self.hub.follow(snapshot(route()))
         self.group: GroupDelivery = self.hub.attach(group_route(), Instance("one", 100, 1_000_000))
         rows = [RedeliveryRow(offset, 1_000, 2, 60.0, None) for offset in range(redeliveries)]
         claimed = ClaimedLane(LANE, 1, redeliveries, [])
         self.hub.open_lane(self.group, route(), claimed, rows, lease_until=1e12)
-        self.board = AlarmBoard(None, UUID(int=1), "here")  # type: ignore[arg-type]
-        self.counters = BrokerCounters(self.hub, self.stored, self.board, lambda: self.now)
+        self.board = board()
+        self.counters = BrokerCounters(self.hub, self.committer, self.board, lambda: self.now)
 
     @property
     def slot(self) -> LaneSlot:
@@ -124,3 +124,11 @@ def test_the_alarm_of_a_lane_that_goes_is_cleared_here() -> None:
     one.hub.close_lane(one.group, 1)
     one.counters.watch_once()
     assert one.board.standing == []
+
+
+def test_a_commit_that_does_not_come_to_its_end_is_an_alarm_until_it_does() -> None:
+    one = OneLane()
+    for seconds, kinds in ((4.0, []), (6.0, [AlarmKind.COMMIT_WAITS]), (60.0, [AlarmKind.COMMIT_WAITS]), (0.0, [])):
+        one.committer.in_flight_seconds = seconds
+        one.counters.watch_once()
+        assert [alarm.kind for alarm in one.board.standing] == kinds

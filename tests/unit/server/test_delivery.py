@@ -16,7 +16,7 @@ from msgbroker.server.instances import Instance
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
 from msgdb.lane_records import ClaimedLane, LaneKey
-from tests.unit.server.builders import log_message, route, snapshot
+from tests.unit.server.builders import board, log_message, route, snapshot
 from tests.unit.server.test_counting import group_route
 
 
@@ -38,7 +38,7 @@ class Backlog:
 
 
 def hub_with(groups: list[Backlog], turn_messages_max: int) -> DeliveryHub:
-    hub = DeliveryHub(LogCache(None), DeliveryConfig(turn_messages_max=turn_messages_max))  # type: ignore[arg-type]
+    hub = DeliveryHub(LogCache(None), board(), DeliveryConfig(turn_messages_max=turn_messages_max))  # type: ignore[arg-type]
     for group in groups:
         hub.mark(group)  # type: ignore[arg-type]
     return hub
@@ -81,7 +81,7 @@ class Leases:
     """A hub with lanes of one group, each with a lease of its own."""
 
     def __init__(self) -> None:
-        self.hub = DeliveryHub(LogCache(None))  # type: ignore[arg-type]
+        self.hub = DeliveryHub(LogCache(None), board())  # type: ignore[arg-type]
         self.hub.mark = lambda group: None  # type: ignore[method-assign]
         self.hub.follow(snapshot(route()))
         self.group: GroupDelivery = self.hub.attach(group_route(), Instance("one", 100, 1_000_000))

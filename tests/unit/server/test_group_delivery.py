@@ -7,6 +7,7 @@ import random
 from collections.abc import Coroutine, Hashable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,10 +20,13 @@ from msgbroker.server.group_delivery import BEHIND_MESSAGES, GroupDelivery, Pump
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
 from msgbroker.server.lane_slot import LaneSlot
+from msgbroker.server.lane_work import LaneWork
 from msgbroker.server.log_cache import Block, LogCache
 from msgbroker.server.log_message import LogMessage
+from msgbroker.server.set_aside import SetAside
+from msgdb.alarms import Alarm, AlarmKind
 from msgdb.lane_records import LaneKey
-from tests.unit.server.builders import PAID, log_message, route, snapshot
+from tests.unit.server.builders import PAID, board, log_message, route, snapshot
 
 QUEUE = 1
 
@@ -43,8 +47,20 @@ class OneGroup:
         self.cache.read = self._read  # type: ignore[method-assign]
         self.tasks: list[asyncio.Task[None]] = []
         self.asked: asyncio.Queue[tuple[int, asyncio.Future[Block]]] = asyncio.Queue()
+        self.board = board()
+        self.aside: SetAside[LaneWork] = SetAside(
+            self.board, lambda unit: Alarm(AlarmKind.LANE_SET_ASIDE, unit.work, "")
+        )
+        self.failed: list[Exception] = []
         self.group = GroupDelivery(
-            group_route(), self.cache, self._start, lambda _: None, lambda _: None, ready or ReadyBytes()
+            group_route(),
+            self.cache,
+            self._start,
+            lambda _: None,
+            lambda _: None,
+            self.aside,
+            lambda group, slot, error: self.failed.append(error),
+            ready or ReadyBytes(),
         )
         self.instance = Instance("one", credit, 1_000_000)
         self.group.attach(self.instance, 0.0)
@@ -307,3 +323,25 @@ async def test_a_group_is_behind_while_it_has_room_and_much_is_in_memory_for_it(
     assert one.is_behind()
     one.group.detach(one.instance, 0.0)
     assert not one.is_behind()
+
+
+@pytest.mark.parametrize("step", ["take", "settle", "expire", "return_instance"])
+async def test_a_lane_whose_state_fails_is_given_up_and_nothing_else(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = OneGroup()
+    one.commit(0, 3)
+    if step != "take":
+        assert one.pump() == 3
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("impossible")
+
+    monkeypatch.setattr(one.lane, step, fail)
+    one.pump()
+    one.group.settle(one.instance, QUEUE, 1, Verdict.ACK, 0, 0, 1, 1.0, None, "")
+    one.group.tick(1_000.0)
+    one.group.detach(one.instance, 1_000.0)
+
+    assert [str(error) for error in one.failed] == ["impossible"] * len(one.failed)
+    assert one.failed

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from confdb.brokers import LiveBroker
 from confdb.routes import GroupMode, GroupOrder, GroupRoute, Snapshot, SubscriptionMode, SubscriptionRoute
 from msgbroker.server.queue_map import QueueMap
+from msgbroker.server.set_aside import SetAside
 from msgbroker.server.wanted_lanes import LanesByGroup, WantedLanes
 from msgdb.queues import QueueRow
-from tests.unit.server.builders import PAID, route
+from tests.unit.server.builders import PAID, board, route, topic_alarm
 
 OWN = UUID(int=1)
 TOPICS = (1, 2, 3)
@@ -54,7 +55,7 @@ class Broker:
         self.wanted = self.fresh()
 
     def fresh(self) -> WantedLanes:
-        return WantedLanes(OWN, self.hub, self.queues, lambda: self.snapshot)
+        return WantedLanes(OWN, self.hub, self.queues, lambda: self.snapshot, SetAside(board(), topic_alarm))
 
     def configure(self, topic_ids: Mapping[int, tuple[int, ...]]) -> None:
         topics = {("default", f"TP_{topic_id}"): route(topic_id, name=f"TP_{topic_id}") for topic_id in TOPICS}

@@ -1,0 +1,234 @@
+"""What fails for a reason nobody foresaw is set aside with an alarm: the broker lives, and everything else goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from confdb.services import ConfigService
+from msgbroker.client import Message, MessageCenter, OutgoingMessage, Receipt
+from msgbroker.contract.errors import MessageCenterError
+from msgbroker.server.app import Broker
+from msgdb.alarms import AlarmRow, list_alarms
+from msgdb.store import MessageStore
+from tests.broker_fixtures import StartBroker
+from tests.eventually import eventually
+from tests.integration.broker.collecting import (
+    PAID,
+    TOPIC,
+    open_config,
+    register_group,
+    register_topic,
+    subscribed,
+)
+from tests.own_postgres import OwnPostgres
+
+OTHER_TOPIC = "TP_OTHER"
+OTHER_GROUP = "SG_OTHER"
+
+
+@pytest.fixture
+async def two_topics(trade: ConfigService) -> ConfigService:
+    """Return the services once each of two topics has a group of its own."""
+    await register_topic(trade, OTHER_TOPIC)
+    await register_group(trade)
+    await register_group(trade, OTHER_GROUP, topic=OTHER_TOPIC)
+    return trade
+
+
+@pytest.fixture
+async def impatient(broker: Broker) -> AsyncIterator[MessageCenter]:
+    """Return a client that gives up soon."""
+    async with MessageCenter(broker.address, publish_timeout_seconds=3.0) as center:
+        yield center
+
+
+async def alarm_of(store: MessageStore, kind: str) -> AlarmRow:
+    """Return the only alarm of that kind, once it stands."""
+
+    async def find() -> AlarmRow | None:
+        async with store.connection() as conn:
+            return next((row for row in await list_alarms(conn) if row.kind == kind), None)
+
+    found = await eventually(find, 20, what=f"the alarm {kind}")
+    assert found is not None
+    return found
+
+
+async def no_alarm(store: MessageStore) -> None:
+    async def is_none() -> bool:
+        async with store.connection() as conn:
+            return not await list_alarms(conn)
+
+    await eventually(is_none, 30, what="no alarm any more")
+
+
+async def execute(store: MessageStore, *statements: str) -> None:
+    async with store.connection() as conn:
+        for statement in statements:
+            await conn.execute(statement)
+
+
+def damaged_file(postgres: OwnPostgres) -> Path:
+    """Return the file that holds the large bodies of today's messages."""
+    with psycopg.connect(postgres.url) as connection:
+        row = connection.execute(
+            "SELECT pg_relation_filepath(c.reltoastrelid) FROM message m JOIN pg_class c ON c.oid = m.tableoid LIMIT 1"
+        ).fetchone()
+    assert row is not None
+    return postgres.data / str(row[0])
+
+
+def replace_file(postgres: OwnPostgres, path: Path, content: bytes | None = None) -> bytes:
+    """Put other content into a file of the server's, as a failing disk does (noise, if none is given).
+
+    Return what was there.
+    """
+    postgres.stop()
+    before = path.read_bytes()
+    # Whose it is, and its mode, stay as they are.
+    with path.open("r+b") as file:
+        file.write(os.urandom(len(before)) if content is None else content)
+    postgres.start_again()
+    return before
+
+
+async def test_a_damaged_page_holds_up_its_own_lane_and_ends_no_owner(
+    own_postgres: OwnPostgres, start_broker: StartBroker
+) -> None:
+    url = own_postgres.url
+    bodies = [os.urandom(20_000) if number == 5 else b"%d" % number for number in range(10)]
+    seen: list[bytes] = []
+
+    async def see(message: Message) -> None:
+        seen.append(message.body)
+
+    async with open_config(url) as config, MessageStore.open(url) as store:
+        brokers = [await start_broker(msgdb_url=url, confdb_url=url) for _ in range(2)]
+        addresses = [broker.address for broker in brokers]
+        await register_topic(config, body_bytes_max=100_000)
+        await register_topic(config, OTHER_TOPIC)
+        await register_group(config)
+        await register_group(config, OTHER_GROUP, topic=OTHER_TOPIC)
+        async with MessageCenter(addresses[0]) as center:
+            await center.publish_many([OutgoingMessage(TOPIC, PAID, body, ordering_key="one") for body in bodies])
+        path = damaged_file(own_postgres)
+        original = replace_file(own_postgres, path)
+        for broker in brokers:
+            broker.hub.cache._tail.forget()
+
+        async with subscribed(addresses[0], act=see), subscribed(addresses[1], act=see):
+            alarm = await alarm_of(store, "LANE_SET_ASIDE")
+            assert "DataCorrupted" in alarm.detail
+            assert alarm.thing.startswith(f"group SG_POINTS, topic {TOPIC}, queue ")
+            for address in addresses:
+                async with (
+                    subscribed(address, OTHER_GROUP, topic=OTHER_TOPIC) as others,
+                    MessageCenter(address) as center,
+                ):
+                    await center.publish(OTHER_TOPIC, PAID, "on it goes")
+                    await others.until(1)
+            # Nothing is passed over: what is behind it waits.
+            assert b"9" not in seen
+
+            replace_file(own_postgres, path, original)
+            await eventually(lambda: b"9" in seen, 60, what="what is behind the damage")
+            await no_alarm(store)
+
+    assert sorted(seen) == sorted(bodies)
+
+
+async def test_a_lane_that_cannot_be_persisted_does_not_keep_the_others_from_it(
+    two_topics: ConfigService, broker: Broker, message_store: MessageStore, center: MessageCenter
+) -> None:
+    group_id = (await two_topics.subscriber_groups.get("default", "SG_POINTS")).group_id
+    await execute(message_store, f"ALTER TABLE redelivery ADD CONSTRAINT odd CHECK (group_id <> {group_id})")
+
+    async def fail(_: Message) -> None:
+        raise ValueError("not yet")
+
+    async def cursors() -> dict[int, int]:
+        async with message_store.connection() as conn:
+            rows = await conn.execute("SELECT group_id, sum(acked_offset)::bigint FROM cursor GROUP BY 1")
+            return dict(await rows.fetchall())
+
+    async with subscribed(broker.address, act=fail), subscribed(broker.address, OTHER_GROUP, topic=OTHER_TOPIC):
+        await center.publish(TOPIC, PAID, "fails")
+        alarm = await alarm_of(message_store, "LANE_SET_ASIDE")
+        assert "CheckViolation" in alarm.detail
+        assert "persisting" in alarm.thing
+        for number in range(3):
+            await center.publish(OTHER_TOPIC, PAID, str(number))
+        await eventually(lambda: _has(cursors, 3), what="the other group's progress")
+        assert (await cursors())[group_id] == 0
+
+        await execute(message_store, "ALTER TABLE redelivery DROP CONSTRAINT odd")
+        await eventually(lambda: _has(cursors, 1), 30, what="its progress, once that is possible")
+        await no_alarm(message_store)
+
+
+async def _has(cursors: object, offset: int) -> bool:
+    return offset in (await cursors()).values()  # type: ignore[operator]
+
+
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'a page of this index is damaged' USING ERRCODE = 'XX002'; END $$
+"""
+
+
+async def test_a_topic_whose_queues_cannot_be_made_fails_alone(
+    two_topics: ConfigService, broker: Broker, message_store: MessageStore, impatient: MessageCenter
+) -> None:
+    created = (await two_topics.topics.create("default", "TP_NEW")).thing
+    await two_topics.event_codes.add("default", "TP_NEW", PAID)
+    await two_topics.wait_until_active((await two_topics.topics.update("default", "TP_NEW", description="x")).version)
+    await execute(
+        message_store,
+        REFUSE,
+        f"CREATE TRIGGER odd BEFORE INSERT ON queue FOR EACH ROW WHEN (NEW.topic_id = {created.topic_id})"
+        " EXECUTE FUNCTION refuse()",
+    )
+    async with MessageCenter(broker.address) as innocent:
+        waiting = impatient.publish_soon("TP_NEW", PAID, "cannot be stored")
+        receipts = [await innocent.publish(TOPIC, PAID, str(number)) for number in range(20)]
+        assert all(isinstance(receipt, Receipt) for receipt in receipts)
+        alarm = await alarm_of(message_store, "TOPIC_SET_ASIDE")
+        assert (alarm.thing, alarm.topic_id) == ("topic TP_NEW", created.topic_id)
+        with pytest.raises(MessageCenterError):
+            await waiting
+
+        await execute(message_store, "DROP TRIGGER odd ON queue")
+        async with MessageCenter(broker.address, publish_timeout_seconds=60.0) as patient:
+            await patient.publish("TP_NEW", PAID, "now it can")
+    await no_alarm(message_store)
+
+
+async def test_a_topic_that_cannot_be_stored_fails_alone(
+    two_topics: ConfigService, broker: Broker, message_store: MessageStore, impatient: MessageCenter
+) -> None:
+    await execute(
+        message_store,
+        REFUSE,
+        f"CREATE TRIGGER odd BEFORE INSERT ON message FOR EACH ROW WHEN (NEW.topic = '{OTHER_TOPIC}')"
+        " EXECUTE FUNCTION refuse()",
+    )
+    async with MessageCenter(broker.address) as innocent:
+        waiting = [impatient.publish_soon(OTHER_TOPIC, PAID, str(number)) for number in range(5)]
+        answers = await innocent.publish_many([OutgoingMessage(TOPIC, PAID, str(number)) for number in range(2_000)])
+        assert all(isinstance(answer, Receipt) for answer in answers)
+        alarm = await alarm_of(message_store, "TOPIC_SET_ASIDE")
+        assert alarm.thing == f"topic {OTHER_TOPIC}"
+        assert "damaged" in alarm.detail
+        for answer in waiting:
+            with pytest.raises(MessageCenterError):
+                await answer
+
+        await execute(message_store, "DROP TRIGGER odd ON message")
+        async with MessageCenter(broker.address, publish_timeout_seconds=60.0) as patient:
+            await patient.publish(OTHER_TOPIC, PAID, "now it can")
+    await no_alarm(message_store)
