@@ -9,13 +9,30 @@ import time
 import psycopg
 import pytest
 
-from msgbroker.client import Message, MessageCenter
+from msgbroker.client import Message, MessageCenter, Receipt
+from msgdb.locks import QUEUE_LOCK_CLASS
 from tests.broker_fixtures import LEASE_SECONDS, StartBrokerProcess
 from tests.broker_processes import BrokerProcess
 from tests.chaos.history import Place, read_log
 from tests.chaos.load import EVENT_CODE, TOPIC, Load, register
 from tests.eventually import eventually
 
+_WAITS_FOR_TABLE = """
+SELECT 1 FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE a.datname = current_database() AND NOT l.granted AND l.locktype = 'relation'
+"""
+_HOLDS_APPEND_LOCKS = f"""
+SELECT DISTINCT a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE a.datname = current_database() AND a.state = 'idle in transaction' AND l.locktype = 'advisory' AND l.granted
+  AND l.classid = {QUEUE_LOCK_CLASS}
+"""
+_NOBODY_AT_WORK = """
+SELECT 'nobody' WHERE NOT EXISTS (
+    SELECT 1 FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'msgcenter-broker' AND query LIKE '%advisory_xact_lock%'
+      AND state = 'active'
+)
+"""
 GROUPS = ("SG_ONE", "SG_TWO")
 _DUPLICATE_WINDOW_SECONDS = 2.0
 """Settled so long before a fault, a message is persisted (every 0.2 s; the rest is for a slow machine)."""
@@ -128,21 +145,14 @@ async def test_a_broker_frozen_in_the_middle_of_its_transaction_does_not_hold_th
     async with MessageCenter(frozen.address) as of_frozen, MessageCenter(other.address) as of_other:
         for center in (of_frozen, of_other):
             await center.publish(TOPIC, EVENT_CODE, "p0:0", key="one queue")
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            # It has its locks, and waits to be told where the queue ends; the answer finds it frozen.
-            connection.execute("BEGIN; LOCK TABLE message IN ACCESS EXCLUSIVE MODE")
-            stuck = asyncio.create_task(of_frozen.publish(TOPIC, EVENT_CODE, "p1:1", key="one queue"))
-            await eventually(lambda: _waits_for_table(database_url), 0.9)
-            frozen.freeze()
-            connection.execute("ROLLBACK")
-            assert _holders(database_url) == 1
+        publishing = await _freeze_with_its_locks(frozen, of_frozen, database_url)
 
         started_at = time.monotonic()
         receipts = [await of_other.publish(TOPIC, EVENT_CODE, f"p2:{n}", key="one queue") for n in range(10)]
         seconds = time.monotonic() - started_at
 
         frozen.thaw()
-        late = await stuck
+        late = await publishing
 
     assert seconds < _HELD_UP_SECONDS_MAX
     offsets = [receipt.queue_offset for receipt in receipts]
@@ -220,9 +230,22 @@ async def _until_taken_over(url: str, dead: BrokerProcess) -> None:
     await eventually(lambda: not _rows(url, owned), LEASE_SECONDS + 5)
 
 
-def _waits_for_table(url: str) -> bool:
-    return bool(_rows(url, "SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'relation'"))
-
-
-def _holders(url: str) -> int:
-    return len(_rows(url, "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid > 9"))
+async def _freeze_with_its_locks(broker: BrokerProcess, center: MessageCenter, url: str) -> asyncio.Task[Receipt]:
+    """Freeze *broker* in the middle of a transaction; return the publish that it was about to store."""
+    publishing: asyncio.Task[Receipt] | None = None
+    for _ in range(50):
+        with psycopg.connect(url, autocommit=True) as connection:
+            # It takes its locks, and waits to be told where the queue ends; the answer finds it frozen.
+            connection.execute("BEGIN; LOCK TABLE message IN ACCESS EXCLUSIVE MODE")
+            publishing = publishing or asyncio.create_task(center.publish(TOPIC, EVENT_CODE, "p1:1", key="one queue"))
+            await eventually(lambda: _rows(url, _WAITS_FOR_TABLE), what="an append that waits")
+            broker.freeze()
+            connection.execute("ROLLBACK")
+        held = await eventually(
+            lambda: _rows(url, _HOLDS_APPEND_LOCKS) or _rows(url, _NOBODY_AT_WORK), what="its state"
+        )
+        if held != [("nobody",)]:
+            return publishing
+        # It had waited for too long already, and gave up in the very moment.
+        broker.thaw()
+    raise AssertionError("it never froze with its locks")
