@@ -250,6 +250,28 @@ async def test_groups_that_want_the_same_share_one_read(reads: Reads) -> None:
     assert len(reads.asked) == 1
 
 
+async def test_a_group_that_wants_one_read_does_not_wait_for_all_of_another_groups(
+    reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = make_cache(200_000, reads_max=2)
+    order: list[int] = []
+    read_range = reads.read_range
+
+    async def read_in_order(conn: object, queue_id: int, *asked: int) -> Sequence[LogMessage]:
+        order.append(queue_id)
+        await asyncio.sleep(0)
+        return await read_range(conn, queue_id, *asked)
+
+    monkeypatch.setattr(log_cache, "read_range", read_in_order)
+    catching_up = [asyncio.create_task(cache.read(queue_id, 0, "SG_BEHIND")) for queue_id in range(2, 258)]
+    await asyncio.sleep(0)
+    live = asyncio.create_task(cache.read(1, 0, "SG_LIVE"))
+    await asyncio.gather(live, *catching_up)
+
+    assert order.index(1) < 6
+    assert len(order) == 257
+
+
 async def test_blocks_are_bounded_and_the_ones_used_last_stay(reads: Reads) -> None:
     size_bytes = log_message(0).held_bytes * BLOCK_OFFSETS
     cache = make_cache(2_000, blocks_bytes_max=2 * size_bytes)
