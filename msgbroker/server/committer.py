@@ -121,7 +121,12 @@ class Committer:
             self.room.release(bytes_held)
             answer.set_exception(BrokerUnavailableError("this broker is stopping"))
             return answer
-        self._waiting.add(PendingFrame(frame, size_bytes, bytes_held, answer))
+        pending = PendingFrame(frame, size_bytes, bytes_held, answer)
+        aside = self._topics_aside
+        if aside.units:
+            # Another try of what failed must not take a whole batch along.
+            pending.is_alone = any(aside.is_set_aside(route.topic_id) for route in routes_of(frame))
+        self._waiting.add(pending)
         if self._may_start:
             self._wake.set()
         return answer

@@ -14,6 +14,7 @@ from msgbroker.contract.errors import (
     BrokerUnavailableError,
     QueueHeldError,
     StoreUnavailableError,
+    TopicSetAsideError,
 )
 from msgbroker.server.committer import Committer, CommitterConfig
 from msgbroker.server.log_message import LogMessage
@@ -23,7 +24,7 @@ from msgbroker.server.waiting_frames import BatchBounds
 from msgdb.append import LayoutChangedError, NotTriedError
 from msgdb.append_plan import AppendFrame, FrameResult, Gap, Held, Stored
 from msgdb.outcome import FrameOutcome, Refused
-from tests.unit.server.builders import board, log_message, topic_alarm
+from tests.unit.server.builders import board, log_message, route, topic_alarm
 
 Answer = list[FrameResult] | Exception
 
@@ -384,3 +385,43 @@ async def test_brokers_that_begin_at_different_turns_write_different_queues_firs
         await scene.end()
 
     assert chosen == [11, 12, 13]
+
+
+async def test_a_batch_that_fails_for_an_unknown_reason_is_stored_frame_by_frame_and_one_topic_set_aside(
+    scene: Scene,
+) -> None:
+    first = scene.submit(log_message())
+    frames, commit_first, _ = await scene.call()
+    bad_topic = route(2, name="TP_BAD")
+    good, bad, late = (scene.submit(log_message(topic=topic)) for topic in (route(), bad_topic, route()))
+    commit_first([stored(frames[0])])
+    await first
+    frames, fail, _ = await scene.call()
+    assert len(frames) == 3
+    fail(ValueError("a page is damaged"))
+
+    for offset in (1, None, 2):
+        frames, answer, _ = await scene.call()
+        assert len(frames) == 1
+        answer([stored(frames[0], offset)] if offset is not None else ValueError("a page is damaged"))
+    with pytest.raises(TopicSetAsideError, match="TP_BAD"):
+        await bad
+    assert isinstance(await good, Stored)
+    assert isinstance(await late, Stored)
+    assert [alarm.thing for alarm in scene.board.standing] == ["topic 2"]
+
+    # For a while it is not even tried.
+    with pytest.raises(TopicSetAsideError, match="TP_BAD"):
+        await scene.submit(log_message(topic=bad_topic))
+    assert scene.committer.is_idle
+
+
+async def test_what_a_former_history_of_the_store_committed_is_not_believed(scene: Scene) -> None:
+    answer = scene.submit(log_message())
+    frames, commit, _ = await scene.call()
+    scene.committer.forget_log()
+    commit([stored(frames[0])])
+
+    with pytest.raises(StoreUnavailableError, match="history"):
+        await answer
+    assert scene.told == []
