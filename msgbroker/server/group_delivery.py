@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
-from confdb.routes import GroupRoute, Snapshot, TopicRoute
+from confdb.routes import GroupOrder, GroupRoute, Snapshot, TopicRoute
 from msgbroker.engine.lane_config import LaneConfig
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
@@ -265,7 +265,8 @@ def lane_config(route: GroupRoute) -> LaneConfig:
     return LaneConfig(
         ack_timeout_seconds=route.ack_timeout_seconds,
         retry=RetryPolicy(route.retry_schedule_seconds, route.attempts_max),
-        order=route.order,
+        # A route whose order is not known is not served.
+        order=GroupOrder(route.order),
     )
 
 
