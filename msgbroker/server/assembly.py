@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import socket
 import uuid
 from collections.abc import Callable, Mapping
@@ -34,11 +33,13 @@ from msgbroker.server.health_watch import HealthWatch
 from msgbroker.server.log_cache import LogCache, LogCacheConfig
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause
+from msgbroker.server.not_understood import alarms_of, process_version
 from msgbroker.server.publisher_service import PublisherService
 from msgbroker.server.pull_service import PullService
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.settings import BrokerSettings
 from msgbroker.server.subscriber_service import SubscriberService
+from msgdb.alarms import AlarmKind
 from msgdb.append import AppendConfig, Appender
 from msgdb.partitions import ensure_ahead
 from msgdb.queues import QueueTailReader
@@ -69,7 +70,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     """Make a broker; nothing runs yet. Raises PortInUseError."""
     server = grpc_server.make_server(shared_port=settings.shared_port)
     address = _listen(server, settings)
-    identity = BrokerIdentity(uuid.uuid4(), address, importlib.metadata.version("msgcenter"))
+    identity = BrokerIdentity(uuid.uuid4(), address, process_version(), stores.feed.understood)
     board = AlarmBoard(stores.messages, identity.broker_id, address)
     health = HealthWatch(grpc_server.add_health(server), stores.messages, stores.feed, board)
     hub, checkpointer, cluster = _assemble_delivery(settings, stores, identity)
@@ -104,7 +105,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     if not settings.pooled:
         loops["listener"] = listener.run
         loops["listener-doubts"] = listener.run_doubts
-    _follow_snapshots(stores.feed, hub, cluster)
+    _follow_snapshots(stores.feed, hub, cluster, board)
     return Broker(
         settings,
         address,
@@ -174,9 +175,10 @@ def _teller(
     return tell
 
 
-def _follow_snapshots(feed: SnapshotFeed, hub: DeliveryHub, cluster: Cluster) -> None:
+def _follow_snapshots(feed: SnapshotFeed, hub: DeliveryHub, cluster: Cluster, board: AlarmBoard) -> None:
     def follow(snapshot: Snapshot) -> None:
         hub.follow(snapshot)
+        board.replace(AlarmKind.NOT_UNDERSTOOD, alarms_of(snapshot))
         cluster.wake_all()
 
     follow(feed.current)

@@ -26,12 +26,13 @@ from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableEr
 from msgbroker.server import clock
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.delivery import DeliveryHub
+from msgbroker.server.elsewhere import Relocations
 from msgbroker.server.lane_opening import within_log
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.loops import PatientCall, pause_or_wake
+from msgbroker.server.not_understood import withheld_to_tell
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.wanted_lanes import LanesByGroup, WantedLanes
-from msgbroker.v1 import subscriber_pb2
 from msgdb.cursors import claim, load_redeliveries, release, renew
 from msgdb.lane_records import LaneKey, LaneToClaim, OwnedLane
 from msgdb.store import MessageStore
@@ -68,6 +69,8 @@ class BrokerIdentity:
     broker_id: UUID
     address: str
     process_version: str
+    features: frozenset[str] = frozenset()
+    """Those of `confdb.features` that it understands."""
 
 
 class Cluster:
@@ -102,8 +105,8 @@ class Cluster:
         self._snapshot = snapshot
         self._beaten_at = clock.now()
         self._renewed_at = 0.0
-        self._without_lanes_since: dict[int, float] = {}
-        self._wanted = WantedLanes(identity.broker_id, hub, queues, snapshot)
+        self._relocations = Relocations(hub, snapshot, identity.features, self.config.relocate_after_seconds)
+        self._wanted = WantedLanes(identity.broker_id, hub, queues, snapshot, identity.features)
         self._leaving: list[LaneSlot] = []
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -134,7 +137,8 @@ class Cluster:
         wanted = await self._wanted_lanes()
         await self._leave_unwanted(wanted)
         await self._claim_missing(wanted)
-        self._relocate_idle_instances(wanted)
+        self._end_refused()
+        self._relocations.relocate(wanted, self.other_brokers())
 
     async def leave_lanes(self) -> None:
         """Persist, and give up all lanes."""
@@ -169,23 +173,27 @@ class Cluster:
         await self._beat()
 
     async def _beat_now(self) -> None:
-        version = self._snapshot().version
+        snapshot = self._snapshot()
+        groups = {} if self.is_draining else self._instance_counts()
         beat = BrokerBeat(
             broker_id=self.identity.broker_id,
             address=self.identity.address,
             host=socket.gethostname(),
             pid=os.getpid(),
-            snapshot_version=version,
+            snapshot_version=snapshot.version,
             draining=self.is_draining,
-            groups={} if self.is_draining else self._instance_counts(),
+            groups=groups,
             process_version=self.identity.process_version,
+            features=self.identity.features,
+            withheld=withheld_to_tell(groups, snapshot),
         )
         self.brokers = await self._registry.beat(beat)
-        self.beaten_version = version
+        self.beaten_version = snapshot.version
         self._beaten_at = clock.now()
 
     def _instance_counts(self) -> dict[int, int]:
-        return {group_id: len(group.instances) for group_id, group in self._hub.groups.items() if group.instances}
+        groups = self._hub.groups.items()
+        return {group_id: len(g.instances) for group_id, g in groups if g.instances and g.refusal is None}
 
     async def _wanted_lanes(self) -> LanesByGroup:
         """Return the lanes that this broker should own."""
@@ -217,11 +225,12 @@ class Cluster:
         too_late: list[OwnedLane] = []
         for lane in claimed:
             group = self._hub.groups.get(lane.key.group_id)
-            if group is not None and group in wanted:
-                topic = wanted[group][lane.key.queue_id]
+            topic = wanted[group].get(lane.key.queue_id) if group is not None and group in wanted else None
+            if group is not None and topic is not None and group.serves(topic.topic_id):
                 self._hub.open_lane(group, topic, lane, redeliveries.get(lane.key, ()), lease_until)
             else:
-                # Its last instance went away meanwhile, and the group with it.
+                # Its last instance went away meanwhile, and the group with it; or the configuration has changed, and is
+                # not understood any more.
                 too_late.append(OwnedLane(lane.key, lane.epoch))
         if too_late:
             async with self._store.connection() as connection:
@@ -231,9 +240,10 @@ class Cluster:
     async def _leave_unwanted(self, wanted: LanesByGroup) -> None:
         now = clock.now()
         for group in self._hub.groups.values():
-            for queue_id in group.slots.keys() - wanted.get(group, _NO_QUEUES).keys():
-                slot = group.slots[queue_id]
-                if slot.leaves_at is None:
+            wanted_here = wanted.get(group, _NO_QUEUES)
+            for queue_id, slot in group.slots.items():
+                # One that was stopped because it was not understood is claimed anew, even if it is again by now.
+                if slot.leaves_at is None and (queue_id not in wanted_here or slot.lane.is_stopped):
                     slot.lane.stop()
                     slot.leaves_at = now + self.config.drain_seconds
                     self._leaving.append(slot)
@@ -288,24 +298,14 @@ class Cluster:
             log.warning("cluster.lane_lost", lane=slot.lane.key)
             self._hub.close_lane(self._hub.groups[slot.lane.key.group_id], slot.lane.key.queue_id)
 
-    # --- instances in the wrong place -------------------------------------------------------------------------------
+    # --- groups that are not understood -----------------------------------------------------------------------------
 
-    def _relocate_idle_instances(self, wanted: LanesByGroup) -> None:
-        """Tell instances whose broker has none of their group's lanes where these are."""
-        now = clock.now()
-        others = [broker for broker in self.other_brokers() if not broker.draining]
-        for group_id, group in self._hub.groups.items():
-            has_lanes = wanted.get(group) or group.slots or not group.route.subscriptions
-            addresses = [] if has_lanes else [broker.address for broker in others if group_id in broker.groups]
-            if not group.instances or not addresses:
-                self._without_lanes_since.pop(group_id, None)
-                continue
-            since = self._without_lanes_since.setdefault(group_id, now)
-            if now - since >= self.config.relocate_after_seconds:
-                del self._without_lanes_since[group_id]
-                relocation = subscriber_pb2.Relocation(addresses=addresses)
+    def _end_refused(self) -> None:
+        """End the streams of groups that are not understood any more, once their lanes are given up."""
+        for group in self._hub.groups.values():
+            if group.refusal is not None and not group.slots:
                 for instance in group.instances.values():
-                    instance.notice(subscriber_pb2.SubscribeResponse(relocation=relocation))
+                    instance.close(group.refusal)
 
 
 def _lane_to_claim(route: GroupRoute, topic_id: int, queue_id: int) -> LaneToClaim:

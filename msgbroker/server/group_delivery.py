@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from confdb.routes import GroupOrder, GroupRoute, Snapshot, TopicRoute
+from msgbroker.contract.errors import NotUnderstoodError
 from msgbroker.engine.lane_config import LaneConfig
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
@@ -55,6 +56,10 @@ class GroupDelivery:
     """Of all groups here."""
     instances: dict[str, Instance] = field(default_factory=dict)
     slots: dict[int, LaneSlot] = field(default_factory=dict)
+    withheld_topics: frozenset[int] = frozenset()
+    """Topics of which nothing is served here: something of them is not understood."""
+    refusal: NotUnderstoodError | None = None
+    """Why the group is served no longer; then `route` is the last one that was understood."""
     _takers: deque[Instance] = field(default_factory=deque)
     _active: dict[int, LaneSlot] = field(default_factory=dict)
     """Lanes that may have something to hand out, in the order of their turns."""
@@ -129,6 +134,24 @@ class GroupDelivery:
         if slot is not None:
             self.activate(slot)
 
+    def serves(self, topic_id: int) -> bool:
+        """Return whether lanes of the topic may be opened here."""
+        return self.refusal is None and topic_id not in self.withheld_topics
+
+    def refuse(self, because: NotUnderstoodError) -> None:
+        """Serve the group no longer: nothing more is read or handed out, and its instances settle and go elsewhere."""
+        if self.refusal is None:
+            for instance in self.instances.values():
+                instance.send_away()
+        self.refusal = because
+        for slot in self.slots.values():
+            self._stop(slot)
+
+    def _stop(self, slot: LaneSlot) -> None:
+        # At once: what is matched by the old configuration from now on could be passed over for good.
+        slot.lane.stop()
+        self._reader.count(slot)
+
     def add_lane(self, slot: LaneSlot) -> None:
         """Serve a lane from now on."""
         self.slots[slot.lane.key.queue_id] = slot
@@ -177,6 +200,9 @@ class GroupDelivery:
         self.route = route
         config = lane_config(route)
         for slot in self.slots.values():
+            if slot.topic.topic_id in self.withheld_topics:
+                self._stop(slot)
+                continue
             slot.topic = topics.get(slot.topic.topic_id, slot.topic)
             slot.match_by(Matcher(route, slot.topic))
             slot.may_hand_out = stress_check(route, slot.topic, snapshot)
