@@ -385,6 +385,23 @@ async def test_a_message_type_without_a_subscription_is_warned_of_once_though_th
     assert "msgcenter subscription create SG TP '*'" in second
 
 
+async def test_what_the_broker_does_not_understand_is_warned_of_without_advice_to_register_it(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing = [subscriber_pb2.MissingSubscription(topic="TP", event_code="EC", reason="NOT_UNDERSTOOD")]
+    broker.attached = subscriber_pb2.Attached(unsettled_max=10, ack_timeout_ms=60_000, missing=missing)
+    async with center_of(broker) as center:
+
+        @center.subscriber(group="SG", topic="TP", event_code="EC")
+        async def handle(message: Message) -> None: ...
+
+        await center.start()
+
+    (warning,) = [r.getMessage() for r in caplog.records if "gets nothing" in r.message]
+    assert "this broker's version does not understand" in warning
+    assert "subscription create" not in warning
+
+
 async def test_credit_starts_at_what_the_handlers_can_work_on(broker: FakeBroker) -> None:
     async with center_of(broker) as center:
 
