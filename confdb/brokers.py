@@ -164,8 +164,9 @@ def _live(row: sa.Row[*tuple[Any, ...]]) -> LiveBroker:
     return LiveBroker(
         **{
             **row._asdict(),
+            "address": row.address or "",
             "groups": _instances_of(row.groups),
-            "features": frozenset(feature for feature in row.features if isinstance(feature, str)),
+            "features": frozenset(feature for feature in row.features or () if isinstance(feature, str)),
             "withheld": _withheld_of(row.withheld),
         }
     )

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.orm import InstrumentedAttribute
 
-from confdb import features, route_rows
+from confdb import features, route_rows, unserved
 from confdb.models import (
     ConfigVersion,
     EventCode,
@@ -154,14 +154,18 @@ class SnapshotLoader:
             version=rows.version,
             topics=MappingProxyType({(topic.namespace, topic.name): topic for topic in topics.values()}),
             groups=MappingProxyType({(group.namespace, group.name): group for group in groups}),
-            publisher_groups=frozenset((namespace_names[row.namespace_id], row.name) for row in rows.publisher_groups),
+            publisher_groups=frozenset(
+                (namespace_names.get(row.namespace_id, ""), row.name) for row in rows.publisher_groups
+            ),
             namespaces=frozenset(namespace_names.values()),
             stress_rules=MappingProxyType(stress.rules),
             stress_whitelist=whitelist,
             withheld=MappingProxyType({group_id: topic_ids for group_id, topic_ids in withheld if topic_ids}),
             unknown_stress_headers=MappingProxyType(stress.unknown_headers),
             unserved=(
-                *route_rows.unserved_of(topics, groups),
+                *unserved.unserved_without_name("topic", rows.topics, namespace_names),
+                *unserved.unserved_without_name("group", rows.subscriber_groups, namespace_names),
+                *unserved.unserved_of(topics, groups),
                 *stress.unserved,
                 *route_rows.unserved_of_whitelist(whitelist),
             ),
@@ -195,7 +199,8 @@ def _topic_parts(rows: _Rows, namespace_names: Mapping[int, str]) -> Iterable[_T
     event_codes = {topic_id: frozenset(names) for topic_id, names in rows.event_codes}
     no_event_codes: frozenset[str] = frozenset()
     for row in rows.topics:
-        yield namespace_names[row.namespace_id], tuple(row), event_codes.get(row.topic_id, no_event_codes)
+        if unserved.has_name(row, namespace_names):
+            yield namespace_names[row.namespace_id], tuple(row), event_codes.get(row.topic_id, no_event_codes)
 
 
 def _group_parts(rows: _Rows, namespace_names: Mapping[int, str]) -> Iterable[_GroupParts]:
@@ -203,4 +208,5 @@ def _group_parts(rows: _Rows, namespace_names: Mapping[int, str]) -> Iterable[_G
     for row in rows.subscriptions:
         subscriptions[row.group_id].append(tuple(row))
     for row in rows.subscriber_groups:
-        yield namespace_names[row.namespace_id], tuple(row), tuple(subscriptions.get(row.group_id, ()))
+        if unserved.has_name(row, namespace_names):
+            yield namespace_names[row.namespace_id], tuple(row), tuple(subscriptions.get(row.group_id, ()))

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-import sqlalchemy as sa
-
 from confdb.expressions import compile_expression
 from confdb.features import Aspect, ChoiceT, feature_of, known_or_text
 from confdb.routes import (
@@ -32,15 +30,17 @@ from confdb.routes import (
     TopicRoute,
     Unserved,
 )
+from confdb.unserved import Row, named
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidExpressionError, InvalidNameError
-from msgbroker.contract.names import ANY_EVENT_CODE, DEFAULT_NAMESPACE, check_event_code
-
-Row = sa.Row[*tuple[Any, ...]]
+from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code
 
 _GENERATIONS_MAX: Final = 2**31 - 1
 _OFFSETS_MAX: Final = 2**63 - 1
 _ID_CHARS_MAX: Final = 19
+_SHOWN_CHARS_MAX: Final = 64
+_TOPIC_ID: Final = 2
+"""Its place in a row of a subscription."""
 
 
 class _Reading:
@@ -50,17 +50,22 @@ class _Reading:
         self.requires: set[str] = set() if requires is None else set(requires.split(","))
         self._problems: list[str] = []
 
-    def choose(self, aspect: Aspect, kind: type[ChoiceT], value: str) -> ChoiceT | str:
+    def choose(self, aspect: Aspect, kind: type[ChoiceT], value: str | None) -> ChoiceT | str:
         """Return the choice; one beyond the first version is a feature that the row requires."""
+        if value is None:
+            self.note(f"{aspect} is missing")
+            return ""
         feature = feature_of(aspect, value)
         if feature is not None:
             self.requires.add(feature)
         return known_or_text(kind, value)
 
-    def check(self, name: str, value: float, least: float, most: float) -> None:
+    def check(self, name: str, value: float | None, least: float, most: float) -> None:
         """Note a number that is out of its bounds: dividing by it, waiting for it or storing it would fail."""
+        if value is None:
+            self.note(f"{name} is missing")
         # Put so that it is refused when it is not a number at all (NaN).
-        if not least <= value <= most:
+        elif not least <= value <= most:
             self.note(f"{name} is {value:g}; {least:g} to {most:g} is allowed")
 
     def note(self, problem: str) -> None:
@@ -114,6 +119,10 @@ def read_group(
     reading.check("ack_timeout_seconds", ack_timeout_seconds, least, most)
     reading.check("attempts_max", attempts_max, 1, limits.ATTEMPTS_MAX_CEILING)
     reading.check("unsettled_max", unsettled_max, 1, limits.CREDIT_MAX)
+    of_topics = [subscription for subscription in subscriptions if type(subscription[_TOPIC_ID]) is int]
+    if len(of_topics) < len(subscriptions):
+        # Perhaps it is to all topics: then no lane of the group would be matched rightly.
+        reading.note("a subscription names no topic")
     return GroupRoute(
         group_id=group_id,
         namespace=namespace,
@@ -125,18 +134,18 @@ def read_group(
         order=known_order,
         mode=known_mode,
         paused=paused,
-        subscriptions=tuple(_read_subscription(understood, *subscription) for subscription in subscriptions),
+        subscriptions=tuple(_read_subscription(understood, *subscription) for subscription in of_topics),
         requires=frozenset(reading.requires),
         not_understood=reading.outcome(understood),
     )
 
 
-def _read_schedule(reading: _Reading, text: str) -> tuple[float, ...]:
+def _read_schedule(reading: _Reading, text: str | None) -> tuple[float, ...]:
     """Return the waits of an array of numbers in PostgreSQL's notation."""
     try:
-        waits_seconds = tuple(float(seconds) for seconds in text.strip("{}").split(",") if seconds)
+        waits_seconds = tuple(float(seconds) for seconds in (text or "NULL").strip("{}").split(",") if seconds)
     except ValueError:
-        # An element that is NULL, or more than one dimension.
+        # It, or an element, is NULL, or there is more than one dimension.
         reading.note("retry_schedule_seconds is not a list of numbers")
         return ()
     reading.check("retry_schedule_seconds: its length", len(waits_seconds), 0, limits.ATTEMPTS_MAX_CEILING - 1)
@@ -150,10 +159,10 @@ def _read_subscription(
     subscription_id: int,
     _group_id: int,
     topic_id: int,
-    event_code: str,
-    mode: str,
+    event_code: str | None,
+    mode: str | None,
     expression: str | None,
-    start_offsets: str,
+    start_offsets: str | None,
     requires: str | None,
 ) -> SubscriptionRoute:
     reading = _Reading(requires)
@@ -166,7 +175,7 @@ def _read_subscription(
     return SubscriptionRoute(
         subscription_id=subscription_id,
         topic_id=topic_id,
-        event_code=event_code,
+        event_code=event_code or "",
         mode=known_mode,
         expression=expression,
         predicate=_read_expression(reading, expression) if known_mode is SubscriptionMode.HEADER else None,
@@ -190,9 +199,9 @@ def _read_expression(reading: _Reading, expression: str | None) -> HeaderPredica
     return None
 
 
-def _read_offsets(reading: _Reading, text: str) -> dict[int, int]:
+def _read_offsets(reading: _Reading, text: str | None) -> dict[int, int]:
     try:
-        offsets = json.loads(text)
+        offsets = json.loads(text or "null")
     except (ValueError, RecursionError):
         # The database knows that it is JSON; but numbers may be longer, and lists deeper, than Python takes.
         offsets = None
@@ -215,9 +224,9 @@ def _is_offset_of_queue(entry: tuple[str, Any]) -> bool:
     return is_id and type(offset) is int and 0 <= offset <= _OFFSETS_MAX
 
 
-def _is_event_code_or_any(event_code: str) -> bool:
+def _is_event_code_or_any(event_code: str | None) -> bool:
     try:
-        return event_code == ANY_EVENT_CODE or bool(check_event_code(event_code))
+        return event_code == ANY_EVENT_CODE or bool(check_event_code(event_code or ""))
     except InvalidNameError:
         return False
 
@@ -241,14 +250,16 @@ def read_stress_rules(
     for row in rows:
         reading = _Reading(None)
         operator = reading.choose(Aspect.STRESS_OPERATOR, StressOperator, row.operator)
-        namespace = namespace_names[row.namespace_id]
+        namespace = namespace_names.get(row.namespace_id, "")
+        if row.header is None or row.value is None:
+            reading.note("header or value is missing")
         why = reading.outcome(understood)
         if isinstance(operator, StressOperator) and why is None:
             rules[namespace].append(StressRule(header=row.header, operator=operator, value=row.value))
             continue
-        why = why or NotUnderstood(problem=f"operator is {row.operator[:40]!r}")
+        why = why or NotUnderstood(problem=f"operator is {operator[:_SHOWN_CHARS_MAX]!r}")
         unknown_headers[namespace][row.header] = why
-        unserved.append(Unserved(_named("stress rule for header", namespace, row.header), why))
+        unserved.append(Unserved(named("stress rule for header", namespace, row.header), why))
     return StressRules(
         {namespace: tuple(of_namespace) for namespace, of_namespace in rules.items()},
         {namespace: MappingProxyType(headers) for namespace, headers in unknown_headers.items()},
@@ -256,40 +267,11 @@ def read_stress_rules(
     )
 
 
-def unserved_of_whitelist(entries: Iterable[tuple[int, int, str]]) -> Iterable[Unserved]:
+def unserved_of_whitelist(entries: Iterable[tuple[int, int, str | None]]) -> Iterable[Unserved]:
     """Give the whitelist entries that name no message type: they allow nothing."""
     for group_id, topic_id, event_code in entries:
         if not _is_event_code_or_any(event_code):
             why = NotUnderstood(problem="event_code is neither a name nor *: it allows nothing")
-            thing = f"stress whitelist entry {event_code[:40]!r} of group {group_id}, topic {topic_id}"
+            shown = (event_code or "")[:_SHOWN_CHARS_MAX]
+            thing = f"stress whitelist entry {shown!r} of group {group_id}, topic {topic_id}"
             yield Unserved(thing, why, group_id, topic_id)
-
-
-def unserved_of(topics: Mapping[int, TopicRoute], groups: Iterable[GroupRoute]) -> Iterable[Unserved]:
-    """Give the topics (by id), groups and subscriptions that are not understood."""
-    for topic in topics.values():
-        if topic.not_understood is not None:
-            yield Unserved(name_topic(topic), topic.not_understood, topic_id=topic.topic_id)
-    for group in groups:
-        if group.not_understood is not None:
-            yield Unserved(name_group(group), group.not_understood, group.group_id)
-        for subscription in group.subscriptions:
-            if subscription.not_understood is not None:
-                topic_name = topics[subscription.topic_id].name
-                name = f"{group.name} {topic_name}/{subscription.event_code[:64]}"
-                thing = _named("subscription", group.namespace, name)
-                yield Unserved(thing, subscription.not_understood, group.group_id, subscription.topic_id)
-
-
-def name_topic(topic: TopicRoute) -> str:
-    """Return what alarms and refusals call a topic."""
-    return _named("topic", topic.namespace, topic.name)
-
-
-def name_group(group: GroupRoute) -> str:
-    """Return what alarms and refusals call a subscriber group."""
-    return _named("group", group.namespace, group.name)
-
-
-def _named(kind: str, namespace: str, name: str) -> str:
-    return f"{kind} {name}" if namespace == DEFAULT_NAMESPACE else f"{kind} {name} of namespace {namespace}"

@@ -15,8 +15,8 @@ from typing import Final
 
 import structlog
 
-from confdb.route_rows import name_group
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
+from confdb.unserved import name_group
 from msgbroker.contract.errors import GroupNotFoundError
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher

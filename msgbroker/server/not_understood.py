@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from confdb.route_rows import name_group, name_topic
 from confdb.routes import GroupRoute, NotUnderstood, Snapshot, TopicRoute, Unserved
+from confdb.unserved import name_group, name_topic
 from msgbroker.contract.errors import NotUnderstoodError
 from msgdb.alarms import Alarm, AlarmKind
 
 ALARMS_MAX: Final = 100
 """One alarm for each thing up to here, and one for all the rest."""
 
-WITHHELD_MAX: Final = 10_000
+WITHHELD_MAX: Final = 2_000
 """Topics over all groups, in a heartbeat."""
 
 

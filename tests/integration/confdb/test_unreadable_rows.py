@@ -62,6 +62,76 @@ async def test_one_row_that_is_not_understood_leaves_all_others_as_they_were(
     assert (await loader.load()).unserved == ()
 
 
+# A later version may let a column be empty that never was.
+COLUMNS = {
+    "topic": ("namespace_id", "name", "kind", "queue_count", "generation", "body_bytes_max"),
+    "subscriber_group": (
+        "namespace_id",
+        "name",
+        "ack_timeout_seconds",
+        "retry_schedule_seconds",
+        "attempts_max",
+        "unsettled_max",
+        "group_order",
+        "mode",
+    ),
+    "subscription": ("topic_id", "event_code", "mode", "start_offsets"),
+}
+EMPTIED = [(table, column) for table, columns in COLUMNS.items() for column in columns]
+
+
+@pytest.mark.parametrize("table, column", EMPTIED, ids=[".".join(names) for names in EMPTIED])
+async def test_a_row_that_lacks_what_every_row_had_is_not_understood(
+    table: str, column: str, two_of_each: ConfigService, store: ConfigStore, database_url: str
+) -> None:
+    loader = SnapshotLoader(store)
+    before = await loader.load()
+    which = {
+        "topic": "name = 'TP_TRADE'",
+        "subscriber_group": "name = 'SG_POINTS'",
+        "subscription": "group_id = (SELECT group_id FROM subscriber_group WHERE name = 'SG_POINTS')"
+        " AND topic_id = (SELECT topic_id FROM topic WHERE name = 'TP_TRADE')",
+    }[table]
+    await by_hand(
+        database_url,
+        f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL",
+        f"UPDATE {table} SET {column} = NULL WHERE {which}",
+    )
+
+    after = await loader.load()
+
+    (unserved,) = after.unserved
+    assert "missing" in unserved.why.detail or "no" in unserved.why.detail
+    other_topic, other_group = ("default", "TP_STOCK"), ("default", "SG_AUDIT")
+    assert after.topics[other_topic] is before.topics[other_topic]
+    assert after.groups[other_group] is before.groups[other_group]
+    assert before.topics[other_topic].topic_id not in after.withheld.get(before.groups[other_group].group_id, ())
+    if column in {"namespace_id", "name"}:
+        assert (after.topics.keys() | after.groups.keys()) < (before.topics.keys() | before.groups.keys())
+    else:
+        assert before.groups[GROUP].group_id in after.withheld
+        # Any of them can be told in a heartbeat.
+        assert all(type(topic_id) is int for topic_ids in after.withheld.values() for topic_id in topic_ids)
+
+
+async def test_stress_rows_that_lack_something_are_told_of(
+    two_of_each: ConfigService, store: ConfigStore, database_url: str
+) -> None:
+    await two_of_each.stress.allow("default", "SG_POINTS", "TP_TRADE", "EC_PAID")
+    await by_hand(
+        database_url,
+        "ALTER TABLE stress_rule ALTER COLUMN value DROP NOT NULL",
+        "UPDATE stress_rule SET value = NULL",
+        "ALTER TABLE stress_whitelist ALTER COLUMN event_code DROP NOT NULL",
+        "UPDATE stress_whitelist SET event_code = NULL",
+    )
+
+    snapshot = await load_snapshot(store)
+
+    assert [each.thing.partition(" ")[0] for each in snapshot.unserved] == ["stress", "stress"]
+    assert snapshot.unknown_stress_headers["default"].keys() == {"x-stress-test"}
+
+
 async def test_all_at_once_is_loaded_too(two_of_each: ConfigService, store: ConfigStore, database_url: str) -> None:
     for name in ("unknown order", "unknown topic kind", "expression that does not compile"):
         await by_hand(database_url, *ALL[name].change)

@@ -18,7 +18,6 @@ from confdb.route_rows import (
     read_stress_rules,
     read_topic,
     readable_offsets,
-    unserved_of,
     unserved_of_whitelist,
 )
 from confdb.routes import (
@@ -33,6 +32,7 @@ from confdb.routes import (
     requirements,
     withheld_topics,
 )
+from confdb.unserved import unserved_of
 
 NOTHING: frozenset[str] = frozenset()
 
