@@ -147,6 +147,7 @@ class SnapshotLoader:
         }
         topics = {topic.topic_id: topic for topic in self._topics.values()}
         groups = self._groups.values()
+        group_ids = {group.group_id for group in groups}
         stress = route_rows.read_stress_rules(rows.stress_rules, namespace_names, understood)
         whitelist = frozenset((row.group_id, row.topic_id, row.event_code) for row in rows.stress_whitelist)
         withheld = ((group.group_id, withheld_topics(group, topics)) for group in groups)
@@ -163,8 +164,8 @@ class SnapshotLoader:
             withheld=MappingProxyType({group_id: topic_ids for group_id, topic_ids in withheld if topic_ids}),
             unknown_stress_headers=MappingProxyType(stress.unknown_headers),
             unserved=(
-                *unserved.unserved_without_name("topic", rows.topics, namespace_names),
-                *unserved.unserved_without_name("group", rows.subscriber_groups, namespace_names),
+                *unserved.unserved_without_name("topic", (row.topic_id for row in rows.topics), topics),
+                *unserved.unserved_without_name("group", (row.group_id for row in rows.subscriber_groups), group_ids),
                 *unserved.unserved_of(topics, groups),
                 *stress.unserved,
                 *route_rows.unserved_of_whitelist(whitelist),
@@ -198,15 +199,18 @@ def _version(version: int | None) -> int:
 def _topic_parts(rows: _Rows, namespace_names: Mapping[int, str]) -> Iterable[_TopicParts]:
     event_codes = {topic_id: frozenset(names) for topic_id, names in rows.event_codes}
     no_event_codes: frozenset[str] = frozenset()
-    for row in rows.topics:
-        if unserved.has_name(row, namespace_names):
-            yield namespace_names[row.namespace_id], tuple(row), event_codes.get(row.topic_id, no_event_codes)
+    for topic_id, namespace_id, name, *rest in rows.topics:
+        namespace = namespace_names.get(namespace_id)
+        if namespace is not None and name is not None:
+            parts = (topic_id, namespace_id, name, *rest)
+            yield namespace, parts, event_codes.get(topic_id, no_event_codes)
 
 
 def _group_parts(rows: _Rows, namespace_names: Mapping[int, str]) -> Iterable[_GroupParts]:
     subscriptions: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in rows.subscriptions:
         subscriptions[row.group_id].append(tuple(row))
-    for row in rows.subscriber_groups:
-        if unserved.has_name(row, namespace_names):
-            yield namespace_names[row.namespace_id], tuple(row), tuple(subscriptions.get(row.group_id, ()))
+    for group_id, namespace_id, name, *rest in rows.subscriber_groups:
+        namespace = namespace_names.get(namespace_id)
+        if namespace is not None and name is not None:
+            yield namespace, (group_id, namespace_id, name, *rest), tuple(subscriptions.get(group_id, ()))

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import sqlalchemy as sa
+
 from confdb.expressions import compile_expression
 from confdb.features import Aspect, ChoiceT, feature_of, known_or_text
 from confdb.routes import (
@@ -30,10 +32,12 @@ from confdb.routes import (
     TopicRoute,
     Unserved,
 )
-from confdb.unserved import Row, named
+from confdb.unserved import named
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidExpressionError, InvalidNameError
 from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code
+
+Row = sa.Row[*tuple[Any, ...]]
 
 _GENERATIONS_MAX: Final = 2**31 - 1
 _OFFSETS_MAX: Final = 2**63 - 1

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
-
-import sqlalchemy as sa
+from collections.abc import Container, Iterable, Mapping
+from typing import Final
 
 from confdb.routes import GroupRoute, NotUnderstood, TopicRoute, Unserved
 from msgbroker.contract.names import DEFAULT_NAMESPACE
 
-Row = sa.Row[*tuple[Any, ...]]
-
 _SHOWN_CHARS_MAX: Final = 64
 
 
-def has_name(row: Row, namespace_names: Mapping[int, str]) -> bool:
-    """Return whether anybody could ask for the thing of *row*, a topic or a group."""
-    return isinstance(row.name, str) and row.namespace_id in namespace_names
-
-
-def unserved_without_name(kind: str, rows: Iterable[Row], namespace_names: Mapping[int, str]) -> Iterable[Unserved]:
-    """Give the topics or groups that nobody could ask for."""
-    for row in rows:
-        if not has_name(row, namespace_names):
-            yield Unserved(f"{kind} {row[0]}", NotUnderstood(problem="it has no name, or no namespace"))
+def unserved_without_name(kind: str, ids: Iterable[int], named_ids: Container[int]) -> Iterable[Unserved]:
+    """Give the topics or groups that have no name or no namespace, so that nobody can ask for them."""
+    for each in ids:
+        if each not in named_ids:
+            yield Unserved(f"{kind} {each}", NotUnderstood(problem="it has no name, or no namespace"))
 
 
 def unserved_of(topics: Mapping[int, TopicRoute], groups: Iterable[GroupRoute]) -> Iterable[Unserved]:
