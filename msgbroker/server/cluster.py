@@ -192,8 +192,7 @@ class Cluster:
         self._beaten_at = clock.now()
 
     def _instance_counts(self) -> dict[int, int]:
-        groups = self._hub.groups.items()
-        return {group_id: len(g.instances) for group_id, g in groups if g.instances and g.refusal is None}
+        return {group_id: len(group.instances) for group_id, group in self._hub.groups.items() if group.instances}
 
     async def _wanted_lanes(self) -> LanesByGroup:
         """Return the lanes that this broker should own."""

@@ -17,6 +17,7 @@ from msgbroker.contract.errors import NotUnderstoodError
 from msgbroker.server.app import Broker
 from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc, subscriber_pb2, subscriber_pb2_grpc
 from msgdb.store import MessageStore
+from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually
 from tests.integration.broker.by_hand import (
     OF_GROUP,
@@ -348,6 +349,81 @@ async def test_nothing_is_lost_or_doubled_while_things_cease_to_be_understood_an
         await all_settled(broker)
         await not_alarmed(message_store)
     assert sorted(got.bodies) == wanted
+
+
+@asynccontextmanager
+async def cluster_held_up(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Let the broker take and leave no lanes for the length of the block, as when the store is slow."""
+    may_go_on = asyncio.Event()
+    is_waiting = asyncio.Event()
+    step_once = broker.cluster.step_once
+
+    async def step_later() -> None:
+        is_waiting.set()
+        await may_go_on.wait()
+        await step_once()
+
+    monkeypatch.setattr(broker.cluster, "step_once", step_later)
+    await is_waiting.wait()
+    try:
+        yield
+    finally:
+        may_go_on.set()
+
+
+AT_ONCE = {
+    "order KEY": OF_GROUP["order KEY"],
+    **{name: SERVED_TOPICS[name] for name in ("topic kind ORDERED", "expression that does not compile")},
+}
+
+
+@pytest.mark.parametrize("made", AT_ONCE.values(), ids=AT_ONCE)
+async def test_nothing_is_read_by_a_configuration_that_is_not_understood_though_the_lanes_are_still_here(
+    made: ByHand, trade: ConfigService, broker: Broker, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_group(trade)
+    async with subscribed(broker.address) as got, MessageCenter(broker.address) as center:
+        await publish(center, "1")
+        await got.until(1)
+        slots = [slot for group in broker.hub.groups.values() for slot in group.slots.values()]
+        async with cluster_held_up(broker, monkeypatch):
+            await publish(center, *(str(number) for number in range(2, 50)))
+            await routed(await by_hand(database_url, *made.change), broker)
+            reached = {slot.lane.key.queue_id: slot.lane.next_offset for slot in slots}
+            last = 50 if made in OF_TOPIC.values() else 100
+            if last > 50:
+                await publish(center, *(str(number) for number in range(50, last)))
+            # Two turns of the event loop hand out what there is.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert {slot.lane.key.queue_id: slot.lane.next_offset for slot in slots} == reached
+            await routed(await by_hand(database_url, *made.mending), broker)
+            await publish(center, str(last))
+            # Understood again, before anybody has looked: these lanes are stopped for good, and claimed anew.
+        await got.until(last)
+        await all_settled(broker)
+    assert sorted(map(int, got.bodies)) == [*range(1, last + 1)]
+
+
+async def test_a_broker_starts_with_a_configuration_it_does_not_understand_all_of(
+    config: ConfigService, start_broker: StartBroker, message_store: MessageStore, database_url: str
+) -> None:
+    await register_topic(config)
+    await register_topic(config, OTHER_TOPIC)
+    await register_group(config)
+    await register_group(config, OTHER_GROUP, topic=OTHER_TOPIC)
+    changes = [OF_GROUP["unknown order"], OF_TOPIC["unknown topic kind"], OF_SUBSCRIPTION["offset beyond all bounds"]]
+    for made in changes:
+        await by_hand(database_url, *made.change)
+    broker = await start_broker()
+    async with subscribed(broker.address, OTHER_GROUP, topic=OTHER_TOPIC) as got:
+        async with MessageCenter(broker.address) as center:
+            await publish(center, "1", topic=OTHER_TOPIC)
+        assert await got.until(1) == ["1"]
+    assert (await refusal_of(broker.address, "Subscribe"))["reason"] == "NOT_UNDERSTOOD"
+    for made in changes:
+        await alarmed(message_store, made.says)
+    assert len(await standing(message_store)) == len(changes)
 
 
 async def test_health_tells_that_something_is_not_understood_and_an_instance_what_it_will_not_get(
