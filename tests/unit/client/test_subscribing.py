@@ -19,7 +19,7 @@ from msgbroker.client import (
     Release,
     RetryAfter,
 )
-from msgbroker.v1 import subscriber_pb2
+from msgbroker.v1 import directory_pb2, subscriber_pb2
 from tests.unit.client.fake_broker import FakeBroker
 
 ACK, RETRY, RELEASE, REJECT = 1, 2, 3, 4
@@ -452,3 +452,31 @@ def test_two_handlers_of_one_type_in_one_group_are_refused() -> None:
 def _runners(center: MessageCenter) -> list[Any]:
     streams: Any = center._subscribers._streams.values()
     return [runner for stream in streams for runner in stream._dispatcher._runners.values()]
+
+
+class NotUnderstanding(FakeBroker):
+    """Refuses every subscriber, and is slow to tell who else there is."""
+
+    async def ListBrokers(
+        self, request: directory_pb2.ListBrokersRequest, context: Any
+    ) -> directory_pb2.ListBrokersResponse:
+        await asyncio.sleep(0.1)
+        return await super().ListBrokers(request, context)
+
+
+async def test_where_the_only_broker_it_knows_does_not_understand_the_group_it_asks_that_one_for_others(
+    broker: FakeBroker,
+) -> None:
+    async with NotUnderstanding() as older:
+        told = (("msgcenter-reason", "NOT_UNDERSTOOD"),)
+        older.refuse_hello = (grpc.StatusCode.UNAVAILABLE, told)
+        older.listed = [older.address, broker.address]
+        async with center_of(older) as center:
+
+            @center.subscriber(group="SG", topic="TP", event_code="EC")
+            async def handle(message: Message) -> None: ...
+
+            async with asyncio.timeout(10):
+                await center.start()
+
+        assert broker.subscribe_calls.qsize() == 1
