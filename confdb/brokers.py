@@ -35,6 +35,10 @@ class BrokerBeat:
     groups: Mapping[int, int] = field(default_factory=dict)
     """By group_id: connected instances."""
     process_version: str = ""
+    features: frozenset[str] = frozenset()
+    """Those of `confdb.features` that it understands."""
+    withheld: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """By group_id, of the groups it has instances of: topics of which it serves them nothing, whatever its features."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,12 @@ class LiveBroker:
     process_version: str
     started_at: datetime
     heartbeat_at: datetime
+    features: frozenset[str] = frozenset()
+    withheld: Mapping[int, frozenset[int]] = field(default_factory=dict)
+
+    def serves(self, group_id: int, topic_id: int, requires: frozenset[str]) -> bool:
+        """Return whether it serves the topic to the group, which *requires* these features."""
+        return requires <= self.features and topic_id not in self.withheld.get(group_id, ())
 
 
 _COLUMNS: Final = (
@@ -64,6 +74,8 @@ _COLUMNS: Final = (
     Broker.process_version,
     Broker.started_at,
     Broker.heartbeat_at,
+    Broker.features,
+    Broker.withheld,
 )
 
 
@@ -78,8 +90,9 @@ def _beat_statement() -> sa.CompoundSelect[*tuple[Any, ...]]:
         broker_id=own,
         **{name: sa.bindparam(f"own_{name}") for name in ("address", "host", "pid", "process_version")},
         **{name: sa.bindparam(f"own_{name}") for name in ("snapshot_version", "draining", "groups")},
+        **{name: sa.bindparam(f"own_{name}") for name in ("features", "withheld")},
     )
-    changing = ("address", "snapshot_version", "draining", "groups")
+    changing = ("address", "snapshot_version", "draining", "groups", "features", "withheld")
     beat = (
         arriving.on_conflict_do_update(
             index_elements=[Broker.broker_id],
@@ -119,6 +132,8 @@ class BrokerRegistry:
             "own_snapshot_version": beat.snapshot_version,
             "own_draining": beat.draining,
             "own_groups": {str(group_id): instances for group_id, instances in beat.groups.items()},
+            "own_features": sorted(beat.features),
+            "own_withheld": {str(group_id): sorted(topic_ids) for group_id, topic_ids in beat.withheld.items()},
         }
         async with self._store.single_statement() as connection:
             rows = (await connection.execute(BEAT, parameters)).all()
@@ -146,5 +161,45 @@ class BrokerRegistry:
 
 
 def _live(row: sa.Row[*tuple[Any, ...]]) -> LiveBroker:
-    groups = {int(group_id): instances for group_id, instances in row.groups.items()}
-    return LiveBroker(**{**row._asdict(), "groups": groups})
+    return LiveBroker(
+        **{
+            **row._asdict(),
+            "address": row.address or "",
+            "groups": _instances_of(row.groups),
+            "features": frozenset(feature for feature in row.features or () if isinstance(feature, str)),
+            "withheld": _withheld_of(row.withheld),
+        }
+    )
+
+
+# A broker of a later version may write these in another form. What cannot be read says nothing, to every broker of this
+# version alike: they agree, and none ends over what another one says of itself.
+
+
+def _instances_of(groups: Any) -> dict[int, int]:
+    """Return the connected instances by group_id."""
+    return {
+        group_id: instances
+        for group_id, instances in _by_id(groups)
+        if type(instances) is int and 0 < instances <= _INSTANCES_MAX
+    }
+
+
+def _withheld_of(withheld: Any) -> dict[int, frozenset[int]]:
+    """Return the topics that are withheld by group_id."""
+    return {
+        group_id: frozenset(topic_id for topic_id in topic_ids if type(topic_id) is int)
+        for group_id, topic_ids in _by_id(withheld)
+        if isinstance(topic_ids, list)
+    }
+
+
+def _by_id(entries: Any) -> Iterable[tuple[int, Any]]:
+    if isinstance(entries, dict):
+        for name, value in entries.items():
+            if name.isascii() and name.isdigit() and len(name) <= _ID_CHARS_MAX:
+                yield int(name), value
+
+
+_INSTANCES_MAX: Final = 1_000_000
+_ID_CHARS_MAX: Final = 19

@@ -8,19 +8,17 @@ what changed; but what comes out of the same rows as before is the same object a
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
-import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.orm import InstrumentedAttribute
 
-from confdb.expressions import compile_expression
+from confdb import features, route_rows, unserved
 from confdb.models import (
     ConfigVersion,
     EventCode,
@@ -32,26 +30,17 @@ from confdb.models import (
     Subscription,
     Topic,
 )
-from confdb.routes import (
-    ExpressionFailedError,
-    GroupMode,
-    GroupOrder,
-    GroupRoute,
-    HeaderPredicate,
-    Snapshot,
-    StressOperator,
-    SubscriptionMode,
-    SubscriptionRoute,
-    TopicKind,
-    TopicRoute,
-)
-from confdb.routes import StressRule as StressRuleRoute
+from confdb.routes import GroupRoute, Snapshot, TopicRoute, withheld_topics
 from confdb.store import ConfigStore
-from msgbroker.contract.errors import InvalidExpressionError, NotMigratedError
-
-log = structlog.get_logger(__name__)
+from msgbroker.contract.errors import NotMigratedError
 
 READ_VERSION: Final = sa.select(ConfigVersion.version)
+
+
+def _joined(requires: InstrumentedAttribute[list[str]]) -> sa.ColumnElement[str | None]:
+    # Whatever shape the array has. An element that is NULL or empty must not pass for one that is not there.
+    return sa.case((sa.func.cardinality(requires) > 0, sa.func.array_to_string(requires, ",", "NULL")))
+
 
 # Whole tables, each read once: no index could help. Event codes are put together by the database, in which they are
 # by far the most rows.
@@ -67,6 +56,7 @@ _TOPICS: Final = sa.select(
     Topic.is_open,
     Topic.is_closed,
     Topic.stress_refused,
+    _joined(Topic.requires),
 )
 _EVENT_CODES: Final = sa.select(EventCode.topic_id, sa.func.array_agg(EventCode.name)).group_by(EventCode.topic_id)
 _PUBLISHER_GROUPS: Final = sa.select(PublisherGroup.namespace_id, PublisherGroup.name)
@@ -82,6 +72,7 @@ _SUBSCRIBER_GROUPS: Final = sa.select(
     SubscriberGroup.group_order,
     SubscriberGroup.mode,
     SubscriberGroup.paused,
+    _joined(SubscriberGroup.requires),
 )
 _SUBSCRIPTIONS: Final = sa.select(
     Subscription.subscription_id,
@@ -91,6 +82,7 @@ _SUBSCRIPTIONS: Final = sa.select(
     Subscription.mode,
     Subscription.expression,
     sa.cast(Subscription.start_offsets, sa.Text),
+    _joined(Subscription.requires),
 ).order_by(Subscription.subscription_id)
 _STRESS_RULES: Final = sa.select(StressRule.__table__).order_by(StressRule.stress_rule_id)
 _STRESS_WHITELIST: Final = sa.select(StressWhitelist.group_id, StressWhitelist.topic_id, StressWhitelist.event_code)
@@ -129,8 +121,10 @@ async def load_snapshot(store: ConfigStore) -> Snapshot:
 class SnapshotLoader:
     """Loads snapshot after snapshot, each whole: what has not changed is shared between them. One load at a time."""
 
-    def __init__(self, store: ConfigStore) -> None:
+    def __init__(self, store: ConfigStore, understood: frozenset[str] | None = None) -> None:
+        """Make a loader; *understood*: the features of whoever routes by what it loads, by default of this version."""
         self._store = store
+        self.understood = features.UNDERSTOOD if understood is None else understood
         self._topics: dict[_TopicParts, TopicRoute] = {}
         self._groups: dict[_GroupParts, GroupRoute] = {}
 
@@ -141,21 +135,41 @@ class SnapshotLoader:
         return await asyncio.to_thread(self._assembled, rows)
 
     def _assembled(self, rows: _Rows) -> Snapshot:
+        understood = self.understood
         namespace_names: dict[int, str] = {row.namespace_id: row.name for row in rows.namespaces}
         self._topics = {
-            parts: self._topics.get(parts) or _topic(*parts) for parts in _topic_parts(rows, namespace_names)
+            parts: self._topics.get(parts) or route_rows.read_topic(*parts, understood)
+            for parts in _topic_parts(rows, namespace_names)
         }
         self._groups = {
-            parts: self._groups.get(parts) or _group(*parts) for parts in _group_parts(rows, namespace_names)
+            parts: self._groups.get(parts) or route_rows.read_group(*parts, understood)
+            for parts in _group_parts(rows, namespace_names)
         }
+        topics = {topic.topic_id: topic for topic in self._topics.values()}
+        groups = self._groups.values()
+        group_ids = {group.group_id for group in groups}
+        stress = route_rows.read_stress_rules(rows.stress_rules, namespace_names, understood)
+        whitelist = frozenset((row.group_id, row.topic_id, row.event_code) for row in rows.stress_whitelist)
+        withheld = ((group.group_id, withheld_topics(group, topics)) for group in groups)
         return Snapshot(
             version=rows.version,
-            topics=MappingProxyType({(topic.namespace, topic.name): topic for topic in self._topics.values()}),
-            groups=MappingProxyType({(group.namespace, group.name): group for group in self._groups.values()}),
-            publisher_groups=frozenset((namespace_names[row.namespace_id], row.name) for row in rows.publisher_groups),
+            topics=MappingProxyType({(topic.namespace, topic.name): topic for topic in topics.values()}),
+            groups=MappingProxyType({(group.namespace, group.name): group for group in groups}),
+            publisher_groups=frozenset(
+                (namespace_names.get(row.namespace_id, ""), row.name) for row in rows.publisher_groups
+            ),
             namespaces=frozenset(namespace_names.values()),
-            stress_rules=MappingProxyType(_stress_rules(rows, namespace_names)),
-            stress_whitelist=frozenset((row.group_id, row.topic_id, row.event_code) for row in rows.stress_whitelist),
+            stress_rules=MappingProxyType(stress.rules),
+            stress_whitelist=whitelist,
+            withheld=MappingProxyType({group_id: topic_ids for group_id, topic_ids in withheld if topic_ids}),
+            unknown_stress_headers=MappingProxyType(stress.unknown_headers),
+            unserved=(
+                *unserved.unserved_without_name("topic", (row.topic_id for row in rows.topics), topics),
+                *unserved.unserved_without_name("group", (row.group_id for row in rows.subscriber_groups), group_ids),
+                *unserved.unserved_of(topics, groups),
+                *stress.unserved,
+                *route_rows.unserved_of_whitelist(whitelist),
+            ),
         )
 
 
@@ -185,90 +199,18 @@ def _version(version: int | None) -> int:
 def _topic_parts(rows: _Rows, namespace_names: Mapping[int, str]) -> Iterable[_TopicParts]:
     event_codes = {topic_id: frozenset(names) for topic_id, names in rows.event_codes}
     no_event_codes: frozenset[str] = frozenset()
-    for row in rows.topics:
-        yield namespace_names[row.namespace_id], tuple(row), event_codes.get(row.topic_id, no_event_codes)
-
-
-def _topic(namespace: str, row: tuple[Any, ...], event_codes: frozenset[str]) -> TopicRoute:
-    topic_id, _, name, kind, queue_count, generation, body_bytes_max, is_open, is_closed, stress_refused = row
-    return TopicRoute(
-        topic_id=topic_id,
-        namespace=namespace,
-        name=name,
-        kind=TopicKind(kind),
-        queue_count=queue_count,
-        generation=generation,
-        body_bytes_max=body_bytes_max,
-        is_open=is_open,
-        is_closed=is_closed,
-        stress_refused=stress_refused,
-        event_codes=event_codes,
-    )
+    for topic_id, namespace_id, name, *rest in rows.topics:
+        namespace = namespace_names.get(namespace_id)
+        if namespace is not None and name is not None:
+            parts = (topic_id, namespace_id, name, *rest)
+            yield namespace, parts, event_codes.get(topic_id, no_event_codes)
 
 
 def _group_parts(rows: _Rows, namespace_names: Mapping[int, str]) -> Iterable[_GroupParts]:
     subscriptions: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in rows.subscriptions:
         subscriptions[row.group_id].append(tuple(row))
-    for row in rows.subscriber_groups:
-        yield namespace_names[row.namespace_id], tuple(row), tuple(subscriptions.get(row.group_id, ()))
-
-
-def _group(namespace: str, row: tuple[Any, ...], subscriptions: tuple[tuple[Any, ...], ...]) -> GroupRoute:
-    group_id, _, name, ack_timeout_seconds, retry_schedule, attempts_max, unsettled_max, order, mode, paused = row
-    return GroupRoute(
-        group_id=group_id,
-        namespace=namespace,
-        name=name,
-        ack_timeout_seconds=ack_timeout_seconds,
-        retry_schedule_seconds=tuple(float(seconds) for seconds in retry_schedule.strip("{}").split(",") if seconds),
-        attempts_max=attempts_max,
-        unsettled_max=unsettled_max,
-        order=GroupOrder(order),
-        mode=GroupMode(mode),
-        paused=paused,
-        subscriptions=tuple(_subscription(*subscription) for subscription in subscriptions),
-    )
-
-
-def _subscription(
-    subscription_id: int,
-    _group_id: int,
-    topic_id: int,
-    event_code: str,
-    mode: str,
-    expression: str | None,
-    start_offsets: str,
-) -> SubscriptionRoute:
-    offsets: dict[str, int] = json.loads(start_offsets)
-    return SubscriptionRoute(
-        subscription_id=subscription_id,
-        topic_id=topic_id,
-        event_code=event_code,
-        mode=SubscriptionMode(mode),
-        expression=expression,
-        predicate=None if expression is None else _predicate(subscription_id, expression),
-        start_offsets=MappingProxyType({int(queue_id): offset for queue_id, offset in offsets.items()}),
-    )
-
-
-def _predicate(subscription_id: int, expression: str) -> HeaderPredicate:
-    try:
-        return compile_expression(expression)
-    except InvalidExpressionError as error:
-        # It compiled when it was registered: another version of the compiler, or another hand. One subscription that
-        # does not match is better than a broker without a configuration.
-        log.warning("snapshot.expression_refused", subscription_id=subscription_id, problem=error.message)
-        return partial(_never_matches, expression, error.message)
-
-
-def _never_matches(expression: str, problem: str, _headers: dict[str, str]) -> bool:
-    raise ExpressionFailedError(expression, problem)
-
-
-def _stress_rules(rows: _Rows, namespace_names: Mapping[int, str]) -> dict[str, tuple[StressRuleRoute, ...]]:
-    rules: defaultdict[str, list[StressRuleRoute]] = defaultdict(list)
-    for row in rows.stress_rules:
-        rule = StressRuleRoute(header=row.header, operator=StressOperator(row.operator), value=row.value)
-        rules[namespace_names[row.namespace_id]].append(rule)
-    return {namespace: tuple(of_namespace) for namespace, of_namespace in rules.items()}
+    for group_id, namespace_id, name, *rest in rows.subscriber_groups:
+        namespace = namespace_names.get(namespace_id)
+        if namespace is not None and name is not None:
+            yield namespace, (group_id, namespace_id, name, *rest), tuple(subscriptions.get(group_id, ()))

@@ -77,6 +77,11 @@ def _now() -> Mapped[datetime]:
     return mapped_column(server_default=func.now())
 
 
+def _requires() -> Mapped[list[str]]:
+    # The features (`confdb.features`) a broker must understand to serve the row.
+    return mapped_column(ARRAY(Text), server_default=text("'{}'"))
+
+
 class Namespace(Base):
     """A tenant. `default` exists from the start."""
 
@@ -112,6 +117,7 @@ class Topic(Base):
     stress_refused: Mapped[bool] = mapped_column(server_default=text("false"))
     description: Mapped[str] = mapped_column(server_default="")
     created_at: Mapped[datetime] = _now()
+    requires: Mapped[list[str]] = _requires()
 
 
 class EventCode(Base):
@@ -161,6 +167,7 @@ class SubscriberGroup(Base):
     paused: Mapped[bool] = mapped_column(server_default=text("false"))
     description: Mapped[str] = mapped_column(server_default="")
     created_at: Mapped[datetime] = _now()
+    requires: Mapped[list[str]] = _requires()
 
 
 class Subscription(Base):
@@ -185,6 +192,7 @@ class Subscription(Base):
     # {queue_id: next offset when it was registered}; a queue that is not named is younger, and starts at 0.
     start_offsets: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"))
     created_at: Mapped[datetime] = _now()
+    requires: Mapped[list[str]] = _requires()
 
 
 class StressRule(Base):
@@ -237,6 +245,10 @@ class Broker(Base):
     draining: Mapped[bool] = mapped_column(server_default=text("false"))
     # {group_id: connected instances}
     groups: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"))
+    # Those of `confdb.features` that it understands.
+    features: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default=text("'{}'"))
+    # {group_id: [topic_id]} of its groups: what it serves nothing of, whatever its features.
+    withheld: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"))
 
 
 class AuditEntry(Base):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 
 class Headers(dict[str, str]):
@@ -72,13 +72,40 @@ class StressOperator(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class NotUnderstood:
+    """Why a broker does not serve a thing of the configuration."""
+
+    features: tuple[str, ...] = ()
+    """That the thing requires, and that the broker does not understand."""
+    problem: str = ""
+    """What of its row cannot be read here."""
+
+    @property
+    def detail(self) -> str:
+        """Say it to people, in a line of bounded length."""
+        shown = [feature[:_SHOWN_CHARS_MAX] for feature in self.features[:_SHOWN_FEATURES_MAX]]
+        if len(self.features) > len(shown):
+            shown.append(f"{len(self.features) - len(shown)} more")
+        parts = [f"requires {', '.join(shown)}"] if shown else []
+        if self.problem:
+            parts.append(self.problem[:_SHOWN_PROBLEM_CHARS_MAX])
+        return "; ".join(parts)
+
+
+_SHOWN_FEATURES_MAX: Final = 3
+_SHOWN_CHARS_MAX: Final = 64
+_SHOWN_PROBLEM_CHARS_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
 class TopicRoute:
     """A topic."""
 
     topic_id: int
     namespace: str
     name: str
-    kind: TopicKind
+    kind: TopicKind | str
+    """Text where this version does not know it; so with the other choices."""
     queue_count: int
     generation: int
     """Of the queue layout: goes up when queue_count changes."""
@@ -90,6 +117,10 @@ class TopicRoute:
     stress_refused: bool
     """The kill switch: new stress messages are refused, stored ones settled."""
     event_codes: frozenset[str]
+    requires: frozenset[str] = frozenset()
+    """The features a broker must understand to serve it."""
+    not_understood: NotUnderstood | None = None
+    """Why this broker does not serve it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +131,15 @@ class SubscriptionRoute:
     topic_id: int
     event_code: str
     """`*` is every event code of the topic."""
-    mode: SubscriptionMode
+    mode: SubscriptionMode | str
     expression: str | None
     predicate: HeaderPredicate | None
     start_offsets: Mapping[int, int]
     """By queue_id. A queue that is not named starts at 0: it is younger than the subscription."""
+    requires: frozenset[str] = frozenset()
+    """As in TopicRoute."""
+    not_understood: NotUnderstood | None = None
+    """Why this broker serves nothing of the topic to the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +154,14 @@ class GroupRoute:
     attempts_max: int
     unsettled_max: int
     """Per instance."""
-    order: GroupOrder
-    mode: GroupMode
+    order: GroupOrder | str
+    mode: GroupMode | str
     paused: bool
     subscriptions: tuple[SubscriptionRoute, ...]
+    requires: frozenset[str] = frozenset()
+    """As in TopicRoute; its subscriptions have their own."""
+    not_understood: NotUnderstood | None = None
+    """Why this broker does not serve it; for its subscriptions, see there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +171,18 @@ class StressRule:
     header: str
     operator: StressOperator
     value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """A thing of the configuration that this broker does not serve."""
+
+    thing: str
+    """For people: what it is, and its name."""
+    why: NotUnderstood
+    group_id: int | None = None
+    """With topic_id: what it concerns, as far as it concerns no more than that."""
+    topic_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +201,36 @@ class Snapshot:
     """By namespace."""
     stress_whitelist: frozenset[tuple[int, int, str]] = frozenset()
     """(group_id, topic_id, event_code or `*`)."""
+    withheld: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """By group_id: the topics of which this broker serves it nothing, because something is not understood."""
+    unknown_stress_headers: Mapping[str, Mapping[str, NotUnderstood]] = field(default_factory=dict)
+    """By namespace, headers of stress rules that are not understood: whether a message is stress traffic that has one
+    cannot be told."""
+    unserved: tuple[Unserved, ...] = ()
+    """All that this broker does not understand."""
+
+
+def requirements(group: GroupRoute, topics: Mapping[int, TopicRoute]) -> dict[int, frozenset[str]]:
+    """Return what a broker must understand to serve *group*, for each of its topics (of *topics*, by id)."""
+    required: dict[int, frozenset[str]] = {}
+    for subscription in group.subscriptions:
+        topic = topics.get(subscription.topic_id)
+        if topic is None:
+            continue
+        known = required.get(topic.topic_id)
+        if known is None:
+            known = required[topic.topic_id] = group.requires | topic.requires
+        if subscription.requires:
+            required[topic.topic_id] = known | subscription.requires
+    return required
+
+
+def withheld_topics(group: GroupRoute, topics: Mapping[int, TopicRoute]) -> frozenset[int]:
+    """Return the topics (of *topics*, by id) of which this broker serves *group* nothing."""
+    return frozenset(
+        subscription.topic_id
+        for subscription in group.subscriptions
+        if group.not_understood is not None
+        or subscription.not_understood is not None
+        or ((topic := topics.get(subscription.topic_id)) is not None and topic.not_understood is not None)
+    )

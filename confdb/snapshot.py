@@ -32,10 +32,21 @@ STALLED_SECONDS: Final = 3.0
 class SnapshotFeed:
     """The current snapshot, and who wants to hear of the next one."""
 
-    def __init__(self, store: ConfigStore, *, poll_seconds: float = POLL_SECONDS, listen: bool = True) -> None:
-        """Make a feed of *store*. `listen` off: a transaction pooler in between cannot carry LISTEN."""
+    def __init__(
+        self,
+        store: ConfigStore,
+        *,
+        poll_seconds: float = POLL_SECONDS,
+        listen: bool = True,
+        understood: frozenset[str] | None = None,
+    ) -> None:
+        """Make a feed of *store*, for who understands these features (by default: those of this version).
+
+        `listen` off: a transaction pooler in between cannot carry LISTEN.
+        """
         self._store = store
-        self._loader = SnapshotLoader(store)
+        self._loader = SnapshotLoader(store, understood)
+        self.understood = self._loader.understood
         self._poll_seconds = poll_seconds
         self._listen = listen
         self._callbacks: list[Callable[[Snapshot], None]] = []

@@ -123,7 +123,7 @@ def _subscribed(snapshot: Snapshot, queues: Iterable[QueueRow]) -> Iterable[tupl
             ]
             for queue in by_topic.get(topic_id, ()):
                 start_offset = min(start.get(queue.queue_id, 0) for start in starts)
-                yield group, topic_names[topic_id], queue, max(start_offset, queue.start_offset)
+                yield group, topic_names.get(topic_id, str(topic_id)), queue, max(start_offset, queue.start_offset)
 
 
 def _lag_of(

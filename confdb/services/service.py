@@ -9,6 +9,7 @@ from confdb.brokers import BrokerRegistry, LiveBroker
 from confdb.services.audit import Audit
 from confdb.services.changes import Changes
 from confdb.services.event_codes import EventCodes
+from confdb.services.feature_checks import FeatureChecks
 from confdb.services.namespaces import Namespaces
 from confdb.services.publisher_groups import PublisherGroups
 from confdb.services.stress import Stress
@@ -31,10 +32,11 @@ class ConfigService:
         self._registry = BrokerRegistry(store)
         self._tails = tails
         self.namespaces = Namespaces(store, changes)
-        self.topics = Topics(store, changes)
+        feature_checks = FeatureChecks(tails)
+        self.topics = Topics(store, changes, feature_checks)
         self.event_codes = EventCodes(store, changes)
         self.publisher_groups = PublisherGroups(store, changes)
-        self.subscriber_groups = SubscriberGroups(store, changes)
+        self.subscriber_groups = SubscriberGroups(store, changes, feature_checks)
         self.subscriptions = Subscriptions(store, changes, tails)
         self.stress = Stress(store, changes)
         self.audit = Audit(store)

@@ -176,7 +176,7 @@ def _check_rule(header: str, operator: str, value: str) -> StressOperator:
     return chosen
 
 
-def _rule_name(header: str, operator: StressOperator, value: str) -> str:
+def _rule_name(header: str, operator: str, value: str) -> str:
     return f"{header} {operator} {value}".rstrip()
 
 

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 import sqlalchemy as sa
 
+from confdb.features import Aspect, requires_with
 from confdb.models import StressWhitelist, SubscriberGroup, Subscription
 from confdb.routes import GroupMode, GroupOrder
 from confdb.services.changes import Changes
 from confdb.services.checks import check_after, check_between, check_choice, check_description, check_page_limit
+from confdb.services.feature_checks import FeatureChecks, Permission
 from confdb.services.lookups import get_namespace, get_subscriber_group
 from confdb.services.stress import remove_whitelisted
 from confdb.services.subscriptions import remove_subscriptions
 from confdb.services.views import Changed, Page, SubscriberGroupView, subscriber_group_view
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
-from msgbroker.contract.errors import InvalidSettingError, KindNotSupportedError, ThingAlreadyExistsError
+from msgbroker.contract.errors import InvalidSettingError, ThingAlreadyExistsError
 from msgbroker.contract.names import check_group
 
 
 class SubscriberGroups:
     """Applications that share consuming logic."""
 
-    def __init__(self, store: ConfigStore, changes: Changes) -> None:
+    def __init__(self, store: ConfigStore, changes: Changes, features: FeatureChecks) -> None:
         self._store = store
         self._changes = changes
+        self._features = features
 
     async def create(
         self,
@@ -49,13 +53,16 @@ class SubscriberGroups:
             retry_schedule_seconds=schedule,
             attempts_max=_attempts_max(len(schedule) + 1 if attempts_max is None else attempts_max),
             unsettled_max=_unsettled_max(unsettled_max),
-            group_order=_order(order),
-            mode=_mode(mode),
             paused=paused,
             description=check_description(description),
+            requires=[],
         )
+        _set_order(row, order)
+        _set_mode(row, mode)
+        permission = await self._ask(order, mode)
         refusals = {"subscriber_group_namespace_id_name_key": ThingAlreadyExistsError("subscriber group", name)}
         async with self._changes.begin(refusals) as change:
+            await permission.check(change)
             row.namespace_id = (await get_namespace(change.session, namespace)).namespace_id
             await change.add(row)
             view = subscriber_group_view(namespace, row)
@@ -77,7 +84,9 @@ class SubscriberGroups:
         description: str | None = None,
     ) -> Changed[SubscriberGroupView]:
         """Change what is given. A new retry schedule takes `attempts_max` along if that followed the old one."""
+        permission = await self._ask(order, mode)
         async with self._changes.begin() as change:
+            await permission.check(change)
             row = await get_subscriber_group(change.session, namespace, name)
             before = subscriber_group_view(namespace, row)
             if retry_schedule_seconds is not None:
@@ -89,9 +98,9 @@ class SubscriberGroups:
             if unsettled_max is not None:
                 row.unsettled_max = _unsettled_max(unsettled_max)
             if order is not None:
-                row.group_order = _order(order)
+                _set_order(row, order)
             if mode is not None:
-                row.mode = _mode(mode)
+                _set_mode(row, mode)
             if paused is not None:
                 row.paused = paused
             if description is not None:
@@ -99,6 +108,14 @@ class SubscriberGroups:
             after = subscriber_group_view(namespace, row)
             change.record("subscriber_group", namespace, name, before=before, after=after)
             return Changed(after, change.version)
+
+    async def _ask(self, order: str | None, mode: str | None) -> Permission:
+        wanted: list[tuple[Aspect, StrEnum]] = []
+        if order is not None:
+            wanted.append((Aspect.GROUP_ORDER, check_choice("order", GroupOrder, order)))
+        if mode is not None:
+            wanted.append((Aspect.GROUP_MODE, check_choice("mode", GroupMode, mode)))
+        return await self._features.ask(*wanted)
 
     async def delete(self, namespace: str, name: str) -> Changed[SubscriberGroupView]:
         """Delete a group with its subscriptions and whitelist entries. Its id is never used again."""
@@ -158,13 +175,11 @@ def _set_retry_schedule(row: SubscriberGroup, schedule: list[float]) -> None:
     row.retry_schedule_seconds = schedule
 
 
-def _order(order: str) -> GroupOrder:
-    if check_choice("order", GroupOrder, order) is not GroupOrder.NONE:
-        raise KindNotSupportedError("group order", order, GroupOrder.NONE)
-    return GroupOrder.NONE
+def _set_order(row: SubscriberGroup, order: str) -> None:
+    row.group_order = check_choice("order", GroupOrder, order)
+    row.requires = requires_with(row.requires, Aspect.GROUP_ORDER, row.group_order)
 
 
-def _mode(mode: str) -> GroupMode:
-    if check_choice("mode", GroupMode, mode) is not GroupMode.SHARED:
-        raise KindNotSupportedError("group mode", mode, GroupMode.SHARED)
-    return GroupMode.SHARED
+def _set_mode(row: SubscriberGroup, mode: str) -> None:
+    row.mode = check_choice("mode", GroupMode, mode)
+    row.requires = requires_with(row.requires, Aspect.GROUP_MODE, row.mode)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from confdb.features import Aspect, requires_with
 from confdb.models import EventCode, StressWhitelist, SubscriberGroup, Subscription, Topic
 from confdb.routes import TopicKind
 from confdb.services.changes import Change, Changes
 from confdb.services.checks import check_after, check_between, check_choice, check_description, check_page_limit
 from confdb.services.event_codes import record_removal
+from confdb.services.feature_checks import FeatureChecks
 from confdb.services.lookups import get_namespace, get_topic
 from confdb.services.stress import remove_whitelisted
 from confdb.services.views import Changed, Page, TopicView, topic_view
@@ -16,7 +18,6 @@ from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import (
     InvalidSettingError,
-    KindNotSupportedError,
     ThingAlreadyExistsError,
     ThingInUseError,
 )
@@ -26,9 +27,10 @@ from msgbroker.contract.names import check_topic
 class Topics:
     """The topics of all namespaces."""
 
-    def __init__(self, store: ConfigStore, changes: Changes) -> None:
+    def __init__(self, store: ConfigStore, changes: Changes, features: FeatureChecks) -> None:
         self._store = store
         self._changes = changes
+        self._features = features
 
     async def create(
         self,
@@ -43,18 +45,20 @@ class Topics:
     ) -> Changed[TopicView]:
         """Register a topic. `is_open`: event codes that are not registered yet register themselves."""
         check_topic(name)
-        if check_choice("kind", TopicKind, kind) is not TopicKind.NORMAL:
-            raise KindNotSupportedError("topic kind", kind, TopicKind.NORMAL)
+        kind = check_choice("kind", TopicKind, kind)
         row = Topic(
             name=name,
-            kind=TopicKind.NORMAL,
+            kind=kind,
             queue_count=_queue_count(queue_count),
             body_bytes_max=_body_bytes_max(body_bytes_max),
             is_open=is_open,
             description=check_description(description),
+            requires=requires_with((), Aspect.TOPIC_KIND, kind),
         )
+        permission = await self._features.ask((Aspect.TOPIC_KIND, kind))
         refusals = {"topic_namespace_id_name_key": ThingAlreadyExistsError("topic", name)}
         async with self._changes.begin(refusals) as change:
+            await permission.check(change)
             row.namespace_id = (await get_namespace(change.session, namespace)).namespace_id
             await change.add(row)
             view = topic_view(namespace, row)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from confdb import models
+from confdb.features import known_or_text
+from confdb.route_rows import readable_offsets
 from confdb.routes import GroupMode, GroupOrder, StressOperator, SubscriptionMode, TopicKind
 
 ThingT = TypeVar("ThingT")
@@ -45,7 +48,8 @@ class TopicView:
     topic_id: int
     namespace: str
     name: str
-    kind: TopicKind
+    kind: TopicKind | str
+    """Text where this version does not know it; so with the other choices."""
     queue_count: int
     generation: int
     body_bytes_max: int
@@ -54,6 +58,8 @@ class TopicView:
     stress_refused: bool
     description: str
     created_at: datetime
+    requires: tuple[str, ...] = ()
+    """What a broker must understand to serve it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +94,12 @@ class SubscriberGroupView:
     retry_schedule_seconds: tuple[float, ...]
     attempts_max: int
     unsettled_max: int
-    order: GroupOrder
-    mode: GroupMode
+    order: GroupOrder | str
+    mode: GroupMode | str
     paused: bool
     description: str
     created_at: datetime
+    requires: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +111,11 @@ class SubscriptionView:
     group: str
     topic: str
     event_code: str
-    mode: SubscriptionMode
+    mode: SubscriptionMode | str
     expression: str | None
     start_offsets: dict[int, int]
     created_at: datetime
+    requires: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,7 @@ class StressRuleView:
     stress_rule_id: int
     namespace: str
     header: str
-    operator: StressOperator
+    operator: StressOperator | str
     value: str
     created_at: datetime
 
@@ -164,7 +172,22 @@ View = (
 
 def as_json(view: View) -> dict[str, Any]:
     """Return *view* as the audit trail keeps it."""
-    return asdict(view) | {"created_at": view.created_at.isoformat()}
+    return {name: _storable(value) for name, value in asdict(view).items()}
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, tuple):
+        return [_storable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        # Somebody's own hand; JSON has no word for it.
+        return str(value)
+    return value
+
+
+def _requires(row: models.Topic | models.SubscriberGroup | models.Subscription) -> tuple[str, ...]:
+    return tuple(map(str, row.requires))
 
 
 def namespace_view(row: models.Namespace) -> NamespaceView:
@@ -180,7 +203,7 @@ def topic_view(namespace: str, row: models.Topic) -> TopicView:
         topic_id=row.topic_id,
         namespace=namespace,
         name=row.name,
-        kind=TopicKind(row.kind),
+        kind=known_or_text(TopicKind, row.kind),
         queue_count=row.queue_count,
         generation=row.generation,
         body_bytes_max=row.body_bytes_max,
@@ -189,6 +212,7 @@ def topic_view(namespace: str, row: models.Topic) -> TopicView:
         stress_refused=row.stress_refused,
         description=row.description,
         created_at=row.created_at,
+        requires=_requires(row),
     )
 
 
@@ -218,11 +242,12 @@ def subscriber_group_view(namespace: str, row: models.SubscriberGroup) -> Subscr
         retry_schedule_seconds=tuple(row.retry_schedule_seconds),
         attempts_max=row.attempts_max,
         unsettled_max=row.unsettled_max,
-        order=GroupOrder(row.group_order),
-        mode=GroupMode(row.mode),
+        order=known_or_text(GroupOrder, row.group_order),
+        mode=known_or_text(GroupMode, row.mode),
         paused=row.paused,
         description=row.description,
         created_at=row.created_at,
+        requires=_requires(row),
     )
 
 
@@ -234,10 +259,11 @@ def subscription_view(namespace: str, group: str, topic: str, row: models.Subscr
         group=group,
         topic=topic,
         event_code=row.event_code,
-        mode=SubscriptionMode(row.mode),
+        mode=known_or_text(SubscriptionMode, row.mode),
         expression=row.expression,
-        start_offsets={int(queue_id): offset for queue_id, offset in row.start_offsets.items()},
+        start_offsets=readable_offsets(row.start_offsets) or {},
         created_at=row.created_at,
+        requires=_requires(row),
     )
 
 
@@ -247,7 +273,7 @@ def stress_rule_view(namespace: str, row: models.StressRule) -> StressRuleView:
         stress_rule_id=row.stress_rule_id,
         namespace=namespace,
         header=row.header,
-        operator=StressOperator(row.operator),
+        operator=known_or_text(StressOperator, row.operator),
         value=row.value,
         created_at=row.created_at,
     )

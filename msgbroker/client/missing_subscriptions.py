@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from msgbroker.contract.errors import EventCodeNotFoundError, TopicNotFoundError
+from msgbroker.contract.errors import EventCodeNotFoundError, NotUnderstoodError, TopicNotFoundError
 from msgbroker.v1 import subscriber_pb2
 
 log = logging.getLogger("msgbroker.client")
@@ -38,6 +38,17 @@ class MissingSubscriptions:
         self._known = missing_now
 
     def _warn(self, missing: subscriber_pb2.MissingSubscription) -> None:
+        if missing.reason == NotUnderstoodError.reason:
+            # Nothing to be done here: it waits, and comes once a broker does.
+            log.warning(
+                "group %s gets nothing of topic %s, event code %s for now: this broker's version does not understand"
+                " how it is configured (`msgcenter alarm list` says more)",
+                self._group,
+                missing.topic,
+                missing.event_code,
+                extra={"reason": missing.reason},
+            )
+            return
         log.warning(
             "group %s gets nothing of topic %s, event code %s: %s"
             " (`msgcenter subscription create %s %s %s`, or `register=True` in development)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, Final
 
 import grpc
 
@@ -17,10 +17,13 @@ from msgbroker.client.failures import from_rpc_error
 from msgbroker.client.missing_subscriptions import MissingSubscriptions
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.subscriber_session import SessionOverError, SubscriberSession
-from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError
+from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError, NotUnderstoodError
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
 
 log = logging.getLogger("msgbroker.client")
+
+_LEARN_SECONDS: Final = 1.0
+"""How long a broker that does not serve the group may take to tell who else there is."""
 
 
 class SubscriberStream:
@@ -112,7 +115,11 @@ class SubscriberStream:
         try:
             await session.serve(stub.Subscribe(), self._closing)
         except grpc.aio.AioRpcError as error:
-            raise SessionOverError(from_rpc_error(error, address)) from error
+            cause = from_rpc_error(error, address)
+            if isinstance(cause, NotUnderstoodError):
+                # Another broker may understand it; where only this one was named, it tells of the others.
+                await asyncio.wait([learning, closing], timeout=_LEARN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            raise SessionOverError(cause) from error
         finally:
             self.attached.clear()
             await cancel_and_wait(learning)

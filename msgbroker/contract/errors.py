@@ -6,7 +6,7 @@ wire, and typed facts. Raise leaves, catch families. `from_wire` makes them agai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgbroker.contract.error_families import FAMILIES
 from msgbroker.contract.error_families import AlreadyExistsError as AlreadyExistsError
@@ -244,6 +244,23 @@ class NotMigratedError(FailedPreconditionError):
         super().__init__(f"{database} does not have the tables of this version: run `msgcenter migrate`")
 
 
+class FeatureNotEverywhereError(FailedPreconditionError):
+    """A broker that is running does not understand the feature yet: upgrade it first."""
+
+    reason = "FEATURE_NOT_EVERYWHERE"
+
+    def __init__(self, feature: str, brokers: Sequence[str]) -> None:
+        shown = ", ".join(brokers[:_SHOWN_BROKERS_MAX])
+        if len(brokers) > _SHOWN_BROKERS_MAX:
+            shown += f" and {len(brokers) - _SHOWN_BROKERS_MAX} more"
+        super().__init__(
+            f"{feature} is not understood by every broker yet; upgrade first: {shown}", feature=feature, brokers=shown
+        )
+
+
+_SHOWN_BROKERS_MAX = 10
+
+
 class StressRefusedError(FailedPreconditionError):
     """The topic's kill switch refuses stress messages."""
 
@@ -405,6 +422,21 @@ class PublishTimeoutError(UnavailableError):
             timeout_seconds=f"{timeout_seconds:g}",
             may_be_stored=may_be_stored,
             address=address,
+        )
+
+
+class NotUnderstoodError(UnavailableError):
+    """The configuration asks for what this broker's version does not carry out. Another broker may: try there."""
+
+    reason = "NOT_UNDERSTOOD"
+
+    def __init__(self, thing: str, detail: str, features: Sequence[str], version: str) -> None:
+        super().__init__(
+            f"{thing} {detail}: this broker, of version {version}, does not understand that",
+            thing=thing,
+            detail=detail,
+            feature=", ".join(features),
+            version=version,
         )
 
 

@@ -1,7 +1,7 @@
-"""Which broker owns a lane: weighted rendezvous hashing.
+"""Which broker owns a lane: weighted rendezvous hashing, over the brokers that understand what it requires.
 
-Every broker computes it alone from the same list of live brokers. When the list or a weight changes, lanes move only
-from or to the brokers that changed.
+Every broker computes it alone from the same list of live brokers, whatever it understands itself. When the list or a
+weight changes, lanes move only from or to the brokers that changed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ class BrokerWeight:
 
     broker_id: UUID
     instances: int
+    features: frozenset[str] = frozenset()
+    """That it understands."""
+
+
+def able(brokers: Iterable[BrokerWeight], requires: frozenset[str]) -> list[BrokerWeight]:
+    """Return those that understand what serving a lane *requires*."""
+    return [broker for broker in brokers if requires <= broker.features]
 
 
 def owner_of(lane_key: LaneKey, brokers: Iterable[BrokerWeight]) -> UUID | None:

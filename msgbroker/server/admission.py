@@ -7,14 +7,14 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import orjson
 from google.protobuf.message import DecodeError
 
-from confdb.routes import Headers, Snapshot, StressRule, TopicKind, TopicRoute
+from confdb.routes import Headers, NotUnderstood, Snapshot, StressRule, TopicRoute
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import (
     BodyTooLargeError,
@@ -23,7 +23,6 @@ from msgbroker.contract.errors import (
     GroupNotFoundError,
     InvalidKeyError,
     InvalidRequestFieldError,
-    KindNotSupportedError,
     MessageCenterError,
     NamespaceNotFoundError,
     StressRefusedError,
@@ -33,6 +32,7 @@ from msgbroker.contract.errors import (
 from msgbroker.engine.stress import is_stress
 from msgbroker.server.log_message import NO_HEADERS, LogMessage
 from msgbroker.server.message_scan import scan, type_end
+from msgbroker.server.not_understood import check_topic_served, refusal
 from msgbroker.server.wire import delivery_suffix
 from msgbroker.v1 import message_pb2
 from msgdb.copy_rows import row_middle, row_prefix
@@ -42,6 +42,7 @@ from msgdb.outcome import Refused
 _KEY_CHARS_SAFE: Final = limits.KEY_BYTES_MAX // 4
 _HEADER_CHARS_SAFE: Final = limits.HEADERS_BYTES_MAX // 4
 _TYPES_MAX: Final = 4_096
+_SHOWN_CHARS_MAX: Final = 40
 _BORN_AT_US_MAX: Final = 4_102_444_800_000_000  # 2100
 
 
@@ -105,6 +106,7 @@ class Admission:
         self.topic_ids: set[int] = set()
         """The topics of the last frame, and perhaps that of the message before it."""
         self._stress_rules: tuple[StressRule, ...] = ()
+        self._unknown_stress_headers: Mapping[str, NotUnderstood] = {}
         self._suffixes = {
             stress: delivery_suffix(origin.publisher_group, origin.born_host, stress=stress) for stress in (False, True)
         }
@@ -194,6 +196,8 @@ class Admission:
             _check_headers(headers)
             headers_json = orjson.dumps(headers)
             stress = is_stress(headers, self._stress_rules)
+            if self._unknown_stress_headers and not stress:
+                self._check_stress_known(headers)
             if stress and route.stress_refused:
                 raise StressRefusedError(route.name)
         if not 0 < born_at_us < _BORN_AT_US_MAX:
@@ -219,6 +223,12 @@ class Admission:
         self._types.clear()
         self._last_type = None
         self._stress_rules = snapshot.stress_rules.get(self._origin.namespace, ())
+        self._unknown_stress_headers = snapshot.unknown_stress_headers.get(self._origin.namespace, {})
+
+    def _check_stress_known(self, headers: Headers) -> None:
+        """Raise NotUnderstoodError where a rule that is not understood may say that this is stress traffic."""
+        for header in self._unknown_stress_headers.keys() & headers.keys():
+            raise refusal(f"stress rule for header {header[:_SHOWN_CHARS_MAX]}", self._unknown_stress_headers[header])
 
     def _type_at(self, encoded: bytes, start: int) -> _AdmittedType | None:
         """Return the type of the message at *start*, or None where it does not begin with one as encoders write it."""
@@ -247,8 +257,7 @@ class Admission:
             raise TopicNotFoundError(self._origin.namespace, topic)
         if route.is_closed:
             raise TopicClosedError(topic)
-        if route.kind is not TopicKind.NORMAL:
-            raise KindNotSupportedError("topic kind", route.kind, "NORMAL")
+        check_topic_served(route)
         if event_code not in route.event_codes:
             if not route.is_open:
                 raise EventCodeNotFoundError(topic, event_code)

@@ -15,6 +15,7 @@ from typing import Final
 import psycopg
 import structlog
 
+from confdb import features
 from confdb.snapshot import SnapshotFeed
 from confdb.store import ConfigStore
 from msgbroker.server.assembly import Stores, assemble
@@ -54,7 +55,7 @@ async def open_broker(settings: BrokerSettings) -> AsyncIterator[Broker]:
             application_name="msgcenter-broker",
         ) as store,
     ):
-        feed = SnapshotFeed(config_store, listen=not settings.pooled)
+        feed = SnapshotFeed(config_store, listen=not settings.pooled, understood=features.UNDERSTOOD)
         await feed.load_once()
         # Before anything is remembered of the log.
         await store.follow_history()

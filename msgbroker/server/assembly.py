@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import socket
 import uuid
 from collections.abc import Callable, Collection, Mapping
@@ -34,6 +33,7 @@ from msgbroker.server.health_watch import HealthWatch
 from msgbroker.server.log_cache import LogCache, LogCacheConfig
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause
+from msgbroker.server.not_understood import alarms_of, process_version
 from msgbroker.server.publisher_service import PublisherService
 from msgbroker.server.pull_service import PullService
 from msgbroker.server.queue_map import QueueMap
@@ -72,7 +72,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     """Make a broker; nothing runs yet. Raises PortInUseError."""
     server = grpc_server.make_server(shared_port=settings.shared_port)
     address = _listen(server, settings)
-    identity = BrokerIdentity(uuid.uuid4(), address, importlib.metadata.version("msgcenter"))
+    identity = BrokerIdentity(uuid.uuid4(), address, process_version(), stores.feed.understood)
     board = AlarmBoard(stores.messages, identity.broker_id, address)
     health = HealthWatch(grpc_server.add_health(server), stores.messages, stores.feed, board)
     topics_aside: SetAside[int] = SetAside(board, lambda topic_id: _alarm_of_topic(stores.feed.current, topic_id))
@@ -112,7 +112,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "beats": cluster.run_beats,
         **{name: side.kept_running(name, run) for name, run in side_loops.items()},
     }
-    _follow_snapshots(stores.feed, hub, cluster)
+    _follow_snapshots(stores.feed, hub, cluster, board)
     stores.messages.on_new_history(lambda _: stores.queues.forget())
     stores.messages.on_new_history(lambda _: committer.forget_log())
     stores.messages.on_new_history(cluster.follow_history)
@@ -197,9 +197,10 @@ def _teller(
     return tell
 
 
-def _follow_snapshots(feed: SnapshotFeed, hub: DeliveryHub, cluster: Cluster) -> None:
+def _follow_snapshots(feed: SnapshotFeed, hub: DeliveryHub, cluster: Cluster, board: AlarmBoard) -> None:
     def follow(snapshot: Snapshot) -> None:
         hub.follow(snapshot)
+        board.replace(AlarmKind.NOT_UNDERSTOOD, alarms_of(snapshot))
         cluster.wake_all()
 
     follow(feed.current)

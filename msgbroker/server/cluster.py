@@ -30,15 +30,16 @@ from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableEr
 from msgbroker.server import clock
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.delivery import DeliveryHub
+from msgbroker.server.elsewhere import Relocations
 from msgbroker.server.lane_opening import LaneOpening
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.lease_renewal import LeaseRenewal
 from msgbroker.server.loops import PatientCall, pause_or_wake
+from msgbroker.server.not_understood import withheld_to_tell
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.set_aside import SetAside, divided
 from msgbroker.server.wanted_lanes import LanesByGroup, WantedLanes
-from msgbroker.v1 import subscriber_pb2
 from msgdb.cursors import claim, release
 from msgdb.failures import RowsHeldError
 from msgdb.history import History
@@ -77,6 +78,8 @@ class BrokerIdentity:
     broker_id: UUID
     address: str
     process_version: str
+    features: frozenset[str] = frozenset()
+    """Those of `confdb.features` that it understands."""
 
 
 class Cluster:
@@ -111,8 +114,8 @@ class Cluster:
         self._checkpointer = checkpointer
         self._snapshot = snapshot
         self._beaten_at = clock.now()
-        self._without_lanes_since: dict[int, float] = {}
-        self._wanted = WantedLanes(identity.broker_id, hub, queues, snapshot, topics_aside)
+        self._relocations = Relocations(hub, snapshot, identity.features, self.config.relocate_after_seconds)
+        self._wanted = WantedLanes(identity.broker_id, hub, queues, snapshot, topics_aside, identity.features)
         self._opening = LaneOpening(store, identity.broker_id, hub)
         self._renewal = LeaseRenewal(
             store, identity.broker_id, hub, self.config.lease_seconds, self.config.lease_margin_seconds
@@ -151,7 +154,8 @@ class Cluster:
         wanted = await self._wanted_lanes()
         await self._leave_unwanted(wanted)
         await self._claim_missing(wanted)
-        self._relocate_idle_instances(wanted)
+        self._end_refused()
+        self._relocations.relocate(wanted, self.other_brokers())
 
     async def leave_lanes(self) -> None:
         """Persist, and give up all lanes."""
@@ -196,19 +200,22 @@ class Cluster:
         await self._beat()
 
     async def _beat_now(self) -> None:
-        version = self._snapshot().version
+        snapshot = self._snapshot()
+        groups = {} if self.is_draining else self._instance_counts()
         beat = BrokerBeat(
             broker_id=self.identity.broker_id,
             address=self.identity.address,
             host=socket.gethostname(),
             pid=os.getpid(),
-            snapshot_version=version,
+            snapshot_version=snapshot.version,
             draining=self.is_draining,
-            groups={} if self.is_draining else self._instance_counts(),
+            groups=groups,
             process_version=self.identity.process_version,
+            features=self.identity.features,
+            withheld=withheld_to_tell(groups, snapshot),
         )
         self.brokers = await self._registry.beat(beat)
-        self.beaten_version = version
+        self.beaten_version = snapshot.version
         self._beaten_at = clock.now()
 
     def _instance_counts(self) -> dict[int, int]:
@@ -264,9 +271,10 @@ class Cluster:
     async def _leave_unwanted(self, wanted: LanesByGroup) -> None:
         now = clock.now()
         for group in self._hub.groups.values():
-            for queue_id in group.slots.keys() - wanted.get(group, _NO_QUEUES).keys():
-                slot = group.slots[queue_id]
-                if slot.leaves_at is None:
+            wanted_here = wanted.get(group, _NO_QUEUES)
+            for queue_id, slot in group.slots.items():
+                # One that was stopped because it was not understood is claimed anew, even if it is again by now.
+                if slot.leaves_at is None and (queue_id not in wanted_here or slot.lane.is_stopped):
                     slot.lane.stop()
                     slot.leaves_at = now + self.config.drain_seconds
                     self._leaving.append(slot)
@@ -293,24 +301,14 @@ class Cluster:
                 await release(connection, self.identity.broker_id, lanes)
             log.info("cluster.lanes_released", count=len(lanes))
 
-    # --- instances in the wrong place -------------------------------------------------------------------------------
+    # --- groups that are not understood -----------------------------------------------------------------------------
 
-    def _relocate_idle_instances(self, wanted: LanesByGroup) -> None:
-        """Tell instances whose broker has none of their group's lanes where these are."""
-        now = clock.now()
-        others = [broker for broker in self.other_brokers() if not broker.draining]
-        for group_id, group in self._hub.groups.items():
-            has_lanes = wanted.get(group) or group.slots or not group.route.subscriptions
-            addresses = [] if has_lanes else [broker.address for broker in others if group_id in broker.groups]
-            if not group.instances or not addresses:
-                self._without_lanes_since.pop(group_id, None)
-                continue
-            since = self._without_lanes_since.setdefault(group_id, now)
-            if now - since >= self.config.relocate_after_seconds:
-                del self._without_lanes_since[group_id]
-                relocation = subscriber_pb2.Relocation(addresses=addresses)
+    def _end_refused(self) -> None:
+        """End the streams of groups that are not understood any more, once their lanes are given up."""
+        for group in self._hub.groups.values():
+            if group.refusal is not None and not group.slots:
                 for instance in group.instances.values():
-                    instance.notice(subscriber_pb2.SubscribeResponse(relocation=relocation))
+                    instance.close(group.refusal)
 
 
 def _lane_to_claim(route: GroupRoute, topic_id: int, queue_id: int) -> LaneToClaim:

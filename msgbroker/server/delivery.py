@@ -11,10 +11,12 @@ import asyncio
 import math
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
+from confdb.unserved import name_group
 from msgbroker.contract.errors import GroupNotFoundError
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
@@ -36,6 +38,7 @@ from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause, pause_or_wake
+from msgbroker.server.not_understood import refusal
 from msgbroker.server.set_aside import SetAside
 from msgbroker.server.suspects import Suspects
 from msgdb.alarms import Alarm, AlarmKind
@@ -43,6 +46,8 @@ from msgdb.lane_records import ClaimedLane, LaneKey, RedeliveryRow
 from msgdb.outcome import FrameOutcome
 
 log = structlog.get_logger(__name__)
+
+_NO_TOPICS: Final[frozenset[int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +156,19 @@ class DeliveryHub:
         for group in self.groups.values():
             route = routes.get(group.route.group_id)
             if route is not None:
-                self._follow(group, route, snapshot)
+                self._follow_route(group, route, snapshot)
                 continue
             # Deleted: its streams end with the reason, and the cluster loop gives its lanes up.
             for instance in list(group.instances.values()):
                 instance.close(GroupNotFoundError(group.route.namespace, group.route.name))
+
+    def _follow_route(self, group: GroupDelivery, route: GroupRoute, snapshot: Snapshot) -> None:
+        group.withheld_topics = snapshot.withheld.get(route.group_id, _NO_TOPICS)
+        if route.not_understood is not None:
+            group.refuse(refusal(name_group(route), route.not_understood))
+            return
+        group.refusal = None
+        self._follow(group, route, snapshot)
 
     def _follow(self, group: GroupDelivery, route: GroupRoute, snapshot: Snapshot) -> None:
         slots = group.slots.values()
@@ -182,6 +195,8 @@ class DeliveryHub:
                 self._lane_failed,
                 self.ready,
             )
+            if self._snapshot is not None:
+                group.withheld_topics = self._snapshot.withheld.get(route.group_id, _NO_TOPICS)
         group.attach(instance, clock.now())
         return group
 
@@ -190,6 +205,11 @@ class DeliveryHub:
         group.detach(instance, clock.now())
 
     # --- lanes ------------------------------------------------------------------------------------------------------
+
+    @property
+    def topics(self) -> Mapping[int, TopicRoute]:
+        """The topics of this broker's snapshot by their ids."""
+        return self._topics
 
     def topic(self, topic_id: int) -> TopicRoute | None:
         """Return the topic's route by this broker's snapshot."""

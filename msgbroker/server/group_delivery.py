@@ -17,7 +17,8 @@ from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from confdb.routes import GroupRoute, Snapshot, TopicRoute
+from confdb.routes import GroupOrder, GroupRoute, Snapshot, TopicRoute
+from msgbroker.contract.errors import NotUnderstoodError
 from msgbroker.engine.lane_config import LaneConfig
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
@@ -62,6 +63,10 @@ class GroupDelivery:
     """Of all groups here."""
     instances: dict[str, Instance] = field(default_factory=dict)
     slots: dict[int, LaneSlot] = field(default_factory=dict)
+    withheld_topics: frozenset[int] = frozenset()
+    """Topics of which nothing is served here: something of them is not understood."""
+    refusal: NotUnderstoodError | None = None
+    """Why the group is served no longer; then `route` is the last one that was understood."""
     _takers: deque[Instance] = field(default_factory=deque)
     _active: dict[int, LaneSlot] = field(default_factory=dict)
     """Lanes that may have something to hand out, in the order of their turns."""
@@ -149,6 +154,24 @@ class GroupDelivery:
         if slot is not None:
             self.activate(slot)
 
+    def serves(self, topic_id: int) -> bool:
+        """Return whether lanes of the topic may be opened here."""
+        return self.refusal is None and topic_id not in self.withheld_topics
+
+    def refuse(self, because: NotUnderstoodError) -> None:
+        """Serve the group no longer: nothing more is read or handed out, and its instances settle and go elsewhere."""
+        if self.refusal is None:
+            for instance in self.instances.values():
+                instance.send_away()
+        self.refusal = because
+        for slot in self.slots.values():
+            self._stop(slot)
+
+    def _stop(self, slot: LaneSlot) -> None:
+        # At once: what is matched by the old configuration from now on could be passed over for good.
+        slot.lane.stop()
+        self._reader.count(slot)
+
     def add_lane(self, slot: LaneSlot) -> None:
         """Serve a lane from now on."""
         self.slots[slot.lane.key.queue_id] = slot
@@ -202,12 +225,16 @@ class GroupDelivery:
         """Follow a change of the configuration: matching, limits, permissions."""
         self.route = route
         config = lane_config(route)
-        for slot in self.slots.values():
-            slot.topic = topics.get(slot.topic.topic_id, slot.topic)
-            slot.match_by(Matcher(route, slot.topic))
-            slot.may_hand_out = stress_check(route, slot.topic, snapshot)
-            slot.lane.reconfigure(config)
-            self.activate(slot)
+        for slot in list(self.slots.values()):
+            if slot.topic.topic_id in self.withheld_topics:
+                self._stop(slot)
+                continue
+            with self.trusted(slot):
+                slot.topic = topics.get(slot.topic.topic_id, slot.topic)
+                slot.match_by(Matcher(route, slot.topic))
+                slot.may_hand_out = stress_check(route, slot.topic, snapshot)
+                slot.lane.reconfigure(config)
+                self.activate(slot)
         self.wake(self)
 
     def is_behind(self, topic_ids: Collection[int]) -> bool:
@@ -300,7 +327,8 @@ def lane_config(route: GroupRoute) -> LaneConfig:
     return LaneConfig(
         ack_timeout_seconds=route.ack_timeout_seconds,
         retry=RetryPolicy(route.retry_schedule_seconds, route.attempts_max),
-        order=route.order,
+        # A route whose order is not known is not served.
+        order=GroupOrder(route.order),
     )
 
 

@@ -15,7 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo  # type: ignore[import-untyped]
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
-from msgbroker.contract.errors import MessageCenterError
+from msgbroker.contract.errors import MessageCenterError, from_wire
 from msgbroker.v1 import message_pb2
 from msgdb.outcome import Refused
 
@@ -37,9 +37,8 @@ def refusal_of(error: MessageCenterError) -> message_pb2.Refusal:
 
 def refusal_of_stored(refused: Refused) -> message_pb2.Refusal:
     """Return what was recorded of a refusal as part of an answer."""
-    return message_pb2.Refusal(
-        reason=refused.reason, message=refused.message, facts=dict(refused.facts), status=refused.status
-    )
+    error = from_wire(refused.reason, refused.status, refused.message, refused.facts)
+    return refusal_of(error)
 
 
 async def abort_with(context: Context, error: MessageCenterError) -> NoReturn:

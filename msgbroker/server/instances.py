@@ -93,6 +93,10 @@ class Instance:
         self._notices.append(response.SerializeToString())
         self.wake.set()
 
+    def send_away(self) -> None:
+        """Ask it to settle what it has and to subscribe elsewhere."""
+        self.notice(subscriber_pb2.SubscribeResponse(draining=True))
+
     def close(self, because: Exception | None = None) -> None:
         """Give it nothing any more, and end its stream. What was not written goes back to the lanes, as it comes."""
         self.is_closed = True

@@ -77,10 +77,12 @@ class LaneOpening:
 
     def _open(self, lane: ClaimedLane, rows: Sequence[RedeliveryRow], wanted: LanesByGroup, lease_until: float) -> bool:
         group = self._hub.groups.get(lane.key.group_id)
-        if group is None or group not in wanted:
-            # Its last instance went away meanwhile, and the group with it.
+        topic = wanted.get(group, {}).get(lane.key.queue_id) if group is not None else None
+        if group is None or topic is None or not group.serves(topic.topic_id):
+            # Its last instance went away meanwhile, and the group with it; or the configuration has changed, and is not
+            # understood any more.
             return False
-        self._hub.open_lane(group, wanted[group][lane.key.queue_id], lane, rows, lease_until)
+        self._hub.open_lane(group, topic, lane, rows, lease_until)
         return True
 
     async def _within_log(self, claimed: Sequence[ClaimedLane]) -> list[ClaimedLane]:

@@ -29,6 +29,7 @@ from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.grpc_failures import abort_with
 from msgbroker.server.instances import Batch, Instance
+from msgbroker.server.not_understood import check_group_served
 from msgbroker.server.settling import error_text_of, verdict_of
 from msgbroker.server.subscriber_service import find_group
 from msgbroker.server.wire import delivery_of
@@ -107,6 +108,7 @@ class PullService:
         if wait_seconds > limits.PULL_WAIT_SECONDS_MAX:
             raise InvalidRequestFieldError("wait_ms", f"must be {limits.PULL_WAIT_SECONDS_MAX * 1_000:g} at most")
         route = find_group(self._snapshot(), request)
+        check_group_served(route)
         puller = self._puller(route, names.check_instance_id(request.instance_id))
         async with puller.lock:
             instance = puller.instance

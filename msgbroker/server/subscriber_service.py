@@ -16,6 +16,7 @@ from msgbroker.contract.errors import (
     GroupNotFoundError,
     InvalidRequestFieldError,
     MessageCenterError,
+    NotUnderstoodError,
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
@@ -24,6 +25,7 @@ from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.grpc_failures import abort_with
 from msgbroker.server.instances import Instance
+from msgbroker.server.not_understood import check_group_served
 from msgbroker.server.settling import settle_all
 from msgbroker.v1 import subscriber_pb2
 
@@ -64,6 +66,7 @@ class SubscriberService:
                 raise BrokerUnavailableError("this broker is stopping: subscribe at another one")
             snapshot = self._snapshot()
             route = find_group(snapshot, first.hello)
+            check_group_served(route)
             instance = self._make_instance(first, route)
         except MessageCenterError as error:
             await abort_with(context, error)
@@ -179,5 +182,7 @@ def _why_missing(snapshot: Snapshot, route: GroupRoute, topic_name: str, event_c
     if not (is_any or topic.is_open or event_code in topic.event_codes):
         return EventCodeNotFoundError.reason
     subscribed = {each.event_code for each in route.subscriptions if each.topic_id == topic.topic_id}
+    if topic.topic_id in snapshot.withheld.get(route.group_id, ()):
+        return NotUnderstoodError.reason
     is_covered = bool(subscribed) if is_any else not subscribed.isdisjoint({event_code, names.ANY_EVENT_CODE})
     return None if is_covered else SubscriptionNotFoundError.reason

@@ -1,5 +1,8 @@
 """Which lanes this broker should own: by its instances, the queues of their topics, and the rule all brokers share.
 
+A lane is only for brokers that understand its group, its topic and the group's subscriptions to it: by their features,
+and by what each says that it withholds.
+
 Asked twice a second, and nearly always the answer is the one before: it is worked out anew only when something that it
 follows from has changed.
 """
@@ -13,8 +16,8 @@ from typing import TypeAlias
 from uuid import UUID
 
 from confdb.brokers import LiveBroker
-from confdb.routes import Snapshot, TopicRoute
-from msgbroker.engine.assignment import BrokerWeight, owner_of
+from confdb.routes import Snapshot, TopicRoute, requirements
+from msgbroker.engine.assignment import BrokerWeight, able, owner_of
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.queue_map import QueueMap
@@ -34,8 +37,8 @@ class _Grounds:
     queues_version: int
     groups: list[tuple[GroupDelivery, int]]
     """The groups here, with their instances."""
-    others: list[tuple[UUID, Mapping[int, int]]]
-    """The brokers that may own lanes, too, with their instances by group."""
+    others: list[tuple[UUID, Mapping[int, int], frozenset[str], Mapping[int, frozenset[int]]]]
+    """The brokers that may own lanes, too: with their instances by group, what they understand, what they withhold."""
 
     def are_those_of(self, before: _Grounds | None) -> bool:
         # A snapshot is known by its identity: comparing all of it would cost more than what it saves.
@@ -58,9 +61,11 @@ class WantedLanes:
         queues: QueueMap,
         snapshot: Callable[[], Snapshot],
         topics_aside: SetAside[int],
+        features: frozenset[str] = frozenset(),
     ) -> None:
         self._topics_aside = topics_aside
         self._broker_id = broker_id
+        self._features = features
         self._hub = hub
         self._queues = queues
         self._snapshot = snapshot
@@ -76,7 +81,7 @@ class WantedLanes:
             self._snapshot(),
             self._queues.version,
             [(group, len(group.instances)) for group in self._hub.groups.values()],
-            [(broker.broker_id, broker.groups) for broker in others if not broker.draining],
+            [(each.broker_id, each.groups, each.features, each.withheld) for each in others if not each.draining],
         )
         if not grounds.are_those_of(self._grounds):
             self._is_complete = True
@@ -87,20 +92,22 @@ class WantedLanes:
 
     async def _work_out(self, grounds: _Grounds) -> LanesByGroup:
         topics = {topic.topic_id: topic for topic in grounds.snapshot.topics.values()}
-        live_group_ids = {route.group_id for route in grounds.snapshot.groups.values()}
+        routes = {route.group_id: route for route in grounds.snapshot.groups.values()}
         lanes: dict[GroupDelivery, dict[int, TopicRoute]] = {}
         for group, instances in grounds.groups:
-            if not instances or group.route.group_id not in live_group_ids:
+            # As the snapshot has it: the group here keeps its last route while it is given up.
+            route = routes.get(group.route.group_id)
+            if not instances or route is None or route.not_understood is not None:
                 continue
             lanes[group] = {}
-            weights = self._weights(group.route.group_id, instances, grounds)
-            for topic_id in {subscription.topic_id for subscription in group.route.subscriptions}:
-                topic = topics.get(topic_id)
-                if topic is None:
+            for topic_id, requires in requirements(route, topics).items():
+                candidates = able(self._weights(route.group_id, topic_id, instances, grounds), requires)
+                if all(candidate.broker_id != self._broker_id for candidate in candidates):
                     continue
+                topic = topics[topic_id]
                 await self._ensure_queues(topic)
                 for queue_id in self._queues.queues_of(topic_id):
-                    if self._owns(LaneKey(group.route.group_id, "", queue_id), weights):
+                    if self._owns(LaneKey(route.group_id, "", queue_id), candidates):
                         lanes[group][queue_id] = topic
         return lanes
 
@@ -118,12 +125,17 @@ class WantedLanes:
                 aside.worked(topic.topic_id)
         self._is_complete = self._is_complete and self._queues.is_current(topic)
 
-    def _weights(self, group_id: int, instances: int, grounds: _Grounds) -> list[BrokerWeight]:
-        others = [
-            BrokerWeight(broker_id, groups[group_id]) for broker_id, groups in grounds.others if group_id in groups
+    def _weights(self, group_id: int, topic_id: int, instances: int, grounds: _Grounds) -> list[BrokerWeight]:
+        """Return the brokers that may own lanes of the group and topic, unless that requires what they lack."""
+        weights = [
+            BrokerWeight(broker_id, groups[group_id], features)
+            for broker_id, groups, features, withheld in grounds.others
+            if group_id in groups and topic_id not in withheld.get(group_id, ())
         ]
-        return [BrokerWeight(self._broker_id, instances), *others]
+        if topic_id not in grounds.snapshot.withheld.get(group_id, ()):
+            weights.append(BrokerWeight(self._broker_id, instances, self._features))
+        return weights
 
-    def _owns(self, lane: LaneKey, weights: Sequence[BrokerWeight]) -> bool:
+    def _owns(self, lane: LaneKey, candidates: Sequence[BrokerWeight]) -> bool:
         # Alone with its group it owns all of it: the rule would say so, lane by lane.
-        return len(weights) == 1 or owner_of(lane, weights) == self._broker_id
+        return len(candidates) == 1 or owner_of(lane, candidates) == self._broker_id

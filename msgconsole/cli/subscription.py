@@ -78,7 +78,9 @@ def list_(
             count_max=limit,
         )
     )
-    columns = ("group", "topic", "event_code", "mode", "expression")
+    columns = ["group", "topic", "event_code", "mode", "expression"]
+    if any(each.requires for each in found):
+        columns.append("requires")
     print_rows(found, columns, as_json=as_json, empty="No subscriptions.")
 
 

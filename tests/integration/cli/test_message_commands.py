@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from msgconsole.broker_process import BROKER_COMMAND, is_serving
+from tests.eventually import eventually_blocking
 from tests.integration.cli.conftest import Msgcenter
 
 
@@ -208,3 +209,23 @@ def test_alarms_are_listed_and_shown_where_they_concern_a_group(msgcenter: Msgce
     assert msgcenter("alarm", "list", "--json").json == []
     (cleared,) = msgcenter("alarm", "list", "--all", "--json").json
     assert cleared["state"] == "cleared"
+
+
+@pytest.mark.usefixtures("subscribed")
+def test_what_a_broker_does_not_understand_is_an_alarm_beside_the_group_it_concerns(
+    msgcenter: Msgcenter, database_url: str
+) -> None:
+    msgcenter("publish", "TP_TRADE", "EC_PAID", "x")
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE subscriber_group SET group_order = 'KEY'")
+        connection.execute("UPDATE config_version SET version = version + 1")
+
+    (listed,) = eventually_blocking(lambda: msgcenter("alarm", "list", "--json").json)
+    assert (listed["kind"], listed["thing"], listed["state"]) == ("NOT_UNDERSTOOD", "group SG_POINTS", "stands")
+    assert "group-order-key" in msgcenter("alarm", "list").out
+    assert {tuple(lag["alarms"]) for lag in msgcenter("lag", "--json").json} == {("NOT_UNDERSTOOD",)}
+
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE subscriber_group SET group_order = 'NONE'")
+        connection.execute("UPDATE config_version SET version = version + 1")
+    eventually_blocking(lambda: msgcenter("alarm", "list", "--json").json == [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.integration.cli.conftest import Msgcenter
@@ -250,3 +251,29 @@ def test_a_running_up_is_found_from_below_its_directory(
     assert (shown["MSGCENTER_LISTEN"], shown["MSGCENTER_CLIENT_REGISTRATION"]) == ("127.0.0.1:1", True)
     assert f"`msgcenter up` runs (process {own_pid})" in msgcenter("check-config").out
     assert (directory / "state.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.usefixtures("trade")
+def test_what_a_thing_requires_is_shown_also_where_this_version_does_not_know_it(
+    msgcenter: Msgcenter, database_url: str
+) -> None:
+    assert msgcenter("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID").status == 0
+    assert "requires" not in msgcenter("subscription", "list").out
+    with psycopg.connect(database_url) as connection:
+        connection.execute("ALTER TABLE topic DROP CONSTRAINT topic_kind_check")
+        connection.execute("UPDATE topic SET kind = 'SPARSE', requires = '{topic-kind-sparse}'")
+        connection.execute("UPDATE subscriber_group SET group_order = 'KEY', requires = '{group-order-key,colour}'")
+        connection.execute("UPDATE subscription SET requires = '{colour}'")
+
+    topic = msgcenter("topic", "show", "TP_TRADE", "--json").json
+    assert (topic["kind"], topic["requires"]) == ("SPARSE", ["topic-kind-sparse"])
+    group = msgcenter("group", "show", "SG_POINTS", "--json").json
+    assert (group["order"], group["requires"]) == ("KEY", ["group-order-key", "colour"])
+    assert "group-order-key colour" in msgcenter("group", "show", "SG_POINTS").out
+    (subscription,) = msgcenter("subscription", "list", "--json").json
+    assert subscription["requires"] == ["colour"]
+    assert "requires" in msgcenter("subscription", "list").out
+    # Lists, lag and changes go on as well.
+    assert msgcenter("topic", "list").status == 0
+    assert msgcenter("lag").status == 0
+    assert msgcenter("group", "update", "SG_POINTS", "--description", "for points").status == 0

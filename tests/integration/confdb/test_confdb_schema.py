@@ -70,7 +70,68 @@ def test_up_down_up_ends_where_it_began(empty_database_url: str) -> None:
 
     confdb.schema.upgrade(empty_database_url)
     assert catalogue(empty_database_url) == first
-    assert confdb.schema.current(empty_database_url) == "0001"
+    assert confdb.schema.current(empty_database_url) == "0002"
+
+
+# As brokers and services of the first version write and read; they run on while a rolling upgrade is under way.
+OF_THE_FIRST_VERSION = (
+    """
+    INSERT INTO topic (namespace_id, name, kind, queue_count, body_bytes_max, is_open, description)
+    VALUES (1, 'TP_' || %(n)s, 'NORMAL', 4, 8192, false, '')
+    """,
+    """
+    INSERT INTO subscriber_group (namespace_id, name, ack_timeout_seconds, retry_schedule_seconds, attempts_max,
+        unsettled_max, group_order, mode, paused, description)
+    VALUES (1, 'SG_' || %(n)s, 60, '{10}', 2, 100, 'NONE', 'SHARED', false, '')
+    """,
+    """
+    INSERT INTO subscription (group_id, topic_id, event_code, mode, start_offsets)
+    SELECT group_id, topic_id, '*', 'DIRECT', '{}' FROM subscriber_group g, topic t
+    WHERE g.name = 'SG_' || %(n)s AND t.name = 'TP_' || %(n)s
+    """,
+    """
+    INSERT INTO broker (broker_id, address, host, pid, process_version, snapshot_version, draining, groups)
+    VALUES (gen_random_uuid(), 'host:' || %(n)s, 'host', 1, '0.1.0', 1, false, '{}')
+    """,
+)
+
+
+def test_what_the_first_version_wrote_and_goes_on_to_write_requires_and_understands_nothing(
+    empty_database_url: str,
+) -> None:
+    def write(number: int) -> None:
+        with psycopg.connect(empty_database_url) as connection:
+            for statement in OF_THE_FIRST_VERSION:
+                connection.execute(statement, {"n": str(number)})
+
+    confdb.schema.upgrade(empty_database_url, "0001")
+    write(1)
+    confdb.schema.upgrade(empty_database_url)
+    write(2)
+
+    with psycopg.connect(empty_database_url) as connection:
+        for table in ("topic", "subscriber_group", "subscription"):
+            assert connection.execute(f"SELECT requires FROM {table}").fetchall() == [([],), ([],)]
+        assert connection.execute("SELECT features, withheld FROM broker").fetchall() == [([], {}), ([], {})]
+
+
+def test_a_migration_waits_for_a_change_and_not_the_other_way_round(empty_database_url: str) -> None:
+    confdb.schema.upgrade(empty_database_url, "0001")
+    waiting_for_the_row = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    with psycopg.connect(empty_database_url) as change, psycopg.connect(empty_database_url, autocommit=True) as other:
+        change.execute("SELECT version FROM config_version FOR UPDATE")
+        upgrade = threading.Thread(target=confdb.schema.upgrade, args=(empty_database_url,))
+        upgrade.start()
+        while other.execute(waiting_for_the_row).fetchone() != (1,):
+            assert upgrade.is_alive()
+        # In an order that would be a deadlock with half a migration.
+        for table in ("broker", "subscription", "subscriber_group", "topic"):
+            change.execute(f"SELECT count(*) FROM {table}")
+    upgrade.join()
+
+    assert confdb.schema.current(empty_database_url) == "0002"
 
 
 def test_a_second_upgrade_changes_nothing(empty_database_url: str) -> None:
@@ -96,7 +157,7 @@ def test_an_upgrade_waits_for_the_one_that_runs(empty_database_url: str) -> None
         assert confdb.schema.current(empty_database_url) is None
     upgrade.join()
 
-    assert confdb.schema.current(empty_database_url) == "0001"
+    assert confdb.schema.current(empty_database_url) == "0002"
 
 
 def test_a_path_with_a_percent_sign_is_no_obstacle(
@@ -108,4 +169,4 @@ def test_a_path_with_a_percent_sign_is_no_obstacle(
 
     confdb.schema.upgrade(empty_database_url)
 
-    assert confdb.schema.current(empty_database_url) == "0001"
+    assert confdb.schema.current(empty_database_url) == "0002"

@@ -19,7 +19,7 @@ from msgbroker.client import (
     Release,
     RetryAfter,
 )
-from msgbroker.v1 import subscriber_pb2
+from msgbroker.v1 import directory_pb2, subscriber_pb2
 from tests.unit.client.fake_broker import FakeBroker
 
 ACK, RETRY, RELEASE, REJECT = 1, 2, 3, 4
@@ -385,6 +385,23 @@ async def test_a_message_type_without_a_subscription_is_warned_of_once_though_th
     assert "msgcenter subscription create SG TP '*'" in second
 
 
+async def test_what_the_broker_does_not_understand_is_warned_of_without_advice_to_register_it(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing = [subscriber_pb2.MissingSubscription(topic="TP", event_code="EC", reason="NOT_UNDERSTOOD")]
+    broker.attached = subscriber_pb2.Attached(unsettled_max=10, ack_timeout_ms=60_000, missing=missing)
+    async with center_of(broker) as center:
+
+        @center.subscriber(group="SG", topic="TP", event_code="EC")
+        async def handle(message: Message) -> None: ...
+
+        await center.start()
+
+    (warning,) = [r.getMessage() for r in caplog.records if "gets nothing" in r.message]
+    assert "this broker's version does not understand" in warning
+    assert "subscription create" not in warning
+
+
 async def test_credit_starts_at_what_the_handlers_can_work_on(broker: FakeBroker) -> None:
     async with center_of(broker) as center:
 
@@ -435,3 +452,31 @@ def test_two_handlers_of_one_type_in_one_group_are_refused() -> None:
 def _runners(center: MessageCenter) -> list[Any]:
     streams: Any = center._subscribers._streams.values()
     return [runner for stream in streams for runner in stream._dispatcher._runners.values()]
+
+
+class NotUnderstanding(FakeBroker):
+    """Refuses every subscriber, and is slow to tell who else there is."""
+
+    async def ListBrokers(
+        self, request: directory_pb2.ListBrokersRequest, context: Any
+    ) -> directory_pb2.ListBrokersResponse:
+        await asyncio.sleep(0.1)
+        return await super().ListBrokers(request, context)
+
+
+async def test_where_the_only_broker_it_knows_does_not_understand_the_group_it_asks_that_one_for_others(
+    broker: FakeBroker,
+) -> None:
+    async with NotUnderstanding() as older:
+        told = (("msgcenter-reason", "NOT_UNDERSTOOD"),)
+        older.refuse_hello = (grpc.StatusCode.UNAVAILABLE, told)
+        older.listed = [older.address, broker.address]
+        async with center_of(older) as center:
+
+            @center.subscriber(group="SG", topic="TP", event_code="EC")
+            async def handle(message: Message) -> None: ...
+
+            async with asyncio.timeout(10):
+                await center.start()
+
+        assert broker.subscribe_calls.qsize() == 1

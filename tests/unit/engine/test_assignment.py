@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgbroker.engine.assignment import BrokerWeight, owner_of
+from msgbroker.engine.assignment import BrokerWeight, able, owner_of
 from msgdb.lane_records import LaneKey
 
 LANES = [LaneKey(group_id, "", queue_id) for group_id in range(10) for queue_id in range(60)]
@@ -79,3 +79,44 @@ def test_when_instances_join_a_broker_lanes_move_only_to_it(brokers: list[Broker
     after = owners([BrokerWeight(grown, brokers[0].instances + more), *brokers[1:]])
 
     assert all(after[lane] in (before[lane], grown) for lane in LANES)
+
+
+FEATURES = st.frozensets(st.sampled_from(["a", "b", "c"]))
+MIXED = st.lists(
+    st.builds(BrokerWeight, st.uuids(), st.integers(0, 5), FEATURES),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda b: b.broker_id,
+)
+
+
+@given(MIXED, FEATURES)
+@settings(max_examples=50, deadline=None)
+def test_a_lane_goes_to_a_broker_that_understands_it_if_one_has_an_instance(
+    brokers: list[BrokerWeight], requires: frozenset[str]
+) -> None:
+    understanding = {b.broker_id for b in brokers if b.instances and requires <= b.features}
+    for lane in LANES[:60]:
+        owner = owner_of(lane, able(brokers, requires))
+
+        assert owner in understanding if understanding else owner is None
+
+
+@given(MIXED, FEATURES)
+@settings(max_examples=50, deadline=None)
+def test_brokers_that_do_not_understand_a_lane_change_nothing_about_it(
+    brokers: list[BrokerWeight], requires: frozenset[str]
+) -> None:
+    others = [broker for broker in brokers if requires <= broker.features]
+
+    for lane in LANES[:60]:
+        assert owner_of(lane, able(brokers, requires)) == owner_of(lane, others)
+
+
+@given(MIXED)
+@settings(max_examples=20, deadline=None)
+def test_what_requires_nothing_is_assigned_as_before_there_were_features(brokers: list[BrokerWeight]) -> None:
+    before = [BrokerWeight(broker.broker_id, broker.instances) for broker in brokers]
+
+    for lane in LANES[:60]:
+        assert owner_of(lane, able(brokers, frozenset())) == owner_of(lane, before)

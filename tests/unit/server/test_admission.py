@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from confdb.routes import Snapshot, StressOperator, StressRule, TopicKind, TopicRoute
+from confdb.routes import NotUnderstood, Snapshot, StressOperator, StressRule, TopicRoute
 from msgbroker.contract.errors import (
     GroupNotFoundError,
     InvalidNameError,
@@ -137,10 +137,10 @@ def test_what_is_not_in_the_usual_form_goes_on_in_it() -> None:
     "topic, reason, word",
     [
         (route(is_closed=True), "TOPIC_CLOSED", "closed"),
-        (route(kind=TopicKind.SCHEDULED), "KIND_NOT_SUPPORTED", "SCHEDULED"),
-        (route(kind=TopicKind.TRANSACTIONAL), "KIND_NOT_SUPPORTED", "NORMAL"),
+        (route(not_understood=NotUnderstood(("topic-kind-scheduled",))), "NOT_UNDERSTOOD", "topic-kind-scheduled"),
+        (route(not_understood=NotUnderstood(problem="queue_count is 0")), "NOT_UNDERSTOOD", "queue_count"),
     ],
-    ids=["closed", "scheduled", "transactional"],
+    ids=["closed", "feature", "unreadable"],
 )
 def test_a_topic_that_takes_no_messages_says_why(topic: TopicRoute, reason: str, word: str) -> None:
     (refused,) = Edge(topic).admit(said()).refusals
