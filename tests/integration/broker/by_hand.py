@@ -14,6 +14,9 @@ from msgdb.store import MessageStore
 from tests.eventually import eventually
 from tests.integration.broker.collecting import GROUP, TOPIC
 
+LEASE_SECONDS: Final = 60
+"""A lane that is lost because the machine is busy would come with duplicates, and nothing here waits for a lease."""
+
 _NEXT_VERSION: Final = "UPDATE config_version SET version = version + 1 RETURNING version"
 
 

@@ -19,7 +19,7 @@ from msgbroker.server.app import Broker
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually
-from tests.integration.broker.by_hand import alarmed, by_hand, not_alarmed, routed, standing
+from tests.integration.broker.by_hand import LEASE_SECONDS, alarmed, by_hand, not_alarmed, routed, standing
 from tests.integration.broker.collecting import GROUP, PAID, TOPIC, Collected, register_group, register_topic
 
 # So many that no chance leaves a broker without its share.
@@ -32,13 +32,19 @@ StartNewer = Callable[[], Awaitable[Broker]]
 
 
 @pytest.fixture
+async def broker(start_broker: StartBroker) -> Broker:
+    """Return a broker of this version."""
+    return await start_broker(lease_seconds=LEASE_SECONDS)
+
+
+@pytest.fixture
 def start_newer(start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch) -> StartNewer:
     """Return a function that starts a broker that understands one feature more."""
 
     async def start() -> Broker:
         with monkeypatch.context() as patched:
             patched.setattr(features, "UNDERSTOOD", frozenset({"colour"}))
-            return await start_broker()
+            return await start_broker(lease_seconds=LEASE_SECONDS)
 
     return start
 
@@ -204,7 +210,7 @@ async def test_what_only_one_broker_cannot_read_the_other_serves(
     # No feature tells of it: the versions of a library differ.
     monkeypatch.setattr(route_rows, "compile_expression", compile_here)
     token = has_old_compiler.set(True)
-    older = await start_broker()
+    older = await start_broker(lease_seconds=LEASE_SECONDS)
     has_old_compiler.reset(token)
     async with instance(older.address) as here, instance(broker.address) as there:
         await eventually(lambda: lanes(older, TOPIC) and lanes(broker, TOPIC), what="spread")

@@ -20,6 +20,7 @@ from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually
 from tests.integration.broker.by_hand import (
+    LEASE_SECONDS,
     OF_GROUP,
     OF_SUBSCRIPTION,
     OF_TOPIC,
@@ -44,6 +45,12 @@ from tests.integration.broker.raw_streams import raw_subscriber
 
 OTHER_TOPIC = "TP_STOCK"
 OTHER_GROUP = "SG_AUDIT"
+
+
+@pytest.fixture
+async def broker(start_broker: StartBroker) -> Broker:
+    """Return a broker on the test's database."""
+    return await start_broker(lease_seconds=LEASE_SECONDS)
 
 
 async def publish(center: MessageCenter, *bodies: str, topic: str = TOPIC) -> None:
