@@ -20,7 +20,7 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from confdb.expressions import compile_expression
+from confdb.expressions import compile_expression, cost_of_expression
 from confdb.models import (
     ConfigVersion,
     EventCode,
@@ -241,25 +241,28 @@ def _subscription(
     start_offsets: str,
 ) -> SubscriptionRoute:
     offsets: dict[str, int] = json.loads(start_offsets)
+    predicate, cost = (None, 0) if expression is None else _predicate(subscription_id, expression)
     return SubscriptionRoute(
         subscription_id=subscription_id,
         topic_id=topic_id,
         event_code=event_code,
         mode=SubscriptionMode(mode),
         expression=expression,
-        predicate=None if expression is None else _predicate(subscription_id, expression),
+        predicate=predicate,
         start_offsets=MappingProxyType({int(queue_id): offset for queue_id, offset in offsets.items()}),
+        cost=cost,
     )
 
 
-def _predicate(subscription_id: int, expression: str) -> HeaderPredicate:
+def _predicate(subscription_id: int, expression: str) -> tuple[HeaderPredicate, int]:
+    """Return what the expression compiles to, and its cost: no limit applies to what is registered."""
     try:
-        return compile_expression(expression)
+        return compile_expression(expression), cost_of_expression(expression).steps
     except InvalidExpressionError as error:
         # It compiled when it was registered: another version of the compiler, or another hand. One subscription that
         # does not match is better than a broker without a configuration.
         log.warning("snapshot.expression_refused", subscription_id=subscription_id, problem=error.message)
-        return partial(_never_matches, expression, error.message)
+        return partial(_never_matches, expression, error.message), 0
 
 
 def _never_matches(expression: str, problem: str, _headers: dict[str, str]) -> bool:

@@ -105,6 +105,8 @@ class SubscriptionRoute:
     predicate: HeaderPredicate | None
     start_offsets: Mapping[int, int]
     """By queue_id. A queue that is not named starts at 0: it is younger than the subscription."""
+    cost: int = 0
+    """What evaluating its expression can cost, in steps, by its structure."""
 
 
 @dataclass(frozen=True, slots=True)
