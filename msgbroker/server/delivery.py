@@ -20,6 +20,8 @@ from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.server import clock
 from msgbroker.server.counters import HubCounters
+from msgbroker.server.evaluation_turns import EvaluationTurns
+from msgbroker.server.evaluations import Evaluations
 from msgbroker.server.group_delivery import BATCH_MESSAGES_MAX, GroupDelivery, PumpBudget, lane_config, stress_check
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import ReadyBytes
@@ -60,6 +62,7 @@ class DeliveryHub:
         self.config = config or DeliveryConfig()
         self.groups: dict[int, GroupDelivery] = {}
         self.ready = ReadyBytes(self.config.ready_bytes_max)
+        self.evaluations = Evaluations()
         self.dirty_slots: set[LaneSlot] = set()
         """Lanes that may have something to persist."""
         self.persist = asyncio.Event()
@@ -67,6 +70,8 @@ class DeliveryHub:
         self._readers: dict[int, set[GroupDelivery]] = {}
         self._marked: dict[int, GroupDelivery] = {}
         self._pump_scheduled = False
+        self._turns: EvaluationTurns[GroupDelivery] = EvaluationTurns()
+        self._turns_go_on: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._failing = asyncio.Event()
@@ -145,7 +150,7 @@ class DeliveryHub:
         group = self.groups.get(route.group_id)
         if group is None:
             group = self.groups[route.group_id] = GroupDelivery(
-                route, self.cache, self._start_task, self.mark, self.touched, self.ready
+                route, self.cache, self._start_task, self.mark, self.touched, self.ready, self.evaluations
             )
         group.attach(instance, clock.now())
         return group
@@ -260,18 +265,35 @@ class DeliveryHub:
         now = clock.now()
         messages_left = self.config.turn_messages_max
         share = max(BATCH_MESSAGES_MAX, messages_left // max(1, len(marked)))
+        self._turns.begin()
         for _ in range(len(marked)):
             if messages_left <= 0:
                 break
             group = marked.pop(next(iter(marked)))
-            budget = PumpBudget(min(share, messages_left))
-            messages_left -= budget.messages
-            if group.pump(now, budget):
-                # Behind the others.
-                self.mark(group)
-            messages_left += budget.messages
+            messages_left -= self._pump_group(group, now, min(share, messages_left))
+        while messages_left > 0 and (group_in_line := self._turns.next_in_line()) is not None:
+            messages_left -= self._pump_group(group_in_line, now, min(share, messages_left))
         if marked:
             self._schedule_pump()
+        self._go_on_in(self._turns.end())
+
+    def _pump_group(self, group: GroupDelivery, now: float, messages_max: int) -> int:
+        """Pump one group; return how much work it was, in messages."""
+        group_id = group.route.group_id
+        budget = PumpBudget(messages_max, self._turns.slice_for(group_id))
+        if group.pump(now, budget):
+            # Behind the others.
+            self.mark(group)
+        self._turns.took(group_id, group)
+        return messages_max - budget.messages
+
+    def _go_on_in(self, seconds: float | None) -> None:
+        """Pump again when there is time for expressions again, for the groups that wait for it."""
+        if self._turns_go_on is not None:
+            self._turns_go_on.cancel()
+            self._turns_go_on = None
+        if seconds is not None:
+            self._turns_go_on = asyncio.get_running_loop().call_later(seconds, self._schedule_pump)
 
     def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

@@ -22,6 +22,8 @@ from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.stress import StressGate
 from msgbroker.engine.verdicts import Verdict
+from msgbroker.server.evaluation_turns import TimeSlice
+from msgbroker.server.evaluations import Evaluations
 from msgbroker.server.instances import Instance, wires_of
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LaneReader, ReadyBytes
 from msgbroker.server.lane_slot import LaneSlot
@@ -38,6 +40,8 @@ class PumpBudget:
     """How much one turn of the event loop may hand out, over all groups."""
 
     messages: int = 4_000
+    time_slice: TimeSlice = field(default_factory=TimeSlice)
+    """For expressions."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +57,8 @@ class GroupDelivery:
     """This lane may have something to persist."""
     ready: ReadyBytes = field(default_factory=ReadyBytes)
     """Of all groups here."""
+    evaluations: Evaluations = field(default_factory=Evaluations)
+    """Of all groups here."""
     instances: dict[str, Instance] = field(default_factory=dict)
     slots: dict[int, LaneSlot] = field(default_factory=dict)
     _takers: deque[Instance] = field(default_factory=deque)
@@ -64,7 +70,9 @@ class GroupDelivery:
     _reader: LaneReader = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reader = LaneReader(self.cache, self.ready, self.start_task, self.touched, self.activate)
+        self._reader = LaneReader(
+            self.cache, self.ready, self.start_task, self.touched, self.activate, self.evaluations
+        )
 
     # --- instances --------------------------------------------------------------------------------------------------
 
@@ -188,20 +196,27 @@ class GroupDelivery:
     def is_behind(self) -> bool:
         """Whether the broker keeps instances waiting: they have room, and it reads for them or has much in memory.
 
-        One that takes no more, for a second or for days, is not waited for.
+        One that takes no more, for a second or for days, is not waited for, nor one that its own expressions hold up.
         """
         if not self._active and not self._reader.reads_under_way:
             return False
         if self.route.paused or not any(taker.count_room > 0 for taker in self._takers):
             return False
         end_of = self.cache.end_of
-        lag = sum(end_of(queue_id) - slot.lane.next_offset for queue_id, slot in self._active.items())
+        waited_for = [item for item in self._active.items() if not item[1].is_dear]
+        lag = sum(end_of(queue_id) - slot.lane.next_offset for queue_id, slot in waited_for)
         return bool(self._reader.reads_under_way) or lag > BEHIND_MESSAGES
 
     # --- the pump ---------------------------------------------------------------------------------------------------
 
     def pump(self, now: float, budget: PumpBudget) -> bool:
         """Hand out what can be handed out; return whether there is more than the budget allowed."""
+        is_more = self._take_turns(now, budget)
+        # What had no time left for its expressions keeps its turn; the hub says when there is time again.
+        self._active.update(budget.time_slice.held)
+        return is_more
+
+    def _take_turns(self, now: float, budget: PumpBudget) -> bool:
         if self.route.paused or not self._takers:
             return False
         active = self._active
@@ -214,7 +229,7 @@ class GroupDelivery:
             queue_id, slot = next(iter(active.items()))
             del active[queue_id]
             self._watched[queue_id] = slot
-            given = self._give(slot, taker, now)
+            given = self._give(slot, taker, now, budget.time_slice)
             if given:
                 # Behind the others: its next turn.
                 active[queue_id] = slot
@@ -231,7 +246,7 @@ class GroupDelivery:
                 return taker
         return None
 
-    def _give(self, slot: LaneSlot, taker: Instance, now: float) -> int:
+    def _give(self, slot: LaneSlot, taker: Instance, now: float, time_slice: TimeSlice) -> int:
         """Hand out one batch of *slot* to *taker*; return how much work it was, in messages."""
         lane = slot.lane
         if now >= slot.lease_until:
@@ -240,7 +255,7 @@ class GroupDelivery:
         self._reader.fetch_due(slot, now)
         work = 0
         if lane.ready_count < BATCH_MESSAGES_MAX:
-            work = self._reader.feed(slot)
+            work = self._reader.feed(slot, time_slice)
         ready_count = lane.ready_count
         if not ready_count:
             return work

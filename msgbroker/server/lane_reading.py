@@ -15,6 +15,8 @@ from typing import Final
 import structlog
 
 from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.server.evaluation_turns import TimeSlice
+from msgbroker.server.evaluations import Evaluations
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import BLOCK_OFFSETS, LogCache
 from msgbroker.server.log_message import LogMessage
@@ -46,8 +48,9 @@ class LaneReader:
     """This lane may have something to persist."""
     activate: Callable[[LaneSlot], None]
     """This lane may have something to hand out."""
+    evaluations: Evaluations
     reads_under_way: int = 0
-    """Of blocks that are not in memory."""
+    """Of blocks that are not in memory, for lanes that are not held up by their own expressions."""
 
     def count(self, slot: LaneSlot) -> None:
         """Count what the lane holds ready: after everything that changes it."""
@@ -60,8 +63,11 @@ class LaneReader:
         room_bytes = min(LANE_READY_BYTES_MAX - slot.ready_bytes, self.ready.bytes_max - self.ready.bytes_held)
         return room_bytes if slot.lane.ready_count else max(room_bytes, BATCH_BYTES_MAX)
 
-    def feed(self, slot: LaneSlot) -> int:
-        """Feed the lane from memory, or start a read; return how many messages were looked at."""
+    def feed(self, slot: LaneSlot, time_slice: TimeSlice) -> int:
+        """Feed the lane from memory, or start a read; return how many messages were decided.
+
+        Those that take expressions, as far as *time_slice* goes.
+        """
         lane = slot.lane
         queue_id, offset = lane.key.queue_id, lane.next_offset
         if slot.is_reading or offset >= self.cache.end_of(queue_id):
@@ -73,15 +79,21 @@ class LaneReader:
         messages = self.cache.find(queue_id, offset, wanted)
         if messages is None:
             slot.is_reading = True
-            self.reads_under_way += 1
-            self.start_task(self._read(slot, offset))
+            is_waited_for = not slot.is_dear
+            self.reads_under_way += is_waited_for
+            self.start_task(self._read(slot, offset, is_waited_for=is_waited_for))
             return 0
         messages = _within(messages, room_bytes)
-        lane.feed(offset, offset + len(messages), slot.matcher.select(messages, queue_id))
-        self.touched(slot)
-        return len(messages)
+        if not slot.matcher.expressions:
+            matched, decided = slot.matcher.select(messages, queue_id), len(messages)
+        else:
+            matched, decided = self.evaluations.decide(slot, messages, time_slice)
+        if decided:
+            lane.feed(offset, offset + decided, matched)
+            self.touched(slot)
+        return decided
 
-    async def _read(self, slot: LaneSlot, offset: int) -> None:
+    async def _read(self, slot: LaneSlot, offset: int, *, is_waited_for: bool) -> None:
         """Read the block that the lane needs into the cache, and feed it."""
         lane = slot.lane
         queue_id = lane.key.queue_id
@@ -93,7 +105,7 @@ class LaneReader:
             return
         finally:
             slot.is_reading = False
-            self.reads_under_way -= 1
+            self.reads_under_way -= is_waited_for
         if block.first > lane.next_offset:
             # Days were dropped between the cursor and the block.
             lane.feed(block.first, block.first, (), days_dropped=True)

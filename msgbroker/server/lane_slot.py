@@ -32,6 +32,8 @@ class LaneSlot:
     """A planned move: given up when it is drained, or then."""
     earlier_failed_evaluations: int = 0
     """Of the matchers before this one."""
+    is_dear: bool = False
+    """Its expressions take so long that it is behind by its own doing."""
 
     def match_by(self, matcher: Matcher) -> None:
         """Select by another matcher from now on."""
