@@ -11,7 +11,7 @@ a lane just that is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, NamedTuple
@@ -135,9 +135,9 @@ class Matcher:
                 return Selected(matched, number)
         return Selected(matched, len(messages))
 
-    def questions(self, messages: Sequence[MessageT], queue_id: int) -> list[tuple[str, ...]]:
+    def questions(self, messages: Sequence[MessageT], queue_id: int) -> Iterator[tuple[str, ...]]:
         """Return for each message the expressions that it takes to decide it."""
-        return [self._questions(message, self._selection(queue_id, message.event_code)) for message in messages]
+        return (self._questions(message, self._selection(queue_id, message.event_code)) for message in messages)
 
     def select_known(
         self, messages: Sequence[MessageT], queue_id: int, find: Callable[[str, MessageT], Outcome | None]

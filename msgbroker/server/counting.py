@@ -13,6 +13,7 @@ from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgbroker.server import clock
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.committer import CommitterCounters
+from msgbroker.server.dear_expressions import slow_alarms
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery, describe_lane
 from msgbroker.server.lane_slot import LaneSlot
@@ -66,11 +67,15 @@ class BrokerCounters:
         return True
 
     def watch_once(self) -> None:
-        """Raise an alarm for each lane that reads no further, because too much of it waits for another attempt."""
+        """Raise an alarm for each lane that reads no further, because too much of it waits for another attempt.
+
+        And for each group and topic whose expressions are too dear for the event loop.
+        """
         self._board.replace(
             AlarmKind.REDELIVERIES_FULL,
             [_redeliveries_full(group, slot) for group, slot in self._lanes() if slot.lane.alarm],
         )
+        self._board.replace(AlarmKind.EXPRESSION_SLOW, slow_alarms(self._hub))
 
     def _lanes(self) -> list[tuple[GroupDelivery, LaneSlot]]:
         return [(group, slot) for group in self._hub.groups.values() for slot in group.slots.values()]

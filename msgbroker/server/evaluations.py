@@ -1,7 +1,9 @@
 """What comes of HEADER expressions on the messages that lanes read, and what that costs.
 
-They are evaluated on the event loop, in slices of time: what a slice has decided the lane is fed at once, and it is
-never evaluated again. What an expression takes is measured by the thread's own time, for each slice and not for each
+Most are evaluated on the event loop, in slices of time: what a slice has decided the lane is fed at once, and it is
+never evaluated again. What is too dear for that waits for the helper process (`dear_expressions`), and is decided here
+by what that said: expressions that cost too much by their structure, from before there was a limit, and those that
+turned out to take long. The time they take is measured by the thread's own time, for each slice and not for each
 message; so a machine that is busy with something else makes no expression look slow.
 """
 
@@ -9,19 +11,38 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
+from msgbroker.contract import limits
 from msgbroker.engine.matching import Selected
 from msgbroker.server.evaluation_turns import TimeSlice
+from msgbroker.server.known_outcomes import KnownOutcomes
+from msgbroker.server.lane_line import LaneInLine, LaneLine
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_message import LogMessage
 
+log = structlog.get_logger(__name__)
+
+SLOW_SECONDS: Final = 0.001
+"""What takes so long for a message is not evaluated on the event loop: twice what may be registered can take."""
+CHEAP_SECONDS: Final = SLOW_SECONDS / 4
 DEAR_SECONDS: Final = 0.000_05
 """Who takes so long for a message is behind by its own doing: nobody else is made to wait for it."""
+_SLOW_SLICES: Final = 3
+"""Within `_QUIET_HERE` evaluations. One may be chance: a collection of garbage falls into some slice."""
+_ONE_SLOW_MESSAGE_SECONDS: Final = 0.008
+"""A slice that took so long had a message that took most of it: slices end after each message, and are shorter."""
+_QUIET_HERE: Final = 100
+_QUIET_ELSEWHERE: Final = 1_000
 _MEASURED_MAX: Final = 10_000
 _REMEMBERED: Final = 256
+
+TopicOfGroup = tuple[int, int]
+"""group_id, topic_id."""
 
 
 @dataclass(slots=True)
@@ -29,16 +50,46 @@ class Measured:
     """What the expressions of one group on one topic were measured to take."""
 
     expressions: tuple[str, ...]
+    is_costly: bool
+    """By structure: nobody knows what the next message makes of it, whatever the last ones took."""
+    is_slow: bool
+    """Not evaluated on the event loop."""
     seconds: float = 0.0
     evaluations: int = 0
+    _slow_slices: int = 0
+    _quiet_evaluations: int = 0
+    """Since the last that was slow on the event loop, or the last that was not cheap elsewhere."""
 
     @property
     def seconds_each(self) -> float:
         """What an evaluation takes, by the last few hundred."""
         return self.seconds / self.evaluations if self.evaluations else 0.0
 
-    def add(self, seconds: float, evaluations: int) -> None:
-        """Take note of a slice."""
+    def add_slice(self, seconds: float, evaluations: int) -> None:
+        """Take note of a slice on the event loop."""
+        self._add(seconds, evaluations)
+        if seconds >= _ONE_SLOW_MESSAGE_SECONDS or seconds >= SLOW_SECONDS * evaluations:
+            self._slow_slices += 1
+            self._quiet_evaluations = 0
+            self.is_slow = self._slow_slices >= _SLOW_SLICES
+        else:
+            self._count_quiet(evaluations, _QUIET_HERE)
+
+    def add_elsewhere(self, seconds: float, evaluations: int) -> None:
+        """Take note of what the helper process took."""
+        self._add(seconds, evaluations)
+        if self.is_costly or seconds > CHEAP_SECONDS * evaluations:
+            self._quiet_evaluations = 0
+            return
+        self._count_quiet(evaluations, _QUIET_ELSEWHERE)
+        self.is_slow = self._slow_slices >= _SLOW_SLICES
+
+    def _count_quiet(self, evaluations: int, enough: int) -> None:
+        self._quiet_evaluations += evaluations
+        if self._quiet_evaluations >= enough:
+            self._slow_slices = self._quiet_evaluations = 0
+
+    def _add(self, seconds: float, evaluations: int) -> None:
         self.seconds += seconds
         self.evaluations += evaluations
         if self.evaluations > _REMEMBERED:
@@ -51,15 +102,31 @@ class Evaluations:
     def __init__(
         self, now: Callable[[], float] = time.monotonic, cpu_now: Callable[[], float] = time.thread_time
     ) -> None:
+        self.known = KnownOutcomes()
+        self.line = LaneLine()
+        """Lanes that wait for what the helper process says."""
+        self.problem = ""
+        """Why it says nothing, where that is so."""
         self._now = now
         self._cpu_now = cpu_now
-        self._measured: OrderedDict[tuple[int, int], Measured] = OrderedDict()
+        self._measured: OrderedDict[TopicOfGroup, Measured] = OrderedDict()
 
-    def decide(self, slot: LaneSlot, messages: Sequence[LogMessage], time_slice: TimeSlice) -> Selected[LogMessage]:
-        """Decide what the lane reads, as far as it can be decided now."""
-        queue_id = slot.lane.key.queue_id
+    def decide(
+        self,
+        slot: LaneSlot,
+        messages: Sequence[LogMessage],
+        time_slice: TimeSlice,
+        activate: Callable[[LaneSlot], None],
+    ) -> Selected[LogMessage]:
+        """Decide what the lane reads, as far as it can be decided now. Where more can be, *activate* is called."""
+        if self.measured(slot).is_slow:
+            slot.is_dear = True
+            selected = slot.matcher.select_known(messages, slot.lane.key.queue_id, self.known.find)
+            if selected.decided < len(messages):
+                self.line.add(LaneInLine(slot, activate))
+            return selected
         if time_slice.is_over:
-            time_slice.held[queue_id] = slot
+            time_slice.held[slot.lane.key.queue_id] = slot
             return Selected((), 0)
         return self._evaluate(slot, messages, time_slice)
 
@@ -74,8 +141,10 @@ class Evaluations:
         if evaluations:
             time_slice.spend(now() - started_at)
             measured = self.measured(slot)
-            measured.add(self._cpu_now() - cpu_before, evaluations)
+            measured.add_slice(self._cpu_now() - cpu_before, evaluations)
             slot.is_dear = measured.seconds_each >= DEAR_SECONDS
+            if measured.is_slow:
+                log.warning("expressions.moved_out", lane=slot.lane.key, seconds=round(measured.seconds_each, 6))
         return selected
 
     def measured(self, slot: LaneSlot) -> Measured:
@@ -83,8 +152,13 @@ class Evaluations:
         name = (slot.lane.key.group_id, slot.topic.topic_id)
         measured = self._measured.get(name)
         if measured is None or measured.expressions != slot.matcher.expressions:
-            measured = self._measured[name] = Measured(slot.matcher.expressions)
+            is_costly = slot.matcher.cost > limits.EXPRESSION_COST_MAX
+            measured = self._measured[name] = Measured(slot.matcher.expressions, is_costly, is_slow=is_costly)
             if len(self._measured) > _MEASURED_MAX:
                 self._measured.popitem(last=False)
         self._measured.move_to_end(name)
         return measured
+
+    def slow(self) -> Iterator[TopicOfGroup]:
+        """Return the groups with the topics on which they were slow when they were last looked at."""
+        return (name for name, measured in self._measured.items() if measured.is_slow)

@@ -87,7 +87,7 @@ class LaneReader:
         if not slot.matcher.expressions:
             matched, decided = slot.matcher.select(messages, queue_id), len(messages)
         else:
-            matched, decided = self.evaluations.decide(slot, messages, time_slice)
+            matched, decided = self.evaluations.decide(slot, messages, time_slice, self.activate)
         if decided:
             lane.feed(offset, offset + decided, matched)
             self.touched(slot)

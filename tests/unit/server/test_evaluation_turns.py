@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -47,13 +48,14 @@ class Loop:
 
         return matches
 
-    def header_group(self, group_id: int, takes: float = ONE_MESSAGE, **fields: object) -> GroupDelivery:
+    def header_group(self, group_id: int, takes: float = ONE_MESSAGE, **fields: Any) -> GroupDelivery:
         base = group_route()
         subscription = dataclasses.replace(
             base.subscriptions[0],
             mode=SubscriptionMode.HEADER,
             expression="an expression",
             predicate=self.predicate(group_id, takes),
+            **fields,
         )
         return self.attach(dataclasses.replace(base, group_id=group_id, subscriptions=(subscription,)))
 
