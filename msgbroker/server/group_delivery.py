@@ -203,8 +203,8 @@ class GroupDelivery:
         if self.route.paused or not any(taker.count_room > 0 for taker in self._takers):
             return False
         end_of = self.cache.end_of
-        waited_for = [item for item in self._active.items() if not item[1].is_dear]
-        lag = sum(end_of(queue_id) - slot.lane.next_offset for queue_id, slot in waited_for)
+        waited_for = (slot for slot in self._active.values() if not slot.is_dear)
+        lag = sum(end_of(slot.lane.key.queue_id) - slot.lane.next_offset for slot in waited_for)
         return bool(self._reader.reads_under_way) or lag > BEHIND_MESSAGES
 
     # --- the pump ---------------------------------------------------------------------------------------------------

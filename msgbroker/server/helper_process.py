@@ -7,6 +7,7 @@ out of `ask` as HelperDiedError.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import signal
@@ -119,6 +120,8 @@ class HelperProcess:
     async def _start(self) -> None:
         self._used_at = self._now()
         ours = await asyncio.to_thread(self._spawn)
+        if self._is_closed:
+            raise OSError("it is not needed any more")
         async with asyncio.timeout(self.config.start_seconds_max):
             reader, self._writer = await asyncio.open_connection(sock=ours)
             await _content(reader)
@@ -172,8 +175,7 @@ class HelperProcess:
     def _kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.wait()
+            _end(process)
 
 
 async def _content(reader: asyncio.StreamReader) -> bytes:
@@ -190,9 +192,15 @@ def _reap(process: subprocess.Popen[bytes]) -> int:
         # Its socket is closed: where it died by itself, that is how it ended.
         return process.wait(_EXIT_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        _end(process)
         return 0
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    # One that even this does not end hangs in the system: nobody waits for that.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_EXIT_SECONDS_MAX)
 
 
 def _cause(status: int, bounds: HelperBounds) -> str:

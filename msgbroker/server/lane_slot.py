@@ -39,6 +39,7 @@ class LaneSlot:
         """Select by another matcher from now on."""
         self.earlier_failed_evaluations = self.failed_evaluations
         self.matcher = matcher
+        self.is_dear = False
 
     @property
     def is_fetching(self) -> bool:

@@ -66,6 +66,16 @@ async def test_it_answers_what_it_is_asked_again_and_again(start: Start) -> None
         assert (await helper.ask(ASKED)).outcomes == ((1,), (0,))
 
 
+async def test_it_says_how_long_it_took_however_short_and_stops_when_its_time_is_over(start: Start) -> None:
+    helper = await start()
+    assert (await helper.ask(ASKED)).seconds > 0.0
+
+    nested = "headers.all(a, headers.all(b, a + b != ''))"
+    answer = await helper.ask(Request((nested,), (Question(LONG, (0,)),) * 256, 0.02))
+    assert answer.seconds >= 0.02
+    assert len(answer.outcomes) < 256
+
+
 async def test_an_evaluation_that_takes_too_long_is_ended_and_the_next_helper_goes_on(start: Start) -> None:
     helper = await start(cpu_seconds_max=0.3)
     first = helper.pid
@@ -127,6 +137,22 @@ async def test_it_ends_by_itself_when_the_broker_is_gone_even_while_it_rests(sta
     helper._hang_up()
 
     await eventually(lambda: process.status() == psutil.STATUS_ZOMBIE, 20)
+
+
+async def test_it_ends_when_the_broker_is_gone_even_in_the_middle_of_an_evaluation(start: Start) -> None:
+    helper = await start(cpu_seconds_max=1_000.0)
+    assert helper.pid is not None
+    process = psutil.Process(helper.pid)
+    asking = asyncio.create_task(helper.ask(Request((FOR_EVER,), (Question(LONG, (0,)),), 0.1)))
+    worked_before = process.cpu_times().user
+    await eventually(lambda: process.cpu_times().user > worked_before + 0.1, 30)
+    asking.cancel()
+    helper._hang_up()
+    at_its_end = process.cpu_times().user
+    await eventually(lambda: process.status() == psutil.STATUS_ZOMBIE, 20)
+
+    # Half a minute's work is not done to its end.
+    assert at_its_end < 15.0
 
 
 async def test_it_does_not_end_when_a_whole_group_of_processes_is_told_to_stop(start: Start) -> None:
