@@ -89,6 +89,8 @@ class DearExpressions:
             if slot.lane.is_stopped or not self._evaluations.measured(slot).is_slow:
                 del self._waiting[slot]
                 self._forget(slot)
+                # Where its expressions are cheap by now, it needs nobody here.
+                lane.activate(slot)
             elif not self.aside.is_waiting(slot):
                 del self._waiting[slot]
                 self._evaluations.line.add(lane)
@@ -136,7 +138,9 @@ class DearExpressions:
             measured.add_elsewhere(answer.seconds, answer.evaluations)
             if not measured.is_slow:
                 log.warning("expressions.moved_back", lane=slot.lane.key, seconds=round(measured.seconds_each, 6))
-        self._worked(slot)
+            self._worked(slot)
+        elif slot not in self._troubles or self._is_past_trouble(slot):
+            self._forget(slot)
         lane.activate(slot)
 
     async def _messages(self, slot: LaneSlot) -> Sequence[LogMessage]:
@@ -169,8 +173,7 @@ class DearExpressions:
         return asked
 
     def _count_max(self, slot: LaneSlot) -> int:
-        trouble = self._troubles.get(slot)
-        if trouble is not None and slot.lane.next_offset < trouble.careful_until:
+        if slot in self._troubles and not self._is_past_trouble(slot):
             return 1
         seconds_each = self._evaluations.measured(slot).seconds_each
         if not seconds_each:
@@ -195,11 +198,13 @@ class DearExpressions:
 
     def _worked(self, slot: LaneSlot) -> None:
         self.aside.worked(slot)
-        trouble = self._troubles.get(slot)
-        if trouble is not None:
-            trouble.deaths = 0
-            if slot.lane.next_offset >= trouble.careful_until:
+        if slot in self._troubles:
+            self._troubles[slot].deaths = 0
+            if self._is_past_trouble(slot):
                 del self._troubles[slot]
+
+    def _is_past_trouble(self, slot: LaneSlot) -> bool:
+        return slot.lane.next_offset >= self._troubles[slot].careful_until
 
     def _forget(self, slot: LaneSlot) -> None:
         self.aside.worked(slot)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -165,9 +165,9 @@ class Evaluations:
         self._measured.move_to_end(name)
         return measured
 
-    def slow(self) -> Iterator[TopicOfGroup]:
+    def slow(self) -> list[TopicOfGroup]:
         """Return the groups with the topics on which they were slow when they were last looked at."""
-        return (name for name, measured in self._measured.items() if measured.is_slow)
+        return [name for name, measured in self._measured.items() if measured.is_slow]
 
 
 def _nothing_known(_expression: str, _message: LogMessage) -> Outcome | None:

@@ -1,9 +1,8 @@
 """The helper process of a broker: evaluates expressions that are too dear for the broker's event loop.
 
-A program of its own, started by `helper_process`, at the other end of the socket that is its standard input. It ends
-when that closes, whatever became of the broker. In the middle of an evaluation, which nothing else can interrupt, the
-system ends it: when the socket closes, and where a request takes more CPU time or memory than it may. It takes a low
-priority and sleeps as long as it worked.
+A program of its own, started by `helper_process`, at the other end of the socket that is its standard input. Nothing
+can interrupt an evaluation but the system, which ends the process: where a request takes more CPU time or memory than
+it may, and when the broker goes, however it goes. It takes a low priority and sleeps as long as it worked.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -35,35 +33,20 @@ _MATCH, _NO_MATCH, _FAILED = 1, 0, -1
 
 
 def main() -> None:
-    """Answer requests until the socket closes."""
+    """Answer requests until the broker goes."""
     bounds = HelperBounds(**orjson.loads(sys.argv[1]))
     _take_little(bounds)
+    _end_with(int(sys.argv[2]))
     with socket.socket(fileno=0) as connection:
-        fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
         connection.sendall(frame("ready"))
         while (content := _receive(connection)) is not None:
             # The thread's time: while a timer runs, the system counts that of the process in whole ticks.
             started_at = time.thread_time()
-            with _interruptible(connection, bounds.cpu_seconds_max):
-                answer = answer_to(Request.decode(content))
+            signal.setitimer(signal.ITIMER_PROF, bounds.cpu_seconds_max)
+            answer = answer_to(Request.decode(content))
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
             connection.sendall(answer.encode())
-            _rest(connection, time.thread_time() - started_at)
-
-
-@contextlib.contextmanager
-def _interruptible(connection: socket.socket, cpu_seconds_max: float) -> Iterator[None]:
-    """Let the system end this process, if what is done inside takes too long, or the broker goes.
-
-    The broker says nothing until it has its answer: whatever happens to the socket meanwhile is its end.
-    """
-    flags = fcntl.fcntl(connection, fcntl.F_GETFL)
-    fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC)
-    signal.setitimer(signal.ITIMER_PROF, cpu_seconds_max)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        fcntl.fcntl(connection, fcntl.F_SETFL, flags)
+            time.sleep(time.thread_time() - started_at)
 
 
 def answer_to(request: Request) -> Answer:
@@ -128,6 +111,21 @@ def _take_little(bounds: HelperBounds) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (bounds.memory_bytes_max, bounds.memory_bytes_max))
 
 
+def _end_with(lifeline: int) -> None:
+    """Let the system end this process when the other end of the pipe *lifeline* closes.
+
+    Nothing is ever written to it, so nothing else can happen to it. The socket would not do: it has news whenever the
+    broker reads or writes.
+    """
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    closed = select.poll()
+    closed.register(lifeline, select.POLLHUP)
+    if closed.poll(0):
+        # Before.
+        sys.exit()
+
+
 def _write(path: str, text: str) -> None:
     with contextlib.suppress(OSError):
         Path(path).write_text(text)
@@ -147,13 +145,6 @@ def _receive_exactly(connection: socket.socket, count: int) -> bytes | None:
             return None
         received += more
     return bytes(received)
-
-
-def _rest(connection: socket.socket, seconds: float) -> None:
-    """Do nothing for *seconds*; end at once where the broker has."""
-    closed = select.poll()
-    closed.register(connection, select.POLLRDHUP)
-    closed.poll(seconds * 1_000)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import orjson
 import structlog
@@ -60,6 +60,10 @@ class HelperProcess:
         """Why it does not run, where it should."""
         self._now = now
         self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        """Until it is the reader's and writer's."""
+        self._lifeline: BinaryIO | None = None
+        """When it closes, however that comes, the system ends the helper."""
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._is_closed = False
@@ -119,40 +123,41 @@ class HelperProcess:
 
     async def _start(self) -> None:
         self._used_at = self._now()
-        ours = await asyncio.to_thread(self._spawn)
-        if self._is_closed:
+        await asyncio.to_thread(self._spawn)
+        ours, self._socket = self._socket, None
+        if ours is None:
             raise OSError("it is not needed any more")
         async with asyncio.timeout(self.config.start_seconds_max):
             reader, self._writer = await asyncio.open_connection(sock=ours)
             await _content(reader)
         self._reader = reader
 
-    def _spawn(self) -> socket.socket:
-        """Start the process; return the broker's end of the socket. In a thread: starting takes its time."""
+    def _spawn(self) -> None:
+        """Start the process. In a thread: starting takes its time."""
         bounds = orjson.dumps(dataclasses.asdict(self.config.bounds)).decode()
-        ours, theirs = socket.socketpair()
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(0.0)
+        end_with, lifeline = os.pipe()
+        self._lifeline = os.fdopen(lifeline, "wb", 0)
         try:
-            with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", _PROGRAM, bounds],
-                    stdin=theirs.fileno(),
-                    stdout=subprocess.DEVNULL,
-                    # It has no business with databases: no passwords in its environment.
-                    env={"PATH": os.defpath, "PYTHONPATH": os.pathsep.join(_import_path())},
-                    cwd="/",
-                    # Ctrl-C is for the broker.
-                    start_new_session=True,
-                )
-        except BaseException:
-            ours.close()
-            raise
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", _PROGRAM, bounds, str(end_with)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                # It has no business with databases: no passwords in its environment.
+                env={"PATH": os.defpath, "PYTHONPATH": os.pathsep.join(_import_path())},
+                cwd="/",
+                pass_fds=(end_with,),
+                # Ctrl-C is for the broker.
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            os.close(end_with)
         if self._is_closed:
             # Meanwhile.
+            self._hang_up()
             self._kill()
-            ours.close()
-        else:
-            ours.settimeout(0.0)
-        return ours
 
     async def _bury(self, problem: str) -> str:
         """End what is left of it, and say why; the next one is started after a pause, longer each time."""
@@ -168,9 +173,10 @@ class HelperProcess:
         return problem
 
     def _hang_up(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._reader = self._writer = None
+        for end in (self._writer, self._socket, self._lifeline):
+            if end is not None:
+                end.close()
+        self._reader = self._writer = self._socket = self._lifeline = None
 
     def _kill(self) -> None:
         process, self._process = self._process, None
@@ -204,6 +210,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _cause(status: int, bounds: HelperBounds) -> str:
+    if status == -signal.SIGIO:
+        # It is this broker that hung up.
+        return ""
     if status == -signal.SIGPROF:
         return f"an evaluation takes more than {bounds.cpu_seconds_max:g} s"
     if status == OUT_OF_MEMORY:

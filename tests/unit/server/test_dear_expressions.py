@@ -421,6 +421,34 @@ async def test_what_is_asked_of_the_helper_is_said_by_an_alarm_until_the_subscri
         assert slow_alarms(broker.hub) == []
 
 
+async def test_each_group_and_topic_has_its_alarm() -> None:
+    async with Brokerlike.running() as broker:
+        groups = [broker.group(number) for number in range(1, 6)]
+        broker.commit(10)
+        for group in groups:
+            await broker.all_read(group)
+
+        assert {alarm.group_id for alarm in slow_alarms(broker.hub)} == {1, 2, 3, 4, 5}
+
+
+async def test_a_lane_that_was_set_aside_goes_on_when_the_expressions_turn_out_cheap() -> None:
+    async with Brokerlike.running() as broker:
+        group = broker.group(1, dear(cost=10, predicate=lambda _: True))
+        measured = broker.hub.evaluations.measured(group.slots[QUEUE])
+        for _ in range(3):
+            measured.add_slice(0.040, 1)
+        broker.helper.fault = lambda _: HelperDiedError("again")
+        broker.commit(10)
+        await broker.alarm(AlarmKind.LANE_SET_ASIDE)
+        # By what another lane of the same group and topic took.
+        measured.add_elsewhere(0.000_1, 1_000)
+        broker.hub.evaluations.line.wake.set()
+        await broker.all_read(group)
+
+        assert given(group) == 10
+        assert broker.board.standing == []
+
+
 async def test_an_expression_that_is_cheap_after_all_comes_back_to_the_event_loop() -> None:
     async with Brokerlike.running() as broker:
         group = broker.group(1, dear(cost=10, predicate=lambda headers: headers["number"].endswith("0")))

@@ -103,7 +103,7 @@ async def test_what_turns_out_slow_waits_for_the_helper_and_keeps_what_was_decid
 
     assert len(loop.evaluated) == 3
     assert group.slots[1].lane.next_offset == 3
-    assert list(loop.hub.evaluations.slow()) == [(1, 1)]
+    assert loop.hub.evaluations.slow() == [(1, 1)]
     lane = loop.hub.evaluations.line.take()
     assert lane is not None
     assert lane.slot is group.slots[1]
