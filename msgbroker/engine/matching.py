@@ -98,7 +98,7 @@ class Matcher:
         self.cost = max((s.cost for s in self._subscriptions), default=0)
         """Of the dearest of them, in steps."""
         self.evaluations = 0
-        """How often an expression was evaluated here."""
+        """How many messages took an expression here."""
         self.failed_evaluations = 0
         """How often an expression failed on a message, which then did not match by it."""
 
@@ -106,7 +106,9 @@ class Matcher:
         self, messages: Sequence[MessageT], queue_id: int, facts: BatchFacts | None = None
     ) -> Sequence[MessageT]:
         """Return those of *messages*, ascending and all of one queue, that the group gets."""
-        return self.select_within(messages, queue_id, _never, facts).matched
+        facts = facts or facts_of(messages)
+        whole = self._as_a_whole(messages, self._selections_of(facts, queue_id), facts)
+        return self.select_within(messages, queue_id, _never, facts).matched if whole is None else whole
 
     def select_within(
         self,
@@ -120,20 +122,25 @@ class Matcher:
         It is asked after each message that took an expression.
         """
         facts = facts or facts_of(messages)
-        selections = {code: self._selection(queue_id, code) for code in facts.event_codes}
+        selections = self._selections_of(facts, queue_id)
         whole = self._as_a_whole(messages, selections, facts)
         if whole is not None:
             return Selected(whole, len(messages))
         matched: list[MessageT] = []
+        decided, asked = len(messages), 0
         for number, message in enumerate(messages, 1):
             if facts.has_targets and not self._is_for_this_group(message):
                 continue
             selection = selections[message.event_code]
             if self._matches(message, selection):
                 matched.append(message)
-            if selection.by_header and is_over():
-                return Selected(matched, number)
-        return Selected(matched, len(messages))
+            if selection.by_header:
+                asked += 1
+                if is_over():
+                    decided = number
+                    break
+        self.evaluations += asked
+        return Selected(matched, decided)
 
     def questions(self, messages: Sequence[MessageT], queue_id: int) -> Iterator[tuple[str, ...]]:
         """Return for each message the expressions that it takes to decide it."""
@@ -161,11 +168,13 @@ class Matcher:
         """Return what is selected, where that is true of all, or of none; else None."""
         if facts.has_targets:
             messages = [message for message in messages if self._is_for_this_group(message)]
-        if not messages or all(s.direct_from is None and not s.by_header for s in selections.values()):
-            return messages[:0]
+        if not messages:
+            return messages
         first = messages[0].queue_offset
         if all(s.direct_from is not None and s.direct_from <= first for s in selections.values()):
             return messages
+        if all(s.direct_from is None and not s.by_header for s in selections.values()):
+            return messages[:0]
         return None
 
     def _is_for_this_group(self, message: MessageT) -> bool:
@@ -188,7 +197,6 @@ class Matcher:
         for start, predicate, _ in selection.by_header:
             if start > offset:
                 continue
-            self.evaluations += 1
             try:
                 # Predicates are given a dict, whatever kind of mapping the message has.
                 if predicate(headers if isinstance(headers, dict) else dict(headers)) is True:
@@ -196,6 +204,9 @@ class Matcher:
             except ExpressionFailedError:
                 self.failed_evaluations += 1
         return False
+
+    def _selections_of(self, facts: BatchFacts, queue_id: int) -> Mapping[str, _Selection]:
+        return {code: self._selection(queue_id, code) for code in facts.event_codes}
 
     def _selection(self, queue_id: int, event_code: str) -> _Selection:
         selection = self._selections.get((queue_id, event_code))

@@ -42,47 +42,47 @@ class TimeSlice:
         self.seconds_left -= seconds
         self.seconds_spent += seconds
 
-    def begin(self, seconds: float) -> None:
-        """Begin anew, for the next group."""
-        self.seconds_left = seconds
-        self.seconds_spent = 0.0
-        if self.held:
-            self.held = {}
-
 
 class EvaluationTurns(Generic[GroupT]):
     """See the module. Groups are known by their ids."""
 
     def __init__(self, turn_seconds: float = TURN_SECONDS, now: Callable[[], float] = time.monotonic) -> None:
         self._turn_seconds = turn_seconds
+        self._slice_seconds = turn_seconds / _SLICES_A_TURN
         self._now = now
         self._seconds_left = 0.0
-        self._rests_until = -math.inf
+        self._rests_until: float | None = None
         self._line: dict[int, GroupT] = {}
         self._behind: dict[int, GroupT] = {}
         """Those that had time in this turn, and need more: behind all that come to the line in it."""
         self._slice = TimeSlice()
+        """One for all, in turn: most groups have no expressions, and each of them is given one in each turn."""
 
     def begin(self) -> None:
         """Begin a turn of the event loop."""
-        self._seconds_left = self._turn_seconds if self._now() >= self._rests_until else 0.0
+        if self._rests_until is not None and self._now() >= self._rests_until:
+            self._rests_until = None
+        self._seconds_left = self._turn_seconds if self._rests_until is None else 0.0
 
     def slice_for(self, group_id: int) -> TimeSlice:
         """Return what a group may take now: nothing, where others wait in line. Good until the next one's."""
+        time_slice = self._slice
         is_first = not self._line or next(iter(self._line)) == group_id
-        # One for all, in turn: most groups have no expressions, and this is done for each of them in each turn.
-        self._slice.begin(min(self._seconds_left, self._turn_seconds / _SLICES_A_TURN) if is_first else 0.0)
-        return self._slice
+        time_slice.seconds_left = min(self._seconds_left, self._slice_seconds) if is_first else 0.0
+        time_slice.seconds_spent = 0.0
+        if time_slice.held:
+            time_slice.held = {}
+        return time_slice
 
     def took(self, group_id: int, group: GroupT) -> None:
         """Take note of what a group did with its slice: where it needs more, it waits in line, behind the others."""
-        time_slice = self._slice
-        self._seconds_left -= time_slice.seconds_spent
-        if time_slice.seconds_spent or not time_slice.held:
+        spent, needs_more = self._slice.seconds_spent, bool(self._slice.held)
+        self._seconds_left -= spent
+        if self._line and (spent or not needs_more):
             self._line.pop(group_id, None)
-        if time_slice.seconds_spent and time_slice.held:
+        if needs_more and spent:
             self._behind[group_id] = group
-        elif time_slice.held and group_id not in self._behind:
+        elif needs_more and group_id not in self._behind:
             self._line.setdefault(group_id, group)
 
     def next_in_line(self) -> GroupT | None:
@@ -98,10 +98,11 @@ class EvaluationTurns(Generic[GroupT]):
 
     def end(self) -> float | None:
         """End a turn of the event loop; return in how many seconds those in line go on, or None: nobody waits."""
-        self._line.update(self._behind)
-        self._behind.clear()
-        now = self._now()
-        spent = self._turn_seconds - self._seconds_left
-        if self._seconds_left <= 0.0 and now >= self._rests_until:
-            self._rests_until = now + spent
-        return max(0.0, self._rests_until - now) if self._line else None
+        if self._behind:
+            self._line.update(self._behind)
+            self._behind.clear()
+        if self._seconds_left <= 0.0 and self._rests_until is None:
+            self._rests_until = self._now() + self._turn_seconds - self._seconds_left
+        if not self._line:
+            return None
+        return 0.0 if self._rests_until is None else max(0.0, self._rests_until - self._now())

@@ -10,7 +10,6 @@ message; so a machine that is busy with something else makes no expression look 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -111,7 +110,7 @@ class Evaluations:
         """Why it says nothing, where that is so."""
         self._now = now
         self._cpu_now = cpu_now
-        self._measured: OrderedDict[TopicOfGroup, Measured] = OrderedDict()
+        self._measured: dict[TopicOfGroup, Measured] = {}
 
     def decide(
         self,
@@ -121,7 +120,8 @@ class Evaluations:
         activate: Callable[[LaneSlot], None],
     ) -> Selected[LogMessage]:
         """Decide what the lane reads, as far as it can be decided now. Where more can be, *activate* is called."""
-        if self.measured(slot).is_slow:
+        measured = self.measured(slot)
+        if measured.is_slow:
             slot.is_dear = True
             selected = slot.matcher.select_known(messages, slot.lane.key.queue_id, self.known.find)
             if selected.decided < len(messages):
@@ -133,9 +133,11 @@ class Evaluations:
             if selected.decided < len(messages):
                 time_slice.held[slot.lane.key.queue_id] = slot
             return selected
-        return self._evaluate(slot, messages, time_slice)
+        return self._evaluate(slot, measured, messages, time_slice)
 
-    def _evaluate(self, slot: LaneSlot, messages: Sequence[LogMessage], time_slice: TimeSlice) -> Selected[LogMessage]:
+    def _evaluate(
+        self, slot: LaneSlot, measured: Measured, messages: Sequence[LogMessage], time_slice: TimeSlice
+    ) -> Selected[LogMessage]:
         matcher, now = slot.matcher, self._now
         evaluated_before = matcher.evaluations
         cpu_before = self._cpu_now()
@@ -145,7 +147,6 @@ class Evaluations:
         evaluations = matcher.evaluations - evaluated_before
         if evaluations:
             time_slice.spend(now() - started_at)
-            measured = self.measured(slot)
             looking_seconds = selected.decided * _LOOK_SECONDS
             measured.add_slice(max(0.0, self._cpu_now() - cpu_before - looking_seconds), evaluations)
             slot.is_dear = measured.seconds_each >= DEAR_SECONDS
@@ -161,8 +162,7 @@ class Evaluations:
             is_costly = slot.matcher.cost > limits.EXPRESSION_COST_MAX
             measured = self._measured[name] = Measured(slot.matcher.expressions, is_costly, is_slow=is_costly)
             if len(self._measured) > _MEASURED_MAX:
-                self._measured.popitem(last=False)
-        self._measured.move_to_end(name)
+                del self._measured[next(iter(self._measured))]
         return measured
 
     def slow(self) -> list[TopicOfGroup]:

@@ -212,8 +212,9 @@ class GroupDelivery:
     def pump(self, now: float, budget: PumpBudget) -> bool:
         """Hand out what can be handed out; return whether there is more than the budget allowed."""
         is_more = self._take_turns(now, budget)
-        # What had no time left for its expressions keeps its turn; the hub says when there is time again.
-        self._active.update(budget.time_slice.held)
+        if budget.time_slice.held:
+            # What had no time left for its expressions keeps its turn; the hub says when there is time again.
+            self._active.update(budget.time_slice.held)
         return is_more
 
     def _take_turns(self, now: float, budget: PumpBudget) -> bool:
