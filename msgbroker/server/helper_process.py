@@ -102,7 +102,9 @@ class HelperProcess:
                 answer = Answer.decode(await _content(self._reader), request)
         except TimeoutError as error:
             raise HelperDiedError(await self._bury(f"no answer within {self.config.answer_seconds_max:g} s")) from error
-        except (OSError, EOFError, BadFrameError) as error:
+        except (OSError, EOFError) as error:
+            raise HelperDiedError(await self._bury("the helper process ended without an answer")) from error
+        except BadFrameError as error:
             raise HelperDiedError(await self._bury(str(error))) from error
         self.problem = ""
         self._restart_seconds = self.config.restart_seconds_min
@@ -190,7 +192,7 @@ async def _content(reader: asyncio.StreamReader) -> bytes:
 
 def _import_path() -> list[str]:
     """Return where this process finds its modules: the helper is of the same version."""
-    return [path or str(Path.cwd()) for path in sys.path]
+    return [str(Path(path).absolute()) for path in sys.path]
 
 
 def _reap(process: subprocess.Popen[bytes]) -> int:
