@@ -6,16 +6,19 @@ Needs cel-expr-python and nothing else of confdb: the in-memory center for users
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 from cel_expr_python import cel
 
+from confdb.checked_expressions import NotDecodedError, decode
+from confdb.expression_cost import COST_CEILING, Cost, cost_of
 from confdb.routes import ExpressionFailedError, HeaderPredicate, Headers
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidExpressionError
 
-__all__ = ["ExpressionFailedError", "compile_expression"]
+__all__ = ["ExpressionFailedError", "compile_expression", "cost_of_expression"]
 
 CACHED_EXPRESSIONS_MAX: Final = 16_384
 """Programs kept by their text. More than a snapshot has, or every load of a snapshot would compile them all."""
@@ -24,9 +27,27 @@ _FIRST_PROBLEM: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _STATUS: Final = re.compile(r"^[A-Z_]+: | \[[A-Z_]+\]$")
 
 
-@lru_cache(maxsize=CACHED_EXPRESSIONS_MAX)
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    predicate: HeaderPredicate
+    cost: Cost
+
+
 def compile_expression(text: str) -> HeaderPredicate:
-    """Compile *text* to a predicate over headers, or raise InvalidExpressionError with the position."""
+    """Compile *text* to a predicate over headers, or raise InvalidExpressionError with the position.
+
+    Whatever it costs: `expression_limits` is for what is registered now.
+    """
+    return _compiled(text).predicate
+
+
+def cost_of_expression(text: str) -> Cost:
+    """Return what evaluating *text* can cost, by its structure, or raise InvalidExpressionError with the position."""
+    return _compiled(text).cost
+
+
+@lru_cache(maxsize=CACHED_EXPRESSIONS_MAX)
+def _compiled(text: str) -> _Compiled:
     if not text.strip():
         raise InvalidExpressionError("is empty")
     if len(text) > limits.EXPRESSION_CHARS_MAX:
@@ -41,7 +62,15 @@ def compile_expression(text: str) -> HeaderPredicate:
     if return_type != cel.Type.BOOL:
         # The whole expression has the wrong type, so the position is its beginning.
         raise InvalidExpressionError(f"is of type {return_type.name()}; it must be BOOL", line=1, column=1)
-    return _predicate(program, text)
+    return _Compiled(_predicate(program, text), _cost(program))
+
+
+def _cost(program: cel.Expression) -> Cost:
+    try:
+        return cost_of(decode(program.serialize()))
+    except (NotDecodedError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # Nobody knows what it costs (a newer compiler, say): then it is treated as one that costs too much.
+        return Cost(COST_CEILING, f"it cannot be looked into ({error}): write it in a simpler way")
 
 
 def _predicate(program: cel.Expression, text: str) -> HeaderPredicate:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
-from confdb.expressions import compile_expression
+from confdb.expressions import compile_expression, cost_of_expression
 from confdb.features import Aspect, ChoiceT, feature_of, known_or_text
 from confdb.routes import (
     GroupMode,
@@ -176,31 +176,34 @@ def _read_subscription(
         reading.note("event_code is neither a name nor *")
     if known_mode is SubscriptionMode.DIRECT and expression is not None:
         reading.note("expression is given, but the mode is DIRECT")
+    predicate, cost = _read_expression(reading, expression) if known_mode is SubscriptionMode.HEADER else (None, 0)
     return SubscriptionRoute(
         subscription_id=subscription_id,
         topic_id=topic_id,
         event_code=event_code or "",
         mode=known_mode,
         expression=expression,
-        predicate=_read_expression(reading, expression) if known_mode is SubscriptionMode.HEADER else None,
+        predicate=predicate,
         start_offsets=MappingProxyType(_read_offsets(reading, start_offsets)),
+        cost=cost,
         requires=frozenset(reading.requires),
         not_understood=reading.outcome(understood),
     )
 
 
-def _read_expression(reading: _Reading, expression: str | None) -> HeaderPredicate | None:
+def _read_expression(reading: _Reading, expression: str | None) -> tuple[HeaderPredicate | None, int]:
+    """Return what the expression compiles to, and its cost: no limit applies to what is registered."""
     if expression is None:
         reading.note("expression is missing, but the mode is HEADER")
-        return None
+        return None, 0
     try:
-        return compile_expression(expression)
+        return compile_expression(expression), cost_of_expression(expression).steps
     except InvalidExpressionError as error:
         # It compiled when it was registered: another version of the compiler, or another hand.
         reading.note(error.message)
     except Exception as error:  # noqa: BLE001 - the compiler's: what it is nobody knows, and one row must not matter
         reading.note(f"expression: {type(error).__name__}: {error}")
-    return None
+    return None, 0
 
 
 def _read_offsets(reading: _Reading, text: str | None) -> dict[int, int]:

@@ -140,6 +140,8 @@ class SubscriptionRoute:
     """As in TopicRoute."""
     not_understood: NotUnderstood | None = None
     """Why this broker serves nothing of the topic to the group."""
+    cost: int = 0
+    """What evaluating its expression can cost, in steps, by its structure."""
 
 
 @dataclass(frozen=True, slots=True)

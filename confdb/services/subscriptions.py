@@ -13,7 +13,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from confdb.expressions import compile_expression
+from confdb.expression_limits import check_expression
 from confdb.models import SubscriberGroup, Subscription, Topic
 from confdb.routes import SubscriptionMode
 from confdb.services.changes import Change, Changes
@@ -78,10 +78,11 @@ class Subscriptions:
 
         With an *expression* it is a HEADER subscription, else a DIRECT one. It delivers what is published from now on,
         or with *from_beginning* what is stored, too, which only a group can that has not read the topic yet: else it
-        raises BeginningPassedError. `ConfigService.wait_until_active` tells when brokers know it.
+        raises BeginningPassedError. An expression that costs too much raises ExpressionTooCostlyError.
+        `ConfigService.wait_until_active` tells when brokers know it.
         """
         if expression is not None:
-            compile_expression(expression)
+            check_expression(expression)
         topic_id, start_offsets = await self._start(namespace, group, topic, event_code, from_beginning=from_beginning)
         name = describe_subscription(group, topic, event_code)
         refusals = {

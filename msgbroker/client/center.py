@@ -336,6 +336,7 @@ class MessageCenter:
         Raises:
             RegistrationDisabledError: the broker does not let clients register.
             InvalidExpressionError: *expression* does not compile.
+            ExpressionTooCostlyError: *expression* would take too long to evaluate for every message.
             SubscriptionDiffersError: the group has the subscription with another expression.
 
         Example:

@@ -89,6 +89,17 @@ class InvalidExpressionError(InvalidRequestError):
         super().__init__(f"expression: {where}{problem}", line=line or "", column=column or "")
 
 
+class ExpressionTooCostlyError(InvalidRequestError):
+    """Evaluating a HEADER expression can take too long: it would be done for every message of the topic."""
+
+    reason = "EXPRESSION_TOO_COSTLY"
+
+    def __init__(self, cost: str, cost_max: str, advice: str) -> None:
+        super().__init__(
+            f"expression: costs up to {cost} on a message; {cost_max} at most: {advice}", cost=cost, cost_max=cost_max
+        )
+
+
 class InvalidSettingError(InvalidRequestError):
     """A value given for a setting is out of its bounds."""
 

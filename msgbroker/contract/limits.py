@@ -38,6 +38,11 @@ QUEUES_DEFAULT: Final = 4
 QUEUES_MAX: Final = 256
 EVENT_CODES_PER_TOPIC_MAX: Final = 1_000
 EXPRESSION_CHARS_MAX: Final = 4_096
+EXPRESSION_COST_MAX: Final = 50_000
+"""In steps of about 10 ns, on the largest message there can be: half a millisecond of a broker's only event loop."""
+EXPRESSION_SECONDS_MAX: Final = 0.005
+"""What an expression may take for a message when it is tried at its registration. Ten times what the limit in steps
+comes to, and a thousand times what an ordinary one takes: a slow machine refuses nothing harmless."""
 SUBSCRIPTIONS_PER_GROUP_MAX: Final = 1_000
 STRESS_RULES_PER_NAMESPACE_MAX: Final = 100
 DESCRIPTION_CHARS_MAX: Final = 1_000

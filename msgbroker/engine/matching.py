@@ -2,12 +2,19 @@
 
 Decided when a lane reads a message, and not reopened later. What is true of a whole batch is decided once for the
 batch: a message is looked at alone only where its neighbours may fare differently.
+
+Expressions take time, and it is the driver's. So it may have a batch decided as far as its time goes
+(`select_within`), or have the expressions evaluated elsewhere: `questions` says which are asked of which message, and
+`select_known` decides as far as the answers go. Either way what is decided is the beginning of the batch, and feeding
+a lane just that is right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, NamedTuple
 
 from confdb.routes import (
     ExpressionFailedError,
@@ -38,14 +45,39 @@ def facts_of(messages: Sequence[MessageT]) -> BatchFacts:
     )
 
 
+class Outcome(Enum):
+    """What came of evaluating an expression on a message."""
+
+    MATCH = 1
+    NO_MATCH = 0
+    FAILED = -1
+    """No match, and counted."""
+
+
+class Selected(NamedTuple, Generic[MessageT]):
+    """The beginning of a batch, decided."""
+
+    matched: Sequence[MessageT]
+    decided: int
+    """How many messages of the batch that is: those that do not match, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Selection:
     """What the subscriptions ask of one event code in one queue."""
 
     direct_from: int | None
     """Every message from this offset on."""
-    by_header: tuple[tuple[int, HeaderPredicate], ...]
-    """From this offset on, those that satisfy the predicate."""
+    by_header: tuple[tuple[int, HeaderPredicate, str], ...]
+    """From this offset on, those that satisfy the predicate; with the text of the expression."""
+
+    def takes(self, queue_offset: int) -> bool:
+        """Return whether every message at that offset is wanted, whatever its headers are."""
+        return self.direct_from is not None and self.direct_from <= queue_offset
+
+    def asks(self, queue_offset: int) -> bool:
+        """Return whether it takes an expression to decide a message."""
+        return bool(self.by_header) and not self.takes(queue_offset)
 
 
 class Matcher:
@@ -61,6 +93,12 @@ class Matcher:
             subscription for subscription in group.subscriptions if subscription.topic_id == topic.topic_id
         )
         self._selections: dict[tuple[int, str], _Selection] = {}
+        self.expressions = tuple(sorted({s.expression or "" for s in self._subscriptions if s.predicate is not None}))
+        """The expressions by which it selects."""
+        self.cost = max((s.cost for s in self._subscriptions), default=0)
+        """Of the dearest of them, in steps."""
+        self.evaluations = 0
+        """How many messages took an expression here."""
         self.failed_evaluations = 0
         """How often an expression failed on a message, which then did not match by it."""
 
@@ -68,28 +106,95 @@ class Matcher:
         self, messages: Sequence[MessageT], queue_id: int, facts: BatchFacts | None = None
     ) -> Sequence[MessageT]:
         """Return those of *messages*, ascending and all of one queue, that the group gets."""
+        facts = facts or facts_of(messages)
+        whole = self._as_a_whole(messages, self._selections_of(facts, queue_id), facts)
+        return self.select_within(messages, queue_id, _never, facts).matched if whole is None else whole
+
+    def select_within(
+        self,
+        messages: Sequence[MessageT],
+        queue_id: int,
+        is_over: Callable[[], bool],
+        facts: BatchFacts | None = None,
+    ) -> Selected[MessageT]:
+        """Decide *messages* from their beginning on until *is_over*: at least the first of them.
+
+        It is asked after each message that took an expression.
+        """
+        facts = facts or facts_of(messages)
+        selections = self._selections_of(facts, queue_id)
+        whole = self._as_a_whole(messages, selections, facts)
+        if whole is not None:
+            return Selected(whole, len(messages))
+        matched: list[MessageT] = []
+        decided, asked = len(messages), 0
+        for number, message in enumerate(messages, 1):
+            if facts.has_targets and not self._is_for_this_group(message):
+                continue
+            selection = selections[message.event_code]
+            if self._matches(message, selection):
+                matched.append(message)
+            if selection.by_header:
+                asked += 1
+                if is_over():
+                    decided = number
+                    break
+        self.evaluations += asked
+        return Selected(matched, decided)
+
+    def questions(self, messages: Sequence[MessageT], queue_id: int) -> Iterator[tuple[str, ...]]:
+        """Return for each message the expressions that it takes to decide it."""
+        return (self._questions(message, self._selection(queue_id, message.event_code)) for message in messages)
+
+    def select_known(
+        self, messages: Sequence[MessageT], queue_id: int, find: Callable[[str, MessageT], Outcome | None]
+    ) -> Selected[MessageT]:
+        """Decide *messages* from their beginning on, as far as *find* knows what came of the expressions."""
+        matched: list[MessageT] = []
+        for number, message in enumerate(messages):
+            selection = self._selection(queue_id, message.event_code)
+            outcomes = [find(text, message) for text in self._questions(message, selection)]
+            if Outcome.MATCH in outcomes or (not outcomes and self._matches_directly(message, selection)):
+                matched.append(message)
+            elif None in outcomes:
+                return Selected(matched, number)
+            else:
+                self.failed_evaluations += outcomes.count(Outcome.FAILED)
+        return Selected(matched, len(messages))
+
+    def _as_a_whole(
+        self, messages: Sequence[MessageT], selections: Mapping[str, _Selection], facts: BatchFacts
+    ) -> Sequence[MessageT] | None:
+        """Return what is selected, where that is true of all, or of none; else None."""
+        if facts.has_targets:
+            messages = [message for message in messages if self._is_for_this_group(message)]
         if not messages:
             return messages
-        facts = facts or facts_of(messages)
-        if facts.has_targets:
-            messages = [m for m in messages if m.target_group is None or m.target_group == self._group_id]
-            if not messages:
-                return messages
-        selections = {code: self._selection(queue_id, code) for code in facts.event_codes}
         first = messages[0].queue_offset
         if all(s.direct_from is not None and s.direct_from <= first for s in selections.values()):
             return messages
         if all(s.direct_from is None and not s.by_header for s in selections.values()):
-            return []
-        return [message for message in messages if self._matches(message, selections)]
+            return messages[:0]
+        return None
 
-    def _matches(self, message: MessageT, selections: Mapping[str, _Selection]) -> bool:
-        selection = selections[message.event_code]
+    def _is_for_this_group(self, message: MessageT) -> bool:
+        return message.target_group is None or message.target_group == self._group_id
+
+    def _questions(self, message: MessageT, selection: _Selection) -> tuple[str, ...]:
         offset = message.queue_offset
-        if selection.direct_from is not None and selection.direct_from <= offset:
+        if not (selection.asks(offset) and self._is_for_this_group(message)):
+            return ()
+        return tuple(text for start, _, text in selection.by_header if start <= offset)
+
+    def _matches_directly(self, message: MessageT, selection: _Selection) -> bool:
+        return self._is_for_this_group(message) and selection.takes(message.queue_offset)
+
+    def _matches(self, message: MessageT, selection: _Selection) -> bool:
+        offset = message.queue_offset
+        if selection.takes(offset):
             return True
         headers = message.headers
-        for start, predicate in selection.by_header:
+        for start, predicate, _ in selection.by_header:
             if start > offset:
                 continue
             try:
@@ -99,6 +204,9 @@ class Matcher:
             except ExpressionFailedError:
                 self.failed_evaluations += 1
         return False
+
+    def _selections_of(self, facts: BatchFacts, queue_id: int) -> Mapping[str, _Selection]:
+        return {code: self._selection(queue_id, code) for code in facts.event_codes}
 
     def _selection(self, queue_id: int, event_code: str) -> _Selection:
         selection = self._selections.get((queue_id, event_code))
@@ -113,12 +221,16 @@ class Matcher:
         direct = [_start_of(s, queue_id) for s in asking if s.mode is SubscriptionMode.DIRECT]
         return _Selection(
             min(direct, default=None),
-            tuple((_start_of(s, queue_id), s.predicate) for s in asking if s.predicate is not None),
+            tuple((_start_of(s, queue_id), s.predicate, s.expression or "") for s in asking if s.predicate is not None),
         )
 
 
 _SELECTIONS_MAX = 4_096
 """Queues times event codes that a matcher remembers; an open topic may have any number of codes."""
+
+
+def _never() -> bool:
+    return False
 
 
 def _start_of(subscription: SubscriptionRoute, queue_id: int) -> int:

@@ -26,10 +26,13 @@ from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.cluster import BrokerIdentity, Cluster, ClusterConfig
 from msgbroker.server.committer import Committer, CommitterConfig
 from msgbroker.server.counting import BrokerCounters
+from msgbroker.server.dear_expressions import DearExpressions
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.directory_service import DirectoryService
 from msgbroker.server.event_code_registrar import EventCodeRegistrar
 from msgbroker.server.health_watch import HealthWatch
+from msgbroker.server.helper_frames import HelperBounds
+from msgbroker.server.helper_process import HelperConfig, HelperProcess
 from msgbroker.server.log_cache import LogCache, LogCacheConfig
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause
@@ -107,6 +110,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "snapshot": stores.feed.run,
         "ticks": hub.run_ticks,
         "delivery": hub.run_watch,
+        "expressions": DearExpressions(hub, _helper(settings), board).run,
         "checkpoints": checkpointer.run,
         "cluster": cluster.run,
         "beats": cluster.run_beats,
@@ -213,6 +217,10 @@ def _maintenance(settings: BrokerSettings, stores: Stores) -> Maintenance:
         MaintenanceConfig(retention_days=settings.retention_days),
         group_names=lambda: {group.group_id: group.name for group in stores.feed.current.groups.values()},
     )
+
+
+def _helper(settings: BrokerSettings) -> HelperProcess:
+    return HelperProcess(HelperConfig(HelperBounds(niceness=settings.expression_niceness)))
 
 
 def _poll_seconds(cluster: Cluster) -> float:

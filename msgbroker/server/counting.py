@@ -13,6 +13,7 @@ from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgbroker.server import clock
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.committer import Committer
+from msgbroker.server.dear_expressions import slow_alarms
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery, describe_lane
 from msgbroker.server.lane_slot import LaneSlot
@@ -67,11 +68,12 @@ class BrokerCounters:
         return True
 
     def watch_once(self) -> None:
-        """Raise an alarm for each lane that reads no further, and one where a commit does not come to its end."""
+        """Raise an alarm for what is at its limit: lanes that read no further, dear expressions, commits that wait."""
         self._board.replace(
             AlarmKind.REDELIVERIES_FULL,
             [_redeliveries_full(group, slot) for group, slot in self._lanes() if slot.lane.alarm],
         )
+        self._board.replace(AlarmKind.EXPRESSION_SLOW, slow_alarms(self._hub))
         self._watch_commits()
 
     def _lanes(self) -> list[tuple[GroupDelivery, LaneSlot]]:

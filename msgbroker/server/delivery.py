@@ -23,6 +23,8 @@ from msgbroker.engine.matching import Matcher
 from msgbroker.server import clock
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.counters import HubCounters
+from msgbroker.server.evaluation_turns import EvaluationTurns
+from msgbroker.server.evaluations import Evaluations
 from msgbroker.server.group_delivery import (
     BATCH_MESSAGES_MAX,
     GroupDelivery,
@@ -70,7 +72,7 @@ class DeliveryHub:
 
     def __init__(self, cache: LogCache, board: AlarmBoard, config: DeliveryConfig | None = None) -> None:
         self.cache = cache
-        self.aside: SetAside[LaneWork] = SetAside(board, self._alarm_of)
+        self.aside: SetAside[LaneWork] = SetAside(board, self.alarm_of)
         """Work on lanes that failed for unknown reasons."""
         cache.on_lost_end = self._lost_end
         self.counters = HubCounters()
@@ -78,6 +80,7 @@ class DeliveryHub:
         self.config = config or DeliveryConfig()
         self.groups: dict[int, GroupDelivery] = {}
         self.ready = ReadyBytes(self.config.ready_bytes_max)
+        self.evaluations = Evaluations()
         self.dirty_slots: set[LaneSlot] = set()
         """Lanes that may have something to persist."""
         self.persist = asyncio.Event()
@@ -85,6 +88,8 @@ class DeliveryHub:
         self._readers: dict[int, set[GroupDelivery]] = {}
         self._marked: dict[int, GroupDelivery] = {}
         self._pump_scheduled = False
+        self._turns: EvaluationTurns[GroupDelivery] = EvaluationTurns()
+        self._turns_go_on: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._failing = asyncio.Event()
@@ -194,6 +199,7 @@ class DeliveryHub:
                 self.aside,
                 self._lane_failed,
                 self.ready,
+                self.evaluations,
             )
             if self._snapshot is not None:
                 group.withheld_topics = self._snapshot.withheld.get(route.group_id, _NO_TOPICS)
@@ -260,7 +266,8 @@ class DeliveryHub:
         if group.slots.get(slot.lane.key.queue_id) is slot:
             self.close_lane(group, slot.lane.key.queue_id)
 
-    def _alarm_of(self, unit: LaneWork) -> Alarm:
+    def alarm_of(self, unit: LaneWork) -> Alarm:
+        """Return the alarm that work on a lane fails, without its detail."""
         group_id, _, queue_id = unit.key
         group = self.groups.get(group_id)
         slot = group.slots.get(queue_id) if group is not None else None
@@ -330,18 +337,35 @@ class DeliveryHub:
         now = clock.now()
         messages_left = self.config.turn_messages_max
         share = max(BATCH_MESSAGES_MAX, messages_left // max(1, len(marked)))
+        self._turns.begin()
         for _ in range(len(marked)):
             if messages_left <= 0:
                 break
             group = marked.pop(next(iter(marked)))
-            budget = PumpBudget(min(share, messages_left))
-            messages_left -= budget.messages
-            if group.pump(now, budget):
-                # Behind the others.
-                self.mark(group)
-            messages_left += budget.messages
+            messages_left -= self._pump_group(group, now, min(share, messages_left))
+        while messages_left > 0 and (group_in_line := self._turns.next_in_line()) is not None:
+            messages_left -= self._pump_group(group_in_line, now, min(share, messages_left))
         if marked:
             self._schedule_pump()
+        self._go_on_in(self._turns.end())
+
+    def _pump_group(self, group: GroupDelivery, now: float, messages_max: int) -> int:
+        """Pump one group; return how much work it was, in messages."""
+        group_id = group.route.group_id
+        budget = PumpBudget(messages_max, self._turns.slice_for(group_id))
+        if group.pump(now, budget):
+            # Behind the others.
+            self.mark(group)
+        self._turns.took(group_id, group)
+        return messages_max - budget.messages
+
+    def _go_on_in(self, seconds: float | None) -> None:
+        """Pump again when there is time for expressions again, for the groups that wait for it."""
+        if self._turns_go_on is not None:
+            self._turns_go_on.cancel()
+            self._turns_go_on = None
+        if seconds is not None:
+            self._turns_go_on = asyncio.get_running_loop().call_later(seconds, self._schedule_pump)
 
     def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import grpc
 
-from confdb.expressions import compile_expression
+from confdb.expression_limits import check_expression
 from confdb.services import ConfigService
-from confdb.services.views import Changed
+from confdb.services.views import Changed, SubscriptionView
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import (
+    ExpressionTooCostlyError,
     MessageCenterError,
     NotFoundError,
     RegistrationDisabledError,
@@ -61,7 +62,13 @@ class DirectoryService:
             await abort_with(context, error)
 
     async def _register(self, request: directory_pb2.RegisterRequest) -> list[str]:
-        namespace = check_request(request)
+        try:
+            namespace = check_request(request)
+        except ExpressionTooCostlyError:
+            if await self._was_registered(request):
+                # Before there was a limit. A repeat changes nothing.
+                return []
+            raise
         created: list[str] = []
         version = 0
         for name, step in self._steps(namespace, request):
@@ -104,21 +111,29 @@ class DirectoryService:
 
     async def _refuse_other_expression(self, namespace: str, request: directory_pb2.RegisterRequest) -> None:
         """Raise SubscriptionDiffersError if the subscription exists with another expression."""
+        wanted = request.expression or None
+        found = await self._find_subscription(namespace, request)
+        if found is not None and found.expression != wanted:
+            raise SubscriptionDiffersError(request.group, request.topic, request.event_code, found.expression, wanted)
+
+    async def _was_registered(self, request: directory_pb2.RegisterRequest) -> bool:
+        """Return whether the subscription exists as it is asked for; then all else that it needs does, too."""
+        found = await self._find_subscription(request.namespace or names.DEFAULT_NAMESPACE, request)
+        return found is not None and found.expression == request.expression
+
+    async def _find_subscription(
+        self, namespace: str, request: directory_pb2.RegisterRequest
+    ) -> SubscriptionView | None:
         if not request.group:
-            return
+            return None
         try:
             page = await self._service.subscriptions.list(
                 namespace, group=request.group, topic=request.topic, limit=limits.SUBSCRIPTIONS_PER_GROUP_MAX
             )
         except NotFoundError:
             # Of the group or the topic: then there is no subscription either. The steps say what else is missing.
-            return
-        wanted = request.expression or None
-        for found in page.items:
-            if found.event_code == request.event_code and found.expression != wanted:
-                raise SubscriptionDiffersError(
-                    request.group, request.topic, request.event_code, found.expression, wanted
-                )
+            return None
+        return next((found for found in page.items if found.event_code == request.event_code), None)
 
 
 def check_request(request: directory_pb2.RegisterRequest) -> str:
@@ -130,5 +145,5 @@ def check_request(request: directory_pb2.RegisterRequest) -> str:
     if request.group:
         names.check_group(request.group)
     if request.expression:
-        compile_expression(request.expression)
+        check_expression(request.expression)
     return namespace

@@ -24,6 +24,8 @@ from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.stress import StressGate
 from msgbroker.engine.verdicts import Verdict
+from msgbroker.server.evaluation_turns import TimeSlice
+from msgbroker.server.evaluations import Evaluations
 from msgbroker.server.instances import Instance, wires_of
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LaneReader, ReadyBytes
 from msgbroker.server.lane_slot import LaneSlot
@@ -42,6 +44,8 @@ class PumpBudget:
     """How much one turn of the event loop may hand out, over all groups."""
 
     messages: int = 4_000
+    time_slice: TimeSlice = field(default_factory=TimeSlice)
+    """For expressions."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +65,8 @@ class GroupDelivery:
     """What happens in memory failed for this lane: it cannot be trusted any more."""
     ready: ReadyBytes = field(default_factory=ReadyBytes)
     """Of all groups here."""
+    evaluations: Evaluations = field(default_factory=Evaluations)
+    """Of all groups here."""
     instances: dict[str, Instance] = field(default_factory=dict)
     slots: dict[int, LaneSlot] = field(default_factory=dict)
     withheld_topics: frozenset[int] = frozenset()
@@ -76,7 +82,9 @@ class GroupDelivery:
     _reader: LaneReader = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reader = LaneReader(self.cache, self.ready, self.start_task, self.touched, self.activate, self.aside)
+        self._reader = LaneReader(
+            self.cache, self.ready, self.start_task, self.touched, self.activate, self.aside, self.evaluations
+        )
 
     # --- instances --------------------------------------------------------------------------------------------------
 
@@ -241,7 +249,7 @@ class GroupDelivery:
         """Whether the broker keeps instances waiting for messages of one of these topics.
 
         They have room, and it reads for them or has much in memory. Who takes no more, for a second or for days, is not
-        waited for.
+        waited for, nor who is held up by expressions of its own.
         """
         reads = self._reader.reads_under_way
         if not self._active and not reads:
@@ -254,7 +262,7 @@ class GroupDelivery:
         lag = sum(
             end_of(queue_id) - slot.lane.next_offset
             for queue_id, slot in self._active.items()
-            if slot.topic.topic_id in topic_ids
+            if slot.topic.topic_id in topic_ids and not slot.is_dear
         )
         return lag > BEHIND_MESSAGES
 
@@ -262,6 +270,15 @@ class GroupDelivery:
 
     def pump(self, now: float, budget: PumpBudget) -> bool:
         """Hand out what can be handed out; return whether there is more than the budget allowed."""
+        is_more = self._take_turns(now, budget)
+        if budget.time_slice.held:
+            # What had no time left for its expressions keeps its turn; the hub says when there is time again.
+            for queue_id, slot in budget.time_slice.held.items():
+                if self.slots.get(queue_id) is slot:
+                    self._active[queue_id] = slot
+        return is_more
+
+    def _take_turns(self, now: float, budget: PumpBudget) -> bool:
         if self.route.paused or not self._takers:
             return False
         active = self._active
@@ -276,7 +293,7 @@ class GroupDelivery:
             self._watched[queue_id] = slot
             given = 0
             with self.trusted(slot):
-                given = self._give(slot, taker, now)
+                given = self._give(slot, taker, now, budget.time_slice)
             if given:
                 # Behind the others: its next turn.
                 active[queue_id] = slot
@@ -293,7 +310,7 @@ class GroupDelivery:
                 return taker
         return None
 
-    def _give(self, slot: LaneSlot, taker: Instance, now: float) -> int:
+    def _give(self, slot: LaneSlot, taker: Instance, now: float, time_slice: TimeSlice) -> int:
         """Hand out one batch of *slot* to *taker*; return how much work it was, in messages."""
         lane = slot.lane
         if now >= slot.lease_until:
@@ -302,7 +319,7 @@ class GroupDelivery:
         self._reader.fetch_due(slot, now)
         work = 0
         if lane.ready_count < BATCH_MESSAGES_MAX:
-            work = self._reader.feed(slot)
+            work = self._reader.feed(slot, time_slice)
         ready_count = lane.ready_count
         if not ready_count:
             return work

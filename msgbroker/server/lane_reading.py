@@ -16,6 +16,8 @@ from typing import Final, TypeVar
 import structlog
 
 from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.server.evaluation_turns import TimeSlice
+from msgbroker.server.evaluations import Evaluations
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.log_cache import BLOCK_OFFSETS, LogCache
@@ -53,8 +55,9 @@ class LaneReader:
     """This lane may have something to hand out."""
     aside: SetAside[LaneWork]
     """What failed for unknown reasons."""
+    evaluations: Evaluations
     reads_under_way: Counter[int] = field(default_factory=Counter)
-    """Of blocks that are not in memory, by topic."""
+    """Of blocks that are not in memory, by topic: for lanes that are not held up by expressions of their own."""
 
     def count(self, slot: LaneSlot) -> None:
         """Count what the lane holds ready: after everything that changes it."""
@@ -67,8 +70,11 @@ class LaneReader:
         room_bytes = min(LANE_READY_BYTES_MAX - slot.ready_bytes, self.ready.bytes_max - self.ready.bytes_held)
         return room_bytes if slot.lane.ready_count else max(room_bytes, BATCH_BYTES_MAX)
 
-    def feed(self, slot: LaneSlot) -> int:
-        """Feed the lane from memory, or start a read; return how many messages were looked at."""
+    def feed(self, slot: LaneSlot, time_slice: TimeSlice) -> int:
+        """Feed the lane from memory, or start a read; return how many messages were decided.
+
+        Those that take expressions, as far as *time_slice* goes.
+        """
         lane = slot.lane
         queue_id, offset = lane.key.queue_id, lane.next_offset
         if slot.is_reading or offset >= self.cache.may_reach(queue_id) or self._is_waiting(slot, Work.READING):
@@ -80,25 +86,33 @@ class LaneReader:
         messages = self.cache.find(queue_id, offset, wanted)
         if messages is None:
             slot.is_reading = True
-            self.reads_under_way[slot.topic.topic_id] += 1
-            self.start_task(self._read(slot, offset))
+            is_waited_for = not slot.is_dear
+            self.reads_under_way[slot.topic.topic_id] += is_waited_for
+            self.start_task(self._read(slot, offset, is_waited_for=is_waited_for))
             return 0
         if self.aside.units:
             # What could not be read is in memory now.
             self.aside.worked(LaneWork(lane.key, Work.READING))
         messages = _within(messages, room_bytes)
-        lane.feed(offset, offset + len(messages), slot.matcher.select(messages, queue_id))
-        self.touched(slot)
-        return len(messages)
+        if not slot.matcher.expressions:
+            matched, decided = slot.matcher.select(messages, queue_id), len(messages)
+        else:
+            matched, decided = self.evaluations.decide(slot, messages, time_slice, self.activate)
+        if decided:
+            lane.feed(offset, offset + decided, matched)
+            self.touched(slot)
+        return decided
 
-    async def _read(self, slot: LaneSlot, offset: int) -> None:
+    async def _read(self, slot: LaneSlot, offset: int, *, is_waited_for: bool) -> None:
         """Read the block that the lane needs into the cache, and feed it."""
         lane, topic_id = slot.lane, slot.topic.topic_id
         try:
-            block = await self._try(slot, Work.READING, self.cache.read(lane.key.queue_id, offset, _reader_of(slot)))
+            block = await self._try(slot, Work.READING, self.cache.read(lane.key.queue_id, offset, slot.reader))
         finally:
             slot.is_reading = False
-            self.reads_under_way -= Counter((topic_id,))
+            self.reads_under_way[topic_id] -= is_waited_for
+            if not self.reads_under_way[topic_id]:
+                del self.reads_under_way[topic_id]
         if block is None:
             return
         if block.first > lane.next_offset:
@@ -147,7 +161,7 @@ class LaneReader:
     async def _fetch_again(self, slot: LaneSlot, wanted: list[tuple[int, int]]) -> None:
         lane = slot.lane
         try:
-            read = self.cache.read_again(lane.key.queue_id, wanted, _reader_of(slot))
+            read = self.cache.read_again(lane.key.queue_id, wanted, slot.reader)
             messages = await self._try(slot, Work.FETCHING, read)
         finally:
             slot.fetching_bytes = 0
@@ -164,11 +178,6 @@ class LaneReader:
     def _is_waiting(self, slot: LaneSlot, work: Work) -> bool:
         """Return whether it failed lately, and is not to be tried yet."""
         return bool(self.aside.units) and self.aside.is_waiting(LaneWork(slot.lane.key, work))
-
-
-def _reader_of(slot: LaneSlot) -> tuple[int, int]:
-    """Return who takes turns at reading: a group, with each of its topics."""
-    return slot.lane.key.group_id, slot.topic.topic_id
 
 
 def _within(messages: Sequence[LogMessage], bytes_max: int) -> Sequence[LogMessage]:

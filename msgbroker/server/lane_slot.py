@@ -34,11 +34,19 @@ class LaneSlot:
     """A planned move: given up when it is drained, or then."""
     earlier_failed_evaluations: int = 0
     """Of the matchers before this one."""
+    is_dear: bool = False
+    """Its expressions take so long that it is behind by its own doing."""
 
     def match_by(self, matcher: Matcher) -> None:
         """Select by another matcher from now on."""
         self.earlier_failed_evaluations = self.failed_evaluations
         self.matcher = matcher
+        self.is_dear = False
+
+    @property
+    def reader(self) -> tuple[int, int]:
+        """Who takes turns at reading: a group, with each of its topics."""
+        return self.lane.key.group_id, self.topic.topic_id
 
     @property
     def is_fetching(self) -> bool:

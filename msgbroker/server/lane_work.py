@@ -18,6 +18,7 @@ class Work(StrEnum):
     READING = "reading"
     FETCHING = "reading again what comes again"
     PERSISTING = "persisting"
+    EVALUATING = "its expressions"
 
 
 class LaneWork(NamedTuple):

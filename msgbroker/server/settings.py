@@ -56,6 +56,13 @@ class BrokerSettings(BaseSettings):
         default=False,
         description="The databases are behind a transaction-pooling PgBouncer: no prepared statements, no LISTEN.",
     )
+    expression_niceness: int = Field(
+        19,
+        ge=0,
+        le=19,
+        description="How much the process that evaluates slow expressions gives way to all others on the machine. "
+        "Lower lets their groups go on where the machine is always busy, and costs the others latency.",
+    )
     drain_seconds: float = Field(
         5.0, ge=0, le=60, description="How long SIGTERM waits for subscribers to settle what they hold."
     )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from msgbroker.client import (
+    ExpressionTooCostlyError,
     GroupNotFoundError,
     InvalidExpressionError,
     Message,
@@ -259,6 +260,13 @@ async def test_a_bad_expression_is_refused_with_its_position(harness: Harness) -
     await harness.register_group("SG")
     with pytest.raises(InvalidExpressionError, match="line 1, column"):
         await harness.subscribe("SG", "TP", expression="headers.region ==")
+
+
+async def test_an_expression_that_costs_too_much_is_refused(harness: Harness) -> None:
+    await harness.register_topic("TP", "EC")
+    await harness.register_group("SG")
+    with pytest.raises(ExpressionTooCostlyError, match="a macro inside of another"):
+        await harness.subscribe("SG", "TP", expression="headers.exists(a, headers.exists(b, a == b))")
 
 
 async def test_stress_messages_reach_only_whitelisted_groups(harness: Harness) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from confdb.services import ConfigService
 from msgbroker.client import (
+    ExpressionTooCostlyError,
     InvalidExpressionError,
     InvalidNameError,
     Message,
@@ -90,12 +91,17 @@ async def test_registering_with_another_expression_is_refused(
 
 @pytest.mark.parametrize(
     "event_code, group, expression",
-    [("no good", "SG", ""), ("EC", "no good", ""), ("EC", "SG", "headers.a ==")],
+    [
+        ("no good", "SG", ""),
+        ("EC", "no good", ""),
+        ("EC", "SG", "headers.a =="),
+        ("EC", "SG", "headers.exists(a, headers.exists(b, a == b))"),
+    ],
 )
 async def test_a_registration_that_is_refused_leaves_nothing_behind(
     center: MessageCenter, event_code: str, group: str, expression: str
 ) -> None:
-    with pytest.raises((InvalidNameError, InvalidExpressionError)):
+    with pytest.raises((InvalidNameError, InvalidExpressionError, ExpressionTooCostlyError)):
         await center.register("TP", event_code, group=group, expression=expression)
 
     assert len(await center.register("TP", "EC", group="SG")) == 4

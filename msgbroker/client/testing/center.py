@@ -181,6 +181,7 @@ class InMemoryCenter(MessageCenter):
         Raises:
             GroupNotFoundError, TopicNotFoundError: one of them is not registered.
             InvalidExpressionError: *expression* does not compile.
+            ExpressionTooCostlyError: *expression* would take too long to evaluate for every message.
 
         Example:
             center.register_subscription("SG_POINTS", "TP_TRADE", expression='headers.region == "hz"')

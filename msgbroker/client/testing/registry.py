@@ -203,8 +203,8 @@ def queue_ids_of(topic: TopicRoute) -> range:
 
 
 def compile_header(expression: str) -> HeaderPredicate:
-    """Return a HEADER expression as a predicate, or raise InvalidExpressionError."""
+    """Return a HEADER expression as a predicate, or raise InvalidExpressionError or ExpressionTooCostlyError."""
     # Here and not above: only tests with HEADER subscriptions need the CEL library.
-    from confdb.expressions import compile_expression
+    from confdb.expression_limits import check_expression
 
-    return compile_expression(expression)
+    return check_expression(expression)

@@ -107,6 +107,16 @@ def test_a_bad_expression_is_refused_with_the_place_of_the_error(msgcenter: Msgc
 
 
 @pytest.mark.usefixtures("trade")
+def test_an_expression_that_costs_too_much_is_refused_with_what_to_write_instead(msgcenter: Msgcenter) -> None:
+    outcome = msgcenter(
+        "subscription", "create", "SG_POINTS", "TP_TRADE", "--expression", "headers.a.matches(headers.b)"
+    )
+    assert outcome.status == 1
+    assert "write the pattern of `matches` into the expression" in outcome.err
+    assert outcome.err.endswith("(EXPRESSION_TOO_COSTLY)\n")
+
+
+@pytest.mark.usefixtures("trade")
 def test_stress_rules_and_whitelist_are_kept(msgcenter: Msgcenter) -> None:
     assert msgcenter("stress", "rule", "add", "x-load", "--operator", "exists").status == 0
     rules = {(rule["header"], rule["operator"]) for rule in msgcenter("stress", "rule", "list", "--json").json}

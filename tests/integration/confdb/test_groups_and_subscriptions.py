@@ -13,6 +13,7 @@ from msgbroker.contract import limits
 from msgbroker.contract.errors import (
     BeginningPassedError,
     EventCodeNotFoundError,
+    ExpressionTooCostlyError,
     GroupNotFoundError,
     InvalidExpressionError,
     InvalidSettingError,
@@ -194,6 +195,15 @@ async def test_a_header_subscription_keeps_its_expression_and_a_bad_one_is_refus
 
     with pytest.raises(InvalidExpressionError, match="line 1, column 1"):
         await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "EC_PAID", expression="region")
+
+
+async def test_an_expression_that_costs_too_much_is_refused_and_nothing_is_changed(trade: ConfigService) -> None:
+    nested = "headers.exists(a, headers.exists(b, a == b))"
+
+    with pytest.raises(ExpressionTooCostlyError, match="50,000 at most"):
+        await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "EC_PAID", expression=nested)
+
+    assert (await trade.subscriptions.list("default")).items == ()
 
 
 async def test_a_subscription_needs_what_it_names(trade: ConfigService) -> None:

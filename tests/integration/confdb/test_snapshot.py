@@ -19,6 +19,7 @@ from confdb.routes import Snapshot, StressOperator, StressRule, SubscriptionMode
 from confdb.services import ConfigService
 from confdb.snapshot import SnapshotFeed, load_snapshot, read_version
 from confdb.store import ConfigStore
+from msgbroker.contract import limits
 from msgbroker.contract.errors import ConfigUnavailableError, NotMigratedError
 from tests.integration.confdb.conftest import KnownTails
 from tests.integration.confdb.relay import Relay
@@ -177,6 +178,21 @@ async def test_the_snapshot_is_of_one_moment(
     assert snapshot.version == before
     assert ("default", "TP_LATER") not in snapshot.topics
     assert await read_version(store) == before + 1
+
+
+async def test_an_expression_from_before_the_limit_is_loaded_with_what_it_costs(
+    trade: ConfigService, store: ConfigStore, database_url: str
+) -> None:
+    await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "EC_PAID", expression='headers.a == "x"')
+    (ordinary,) = (await load_snapshot(store)).groups["default", "SG_POINTS"].subscriptions
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE subscription SET expression = 'headers.all(a, headers.all(b, a + b != \"\"))'")
+
+    (nested,) = (await load_snapshot(store)).groups["default", "SG_POINTS"].subscriptions
+
+    assert 0 < ordinary.cost < limits.EXPRESSION_COST_MAX < nested.cost
+    assert nested.predicate is not None
+    assert nested.predicate({"x": "1"}) is True
 
 
 async def test_a_large_configuration_loads_within_its_budget(store: ConfigStore, database_url: str) -> None:

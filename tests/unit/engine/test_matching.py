@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from confdb.routes import ExpressionFailedError, SubscriptionRoute
 from msgbroker.engine import matching
-from msgbroker.engine.matching import Matcher, facts_of
+from msgbroker.engine.matching import Matcher, Outcome, facts_of
 from tests.unit.engine.builders import FakeMessage, make_group, make_subscription, make_topic, messages
 
 QUEUE = 3
@@ -130,3 +133,151 @@ def test_what_a_matcher_remembers_has_a_bound(monkeypatch: pytest.MonkeyPatch) -
         assert matcher.select([FakeMessage(0, event_code=f"EC_{number}")], QUEUE)
 
     assert len(matcher._selections) <= 4
+
+
+class Time:
+    """A budget of so many evaluations."""
+
+    def __init__(self, evaluations: int) -> None:
+        self.left = evaluations
+
+    def is_over(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+def test_a_batch_is_decided_as_far_as_the_time_goes_and_no_message_is_evaluated_twice() -> None:
+    seen: list[str] = []
+
+    def is_even(headers: dict[str, str]) -> bool:
+        seen.append(headers["number"])
+        return int(headers["number"]) % 2 == 0
+
+    batch = [FakeMessage(number, headers={"number": str(number)}) for number in range(10)]
+    matcher = Matcher(make_group(make_subscription("*", is_even)), make_topic())
+    matched: list[int] = []
+    at = 0
+    while at < len(batch):
+        selected = matcher.select_within(batch[at:], QUEUE, Time(3).is_over)
+        matched += [message.queue_offset for message in selected.matched]
+        assert selected.decided == min(3, len(batch) - at)
+        at += selected.decided
+
+    assert matched == [0, 2, 4, 6, 8]
+    assert seen == [str(number) for number in range(10)]
+    assert matcher.evaluations == 10
+
+
+def test_however_little_time_there_is_a_batch_goes_on_by_one_message() -> None:
+    matcher = Matcher(make_group(make_subscription("*", is_hz)), make_topic())
+
+    selected = matcher.select_within([in_region(0, "sh"), in_region(1, "hz")], QUEUE, lambda: True)
+
+    assert (selected.matched, selected.decided) == ([], 1)
+
+
+def test_what_takes_no_expression_takes_no_time() -> None:
+    def fails() -> bool:
+        raise AssertionError("asked for the time")
+
+    direct = Matcher(make_group(make_subscription("EC_PAID")), make_topic())
+    assert direct.select_within([FakeMessage(0), FakeMessage(1, event_code="EC_SENT")], QUEUE, fails).decided == 2
+    other_code = Matcher(make_group(make_subscription("EC_SENT", is_hz)), make_topic())
+    assert other_code.select_within(messages(0, 5), QUEUE, fails) == ([], 5)
+    of_others = Matcher(make_group(make_subscription("*", is_hz)), make_topic())
+    assert of_others.select_within([FakeMessage(0, target_group=8)], QUEUE, fails) == ([], 1)
+
+
+def test_a_matcher_says_which_expressions_it_selects_by_and_what_the_dearest_costs() -> None:
+    cheap = dataclasses.replace(make_subscription("EC_PAID", is_hz), expression="b", cost=10)
+    dear = dataclasses.replace(make_subscription("*", is_hz), expression="a", cost=1_000)
+    elsewhere = dataclasses.replace(make_subscription("*", is_hz, topic_id=2), expression="c", cost=10_000)
+    matcher = Matcher(make_group(cheap, dear, elsewhere), make_topic())
+
+    assert (matcher.expressions, matcher.cost) == (("a", "b"), 1_000)
+    assert Matcher(make_group(make_subscription()), make_topic()).expressions == ()
+
+
+def test_only_what_an_expression_decides_is_asked_elsewhere() -> None:
+    by_a = dataclasses.replace(make_subscription("*", is_hz), expression="a")
+    by_b = dataclasses.replace(make_subscription("EC_PAID", is_hz, {QUEUE: 2}), expression="b")
+    direct = make_subscription("EC_SENT", None, {QUEUE: 3})
+    batch = [
+        FakeMessage(0),
+        FakeMessage(1, target_group=8),
+        FakeMessage(2),
+        FakeMessage(3, event_code="EC_SENT"),
+    ]
+
+    matcher = Matcher(make_group(by_a, by_b, direct), make_topic())
+    assert list(matcher.questions(batch, QUEUE)) == [("a",), (), ("a", "b"), ()]
+
+
+def test_with_answers_from_elsewhere_a_batch_is_decided_up_to_the_first_that_is_missing() -> None:
+    by_a = dataclasses.replace(make_subscription("*", is_hz), expression="a")
+    direct = make_subscription("EC_SENT")
+    batch = [FakeMessage(0), FakeMessage(1, event_code="EC_SENT"), FakeMessage(2), FakeMessage(3), FakeMessage(4)]
+    known = {0: Outcome.NO_MATCH, 2: Outcome.MATCH, 3: Outcome.FAILED}
+    matcher = Matcher(make_group(by_a, direct), make_topic())
+
+    selected = matcher.select_known(batch, QUEUE, lambda _, message: known.get(message.queue_offset))
+
+    assert ([message.queue_offset for message in selected.matched], selected.decided) == ([1, 2], 4)
+    assert (matcher.evaluations, matcher.failed_evaluations) == (0, 1)
+
+
+def test_one_expression_that_matches_is_enough_whatever_the_other_would_say() -> None:
+    by_a = dataclasses.replace(make_subscription("*", is_hz), expression="a")
+    by_b = dataclasses.replace(make_subscription("EC_PAID", is_hz), expression="b")
+    matcher = Matcher(make_group(by_a, by_b), make_topic())
+    known = {"b": Outcome.MATCH}
+
+    assert matcher.select_known(messages(0, 1), QUEUE, lambda text, _: known.get(text)).decided == 1
+    known = {"a": Outcome.NO_MATCH}
+    assert matcher.select_known(messages(0, 1), QUEUE, lambda text, _: known.get(text)).decided == 0
+
+
+@given(
+    codes=st.lists(st.sampled_from(["EC_PAID", "EC_SENT", "EC_OTHER"]), max_size=12),
+    targets=st.lists(st.sampled_from([None, 7, 8]), min_size=12, max_size=12),
+    values=st.lists(st.integers(0, 3), min_size=12, max_size=12),
+    slice_evaluations=st.integers(1, 5),
+    direct_from=st.integers(0, 12),
+    header_from=st.integers(0, 12),
+)
+def test_in_slices_and_with_answers_from_elsewhere_the_same_is_selected_as_at_once(
+    codes: list[str],
+    targets: list[int | None],
+    values: list[int],
+    slice_evaluations: int,
+    direct_from: int,
+    header_from: int,
+) -> None:
+    def is_two(headers: dict[str, str]) -> bool:
+        if headers["value"] == "3":
+            raise ExpressionFailedError("value", "is three")
+        return headers["value"] == "2"
+
+    batch = [
+        FakeMessage(offset, event_code=code, target_group=targets[offset], headers={"value": str(values[offset])})
+        for offset, code in enumerate(codes)
+    ]
+    group = make_group(
+        make_subscription("EC_SENT", None, {QUEUE: direct_from}), make_subscription("*", is_two, {QUEUE: header_from})
+    )
+    at_once, in_slices, elsewhere = (Matcher(group, make_topic()) for _ in range(3))
+    expected = list(at_once.select(batch, QUEUE))
+    sliced: list[FakeMessage] = []
+    at = 0
+    while at < len(batch):
+        selected = in_slices.select_within(batch[at:], QUEUE, Time(slice_evaluations).is_over)
+        sliced += selected.matched
+        at += selected.decided
+    outcomes = {"2": Outcome.MATCH, "3": Outcome.FAILED}
+    known = elsewhere.select_known(
+        batch, QUEUE, lambda _, message: outcomes.get(message.headers["value"], Outcome.NO_MATCH)
+    )
+
+    assert sliced == expected
+    assert (list(known.matched), known.decided) == (expected, len(batch))
+    assert in_slices.failed_evaluations == at_once.failed_evaluations == elsewhere.failed_evaluations
