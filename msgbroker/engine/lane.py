@@ -212,6 +212,40 @@ class Lane(Generic[MessageT]):
             state.keep_attempts()
         return lost[instance_id]
 
+    def withdraw(self, instance_id: str, handout: Handout[MessageT], now: float) -> int:
+        """Take back what was handed out and never written to *instance_id*: that was no attempt. Return how many.
+
+        What the instance does not have any more is left as it is.
+        """
+        state = self._state
+        records = self._unwritten(instance_id, handout)
+        for record in records:
+            state.decide(record, Verdict.RELEASE, now, None, "")
+        state.counters.withdrawn += len(records)
+        if self._is_stopped:
+            state.keep_attempts()
+        self._park_stragglers()
+        return len(records)
+
+    def deny(self, instance_id: str, handout: Handout[MessageT]) -> int:
+        """Settle what was handed out, and may not be written to *instance_id* any more; return how many it was."""
+        records = self._unwritten(instance_id, handout)
+        for record in records:
+            self._state.settle_record(record)
+        self._state.counters.denied += len(records)
+        self._park_stragglers()
+        return len(records)
+
+    def _unwritten(self, instance_id: str, handout: Handout[MessageT]) -> list[Redelivery]:
+        state = self._state
+        records = state.cut(instance_id, handout)
+        if records:
+            state.let_go(instance_id, len(records))
+            state.counters.handed_out -= len(records)
+            again = {(each.message.queue_offset, each.attempt) for each in handout.again}
+            state.counters.redelivered -= sum((r.queue_offset, r.attempt) in again for r in records)
+        return records
+
     def _take_back(
         self, flights: list[Flight], records: list[Redelivery], decide: Callable[[Redelivery], None]
     ) -> Counter[str]:

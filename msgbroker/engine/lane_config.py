@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple
 
@@ -47,6 +48,8 @@ class Handout(Generic[MessageT]):
     """Older than all of `fresh`."""
     fresh: list[MessageT] = field(default_factory=list)
     """First hand-outs, attempt 1, in the order of the queue."""
+    deadline: float = math.inf
+    """When the lane takes back what was not answered."""
 
     @property
     def count(self) -> int:
@@ -59,6 +62,7 @@ class LaneCounters:
     """What happened in a lane since its owner built it."""
 
     handed_out: int = 0
+    """Without those that were taken back or denied before they were written."""
     redelivered: int = 0
     """Of these, messages that came again."""
     settled: int = 0
@@ -71,4 +75,6 @@ class LaneCounters:
     """Messages settled because their day was dropped."""
     denied: int = 0
     """Messages settled because the group may not see them (any more)."""
+    withdrawn: int = 0
+    """Messages taken back from an instance before they were written to it."""
     dead_lettered: int = 0
