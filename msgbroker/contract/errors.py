@@ -355,6 +355,21 @@ class BrokerBusyError(ResourceExhaustedError):
         )
 
 
+class OutgoingFullError(ResourceExhaustedError):
+    """As much waits at this broker for clients that do not read as may: retry after the hint, or go to another one."""
+
+    reason = "OUTGOING_FULL"
+
+    def __init__(self, waiting_bytes: int, waiting_bytes_max: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"{waiting_bytes} bytes wait for clients that do not read; {waiting_bytes_max} at most: go to another "
+            f"broker, or retry in {retry_after_seconds:g} s",
+            waiting_bytes=waiting_bytes,
+            waiting_bytes_max=waiting_bytes_max,
+            retry_after_seconds=f"{retry_after_seconds:g}",
+        )
+
+
 class ClientBufferFullError(ResourceExhaustedError):
     """The client holds as many unanswered messages as it may."""
 
@@ -405,6 +420,18 @@ class PublishTimeoutError(UnavailableError):
             timeout_seconds=f"{timeout_seconds:g}",
             may_be_stored=may_be_stored,
             address=address,
+        )
+
+
+class NotReadingError(UnavailableError):
+    """A stream or call was not read for too long: what waited for it is given to others. Connect again."""
+
+    reason = "NOT_READING"
+
+    def __init__(self, waited_seconds: float) -> None:
+        super().__init__(
+            f"ended, because nothing was read for {waited_seconds:.1f} s: connect again, here or elsewhere",
+            waited_seconds=f"{waited_seconds:.1f}",
         )
 
 

@@ -34,6 +34,7 @@ from msgbroker.server.health_watch import HealthWatch
 from msgbroker.server.log_cache import LogCache, LogCacheConfig
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause
+from msgbroker.server.outgoing import OutgoingConfig
 from msgbroker.server.publisher_service import PublisherService
 from msgbroker.server.pull_service import PullService
 from msgbroker.server.queue_map import QueueMap
@@ -89,6 +90,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "snapshot": stores.feed.run,
         "ticks": hub.run_ticks,
         "delivery": hub.run_watch,
+        "outgoing": hub.outgoing.run,
         "checkpoints": checkpointer.run,
         "cluster": cluster.run,
         "beats": cluster.run_beats,
@@ -104,6 +106,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     if not settings.pooled:
         loops["listener"] = listener.run
         loops["listener-doubts"] = listener.run_doubts
+    hub.outgoing.on_obeyed = cluster.wake_all
     _follow_snapshots(stores.feed, hub, cluster)
     return Broker(
         settings,
@@ -129,7 +132,7 @@ def _assemble_delivery(
 ) -> tuple[DeliveryHub, Checkpointer, Cluster]:
     half_bytes = settings.log_cache_bytes_max // 2
     cache = LogCache(stores.messages, LogCacheConfig(tail_bytes_max=half_bytes, blocks_bytes_max=half_bytes))
-    hub = DeliveryHub(cache)
+    hub = DeliveryHub(cache, outgoing=OutgoingConfig(bytes_max=settings.outgoing_bytes_max))
     checkpointer = Checkpointer(hub, stores.messages, identity.broker_id, settings.checkpoint_seconds)
     cluster = Cluster(
         identity,

@@ -92,7 +92,7 @@ class Cluster:
         self.wake = asyncio.Event()
         """Set when there may be something to do before the next round."""
         self.beaten_version: int | None = None
-        """The configuration that the registry says this broker routes by."""
+        """The configuration that the registry says this broker obeys."""
         self._registry = registry
         self._beat = PatientCall(self._beat_now, self.config.beat_seconds_max)
         self._beat_wake = asyncio.Event()
@@ -169,7 +169,8 @@ class Cluster:
         await self._beat()
 
     async def _beat_now(self) -> None:
-        version = self._snapshot().version
+        # Whoever waits for it to be active relies on it that nothing leaves by an older one.
+        version = self._hub.outgoing.obeyed_version(self._snapshot().version)
         beat = BrokerBeat(
             broker_id=self.identity.broker_id,
             address=self.identity.address,
@@ -234,7 +235,7 @@ class Cluster:
             for queue_id in group.slots.keys() - wanted.get(group, _NO_QUEUES).keys():
                 slot = group.slots[queue_id]
                 if slot.leaves_at is None:
-                    slot.lane.stop()
+                    group.stop_lane(slot)
                     slot.leaves_at = now + self.config.drain_seconds
                     self._leaving.append(slot)
         self._leaving = [slot for slot in self._leaving if self._is_here(slot)]

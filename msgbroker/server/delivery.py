@@ -27,6 +27,7 @@ from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause, pause_or_wake
+from msgbroker.server.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.suspects import Suspects
 from msgdb.lane_records import ClaimedLane, RedeliveryRow
 from msgdb.outcome import FrameOutcome
@@ -52,8 +53,11 @@ class DeliveryConfig:
 class DeliveryHub:
     """See the module."""
 
-    def __init__(self, cache: LogCache, config: DeliveryConfig | None = None) -> None:
+    def __init__(
+        self, cache: LogCache, config: DeliveryConfig | None = None, outgoing: OutgoingConfig | None = None
+    ) -> None:
         self.cache = cache
+        self.outgoing = Outgoing(outgoing)
         cache.on_lost_end = self._lost_end
         self.counters = HubCounters()
         self.suspects = Suspects()
@@ -128,6 +132,8 @@ class DeliveryHub:
             # Deleted: its streams end with the reason, and the cluster loop gives its lanes up.
             for instance in list(group.instances.values()):
                 instance.close(GroupNotFoundError(group.route.namespace, group.route.name))
+        # Last: what is being written is held against what was just made current.
+        self.outgoing.follow(snapshot.version)
 
     def _follow(self, group: GroupDelivery, route: GroupRoute, snapshot: Snapshot) -> None:
         slots = group.slots.values()

@@ -22,9 +22,10 @@ from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.stress import StressGate
 from msgbroker.engine.verdicts import Verdict
-from msgbroker.server.instances import Instance, wires_of
+from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LaneReader, ReadyBytes
 from msgbroker.server.lane_slot import LaneSlot
+from msgbroker.server.leaving import Leaving, StressCheck
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
 
@@ -62,8 +63,10 @@ class GroupDelivery:
     """Lanes that may wait for a time or a read: every other one has neither."""
 
     _reader: LaneReader = field(init=False)
+    _leaving: Leaving = field(init=False)
 
     def __post_init__(self) -> None:
+        self._leaving = Leaving(self.slots, self.touched, self.activate)
         self._reader = LaneReader(self.cache, self.ready, self.start_task, self.touched, self.activate)
 
     # --- instances --------------------------------------------------------------------------------------------------
@@ -74,11 +77,15 @@ class GroupDelivery:
             if other.instance_id == instance.instance_id:
                 self.detach(other, now)
         self.instances[instance.name] = instance
+        instance.way_out = self._leaving
         self._takers.append(instance)
         self.wake(self)
 
     def detach(self, instance: Instance, now: float) -> None:
-        """Remove an instance: what it had returns to its lanes at once. The attempt counts, unless it said goodbye."""
+        """Remove an instance: what it had returns to its lanes at once.
+
+        The attempt counts for what was written to it, unless it said goodbye.
+        """
         if self.instances.pop(instance.name, None) is None:
             return
         instance.close()
@@ -152,10 +159,18 @@ class GroupDelivery:
         self.wake(self)
         return slot
 
+    def stop_lane(self, slot: LaneSlot) -> None:
+        """Hand out nothing more of a lane that is to move, and wait for no answer to what was not written."""
+        slot.lane.stop()
+        for instance in self.instances.values():
+            instance.give_back_lane(slot.lane.key.queue_id)
+        self._reader.count(slot)
+
     def tick(self, now: float) -> None:
         """Take back what was not answered in time, see to what is due, and try again what could not be read."""
         if not self._watched:
             return
+        is_overdue_given_back = False
         for queue_id, slot in list(self._watched.items()):
             if slot.is_read_failed:
                 slot.is_read_failed = False
@@ -165,6 +180,10 @@ class GroupDelivery:
                 del self._watched[queue_id]
             if wakeup is None or wakeup > now:
                 continue
+            if not is_overdue_given_back:
+                is_overdue_given_back = True
+                for holder in self.instances.values():
+                    holder.give_back_overdue(now)
             for name, count in slot.lane.expire(now).items():
                 instance = self.instances.get(name)
                 if instance is not None:
@@ -245,10 +264,12 @@ class GroupDelivery:
         if not ready_count:
             return work
         count_max = min(taker.count_room, BATCH_MESSAGES_MAX)
-        handout = lane.take(taker.name, count_max, BATCH_BYTES_MAX, now, slot.may_hand_out)
+        bytes_max = min(taker.bytes_room, BATCH_BYTES_MAX)
+        check = StressCheck(slot.may_hand_out)
+        handout = lane.take(taker.name, count_max, bytes_max, now, check)
         if handout.count:
-            wires, size_bytes = wires_of(handout.fresh, handout.again)
-            taker.give(lane.key.queue_id, lane.epoch, wires, size_bytes, slot)
+            permitted_by = slot.may_hand_out if check.has_passed else None
+            taker.give(lane.key.queue_id, lane.epoch, handout, slot, permitted_by)
         self._reader.count(slot)
         self.touched(slot)
         # What was denied was work as well: there may be more behind it.

@@ -46,6 +46,11 @@ class BrokerSettings(BaseSettings):
         ge=1024 * 1024,
         description="Bytes that may wait to be stored; above it publishers are slowed down.",
     )
+    outgoing_bytes_max: int = Field(
+        64 * 1024 * 1024,
+        ge=8 * 1024 * 1024,
+        description="Bytes that may wait for clients to read them; above half of it those that do not read are ended.",
+    )
     log_cache_bytes_max: int = Field(
         48 * 1024 * 1024, ge=4 * 1024 * 1024, description="Bytes of messages kept in memory for delivery."
     )

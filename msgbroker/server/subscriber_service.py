@@ -19,6 +19,7 @@ from msgbroker.contract.errors import (
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
+from msgbroker.server.call_ending import end_at_once
 from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
@@ -62,9 +63,10 @@ class SubscriberService:
                 return
             if self._draining:
                 raise BrokerUnavailableError("this broker is stopping: subscribe at another one")
+            self._hub.outgoing.check_room()
             snapshot = self._snapshot()
             route = find_group(snapshot, first.hello)
-            instance = self._make_instance(first, route)
+            instance = self._make_instance(first, route, context)
         except MessageCenterError as error:
             await abort_with(context, error)
         group = self._hub.attach(route, instance)
@@ -82,12 +84,19 @@ class SubscriberService:
             reader.cancel()
             self._instances.discard(instance)
             self._hub.detach(group, instance)
+            instance.outlet.close()
             self._cluster.wake.set()
 
-    def _make_instance(self, first: subscriber_pb2.SubscribeRequest, route: GroupRoute) -> Instance:
+    def _make_instance(
+        self, first: subscriber_pb2.SubscribeRequest, route: GroupRoute, context: SubscriberContext
+    ) -> Instance:
         instance_id = names.check_instance_id(first.hello.instance_id)
         credit = min(first.credit or route.unsettled_max, route.unsettled_max)
-        return Instance(instance_id, credit, self._hub.config.instance_outbox_bytes_max)
+        outlet = self._hub.outgoing.open(lambda error: end_at_once(context, error))
+        instance = Instance(instance_id, credit, self._hub.config.instance_outbox_bytes_max, outlet)
+        outlet.on_stalled = instance.give_back
+        outlet.obeys = instance.may_still_write
+        return instance
 
     def _attached(
         self, route: GroupRoute, missing: list[subscriber_pb2.MissingSubscription]
@@ -138,6 +147,7 @@ class SubscriberService:
             instance.wake.clear()
             while response := instance.next_response():
                 await context.write(response)
+                instance.written()
                 # There is room in the outbox again.
                 group.wake(group)
             if instance.is_closed:

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from msgbroker.engine.lane_config import Handout
 from msgbroker.server import clock
 from msgbroker.server.instances import Instance
+from msgbroker.server.log_message import LogMessage
 from msgbroker.v1 import subscriber_pb2
+from tests.unit.server.builders import log_message
 
 
 @dataclass
@@ -21,14 +24,20 @@ def instance() -> Instance:
     return Instance("one", 100, 1_000_000)
 
 
+def handout() -> Handout[LogMessage]:
+    message = log_message(0)
+    message.wire, message.wire_bytes = (b"",), 0
+    return Handout(fresh=[message])
+
+
 def queues_in(response: bytes) -> list[int]:
     return [batch.queue_id for batch in subscriber_pb2.SubscribeResponse.FromString(response).batches]
 
 
 def test_what_waited_longer_than_its_lease_is_not_written(instance: Instance) -> None:
     passed, running = Leased(clock.now() + 60), Leased(clock.now() + 60)
-    instance.give(1, 1, [(b"",)], 0, passed)
-    instance.give(2, 1, [(b"",)], 0, running)
+    instance.give(1, 1, handout(), passed)
+    instance.give(2, 1, handout(), running)
     # As a process finds it that was frozen in between.
     passed.lease_until = clock.now()
 
@@ -39,14 +48,14 @@ def test_what_waited_longer_than_its_lease_is_not_written(instance: Instance) ->
 
 def test_what_waits_is_written_when_its_lease_was_renewed(instance: Instance) -> None:
     lease = Leased(clock.now())
-    instance.give(1, 1, [(b"",)], 0, lease)
+    instance.give(1, 1, handout(), lease)
     lease.lease_until = clock.now() + 60
 
     assert queues_in(instance.next_response()) == [1]
 
 
 def test_a_pull_takes_nothing_whose_lease_has_passed(instance: Instance) -> None:
-    instance.give(1, 1, [(b"",)], 0, Leased(clock.now()))
-    instance.give(2, 1, [(b"",)], 0, Leased(clock.now() + 60))
+    instance.give(1, 1, handout(), Leased(clock.now()))
+    instance.give(2, 1, handout(), Leased(clock.now() + 60))
 
     assert [batch.queue_id for batch in instance.take_batches()] == [2]
