@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple
 
@@ -40,6 +41,15 @@ class Again(NamedTuple, Generic[MessageT]):
     """1 where the attempt before did not count."""
 
 
+class Handed(NamedTuple):
+    """Which messages a hand-out was of: what is kept of it where the messages themselves need not be."""
+
+    fresh: Sequence[int]
+    """Offsets, ascending."""
+    again: Sequence[tuple[int, int]]
+    """Offset and attempt."""
+
+
 @dataclass(slots=True)
 class Handout(Generic[MessageT]):
     """What one instance gets at once."""
@@ -55,6 +65,15 @@ class Handout(Generic[MessageT]):
     def count(self) -> int:
         """How many messages it is."""
         return len(self.again) + len(self.fresh)
+
+    @property
+    def handed(self) -> Handed:
+        """Which messages it is of."""
+        fresh, again = self.fresh, [(each.message.queue_offset, each.attempt) for each in self.again]
+        if fresh and fresh[-1].queue_offset - fresh[0].queue_offset + 1 == len(fresh):
+            # Most hand-outs have no holes: then a range says it all.
+            return Handed(range(fresh[0].queue_offset, fresh[-1].queue_offset + 1), again)
+        return Handed([message.queue_offset for message in fresh], again)
 
 
 @dataclass(slots=True)

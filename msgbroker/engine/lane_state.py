@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic
 
 from msgbroker.engine.flights import Flight, Flights
-from msgbroker.engine.lane_config import Handout, LaneConfig, LaneCounters
+from msgbroker.engine.lane_config import Handed, LaneConfig, LaneCounters
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.offsets import OffsetRange, SettledOffsets
 from msgbroker.engine.pending_writes import PendingWrites
@@ -164,19 +164,17 @@ class LaneState(Generic[MessageT]):
             self.again.add(record)
         return records
 
-    def cut(self, instance_id: str, handout: Handout[MessageT]) -> list[Redelivery]:
-        """Take out of flight what *instance_id* still has of a hand-out, as records that are not moved."""
-        offsets = [message.queue_offset for message in handout.fresh]
+    def cut(self, instance_id: str, handed: Handed) -> list[Redelivery]:
+        """Take out of flight what *instance_id* still has of a hand-out."""
         records = [
             record
-            for first, end in _runs(offsets)
+            for first, end in _runs(handed.fresh)
             for flight in self.flights.cut(instance_id, first, end)
             for record in self.records_of(flight)
         ]
         if self.again.in_flight:
             # What was parked has a record by now.
-            attempts = [(offset, 1) for offset in offsets]
-            attempts += [(again.message.queue_offset, again.attempt) for again in handout.again]
+            attempts = [*((offset, 1) for offset in handed.fresh), *handed.again]
             records += self.again.cut_each(instance_id, attempts)
         return records
 
@@ -200,6 +198,9 @@ class LaneState(Generic[MessageT]):
 
 def _runs(offsets: Sequence[int]) -> Iterator[OffsetRange]:
     """Return *offsets*, which ascend, as ranges from a first one to below an end."""
+    if isinstance(offsets, range) and offsets:
+        yield offsets.start, offsets.stop
+        return
     first = 0
     for index in range(1, len(offsets) + 1):
         if index == len(offsets) or offsets[index] != offsets[index - 1] + 1:

@@ -8,6 +8,7 @@ none. It hands its call to gRPC's binding only to ask who the peer is, and there
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -29,6 +30,15 @@ Context = grpc.aio.ServicerContext[Any, Any]
 def when_ended(context: Context, act: Callable[[], None]) -> None:
     """Call *act* once the call has ended, its answer taken over by gRPC or given up."""
     context.add_done_callback(lambda _: act())  # type: ignore[arg-type]  # the stubs ask for a class of their own
+
+
+async def write(context: Context, response: object) -> None:
+    """Write *response*. Where the call has ended its handler is cancelled, which is what gRPC does a moment later."""
+    try:
+        await context.write(response)
+    except grpc.aio.InternalError as error:
+        # Let through, gRPC would log it with all its frames: for each client that went away without reading to the end.
+        raise asyncio.CancelledError from error
 
 
 def end_at_once(context: Context, error: MessageCenterError) -> bool:

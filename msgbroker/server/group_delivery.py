@@ -78,6 +78,7 @@ class GroupDelivery:
                 self.detach(other, now)
         self.instances[instance.name] = instance
         instance.way_out = self._leaving
+        instance.outlet.on_room = lambda: self.wake(self)
         self._takers.append(instance)
         self.wake(self)
 

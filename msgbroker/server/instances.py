@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from msgbroker.engine.lane_config import Again, Handout
+from msgbroker.engine.lane_config import Again, Handed, Handout
 from msgbroker.server import clock, wire
-from msgbroker.server.log_message import MESSAGE_OVERHEAD_BYTES, LogMessage, Wire
+from msgbroker.server.log_message import WIRE_OVERHEAD_BYTES, LogMessage, Wire
 from msgbroker.server.outgoing import Outgoing, Outlet
 from msgbroker.v1 import subscriber_pb2
 
@@ -30,23 +30,37 @@ class Lease(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Stress:
+    """What permitted the stress messages of a hand-out, and the hand-out: they may have to be looked at again."""
+
+    permitted_by: Callable[[LogMessage], bool]
+    handout: Handout[LogMessage]
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Messages of one lane on their way to one instance, encoded."""
 
     queue_id: int
     epoch: int
     wires: Sequence[Wire]
-    """Of `handout`: what comes again first."""
+    """What comes again first."""
     size_bytes: int
     lease: Lease
-    handout: Handout[LogMessage]
-    permitted_by: Callable[[LogMessage], bool] | None = None
-    """What let its stress messages pass; None where it has none."""
+    deadline: float
+    """When the lane takes back what was not answered."""
+    handed: Handed
+    stress: Stress | None = None
+    """Where it has stress messages."""
 
     @property
     def held_bytes(self) -> int:
         """What it costs in memory while it waits."""
-        return self.size_bytes + len(self.wires) * MESSAGE_OVERHEAD_BYTES
+        return self.size_bytes + len(self.wires) * WIRE_OVERHEAD_BYTES
+
+    def without_wires(self) -> Batch:
+        """Return what is kept of it while it is written: which messages they are."""
+        return Batch(self.queue_id, self.epoch, (), 0, self.lease, self.deadline, self.handed, self.stress)
 
 
 class WayOut(Protocol):
@@ -116,9 +130,10 @@ class Instance:
         lease: Lease,
         permitted_by: Callable[[LogMessage], bool] | None = None,
     ) -> None:
-        """Queue messages for writing, as long as *lease* has not passed."""
+        """Queue messages for writing, as long as *lease* has not passed; *permitted_by*, where some are stress ones."""
         wires, size_bytes = wires_of(handout.fresh, handout.again)
-        batch = Batch(queue_id, epoch, wires, size_bytes, lease, handout, permitted_by)
+        stress = None if permitted_by is None else Stress(permitted_by, handout)
+        batch = Batch(queue_id, epoch, wires, size_bytes, lease, handout.deadline, handout.handed, stress)
         self.outbox.append(batch)
         self._hold(batch.held_bytes)
         self.unsettled += len(wires)
@@ -160,11 +175,11 @@ class Instance:
         """Let what was not written within its time to answer go back to the lanes; nobody was asked for an answer."""
         if not self.outbox and not self.under_way:
             return
-        late = [batch for batch in self.under_way if now >= batch.handout.deadline]
+        late = [batch for batch in self.under_way if now >= batch.deadline]
         if late:
             # It may yet arrive. An answer to it is stale.
-            self.under_way = [batch for batch in self.under_way if now < batch.handout.deadline]
-        self._return([*late, *self._take_out(lambda batch: now >= batch.handout.deadline)])
+            self.under_way = [batch for batch in self.under_way if now < batch.deadline]
+        self._return([*late, *self._take_out(lambda batch: now >= batch.deadline)])
 
     def take_batches(self) -> list[Batch]:
         """Return all that waits to be handed over. For pulls: they have no way to be told anything else."""
@@ -180,12 +195,12 @@ class Instance:
         size_bytes = 0
         while size_bytes < RESPONSE_BYTES_MAX and (batch := self._next_batch()) is not None:
             size_bytes += batch.size_bytes
-            self.under_way.append(batch)
+            self.under_way.append(batch.without_wires())
             parts.append(wire.batch_head(batch.queue_id, batch.epoch, batch.size_bytes))
             parts.extend(itertools.chain.from_iterable(batch.wires))
         response = b"".join(parts)
         if response:
-            has_stress = any(batch.permitted_by is not None for batch in self.under_way)
+            has_stress = any(batch.stress is not None for batch in self.under_way)
             self.outlet.begin_write(len(response), has_stress=has_stress)
         return response
 

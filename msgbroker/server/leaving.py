@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from msgbroker.engine.lane_config import Handout
-from msgbroker.server.instances import Batch, Instance, wires_of
+from msgbroker.server.instances import Batch, Instance, Stress, wires_of
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_message import LogMessage
 
@@ -42,56 +42,66 @@ class Leaving:
 
     def check(self, instance: Instance, batch: Batch, now: float) -> Batch | None:
         """Return what of *batch* may be written now, if anything."""
-        if now >= batch.handout.deadline:
+        if now >= batch.deadline:
             self.give_back(instance, (batch,), now)
             return None
-        if batch.permitted_by is None:
+        if batch.stress is None:
             return batch
         slot = self._slot_of(batch)
-        if slot is None or slot.may_hand_out is batch.permitted_by:
+        if slot is None or slot.may_hand_out is batch.stress.permitted_by:
             return batch
-        return self._without_denied(instance, batch, slot)
+        return self._without_denied(instance, batch, batch.stress.handout, slot)
 
     def give_back(self, instance: Instance, batches: Iterable[Batch], now: float) -> None:
         """Return what was never written to its lanes: that was no attempt."""
         for batch in batches:
             slot = self._slot_of(batch)
             if slot is not None:
-                instance.unsettled -= slot.lane.withdraw(instance.name, batch.handout, now)
+                instance.unsettled -= slot.lane.withdraw(instance.name, batch.handed, now)
                 self.touched(slot)
                 self.activate(slot)
 
     def permits(self, batches: Iterable[Batch]) -> bool:
         """Return whether all stress messages in *batches* may be written as things are."""
-        return all(self._permits(batch) for batch in batches if batch.permitted_by is not None)
+        return all(self._permits(batch, batch.stress.handout) for batch in batches if batch.stress is not None)
 
-    def _permits(self, batch: Batch) -> bool:
+    def _permits(self, batch: Batch, handout: Handout[LogMessage]) -> bool:
         slot = self._slot_of(batch)
-        if slot is None:
-            return False
-        messages = [again.message for again in batch.handout.again] + batch.handout.fresh
-        return all(slot.may_hand_out(message) for message in messages if message.stress)
+        return slot is not None and not _denied_of(handout, slot).count
 
-    def _without_denied(self, instance: Instance, batch: Batch, slot: LaneSlot) -> Batch | None:
+    def _without_denied(
+        self, instance: Instance, batch: Batch, handout: Handout[LogMessage], slot: LaneSlot
+    ) -> Batch | None:
         """Settle what the group may not see any more, and return the rest."""
-        denied: Handout[LogMessage] = Handout()
-        kept: Handout[LogMessage] = Handout(deadline=batch.handout.deadline)
-        for again in batch.handout.again:
-            is_denied = again.message.stress and not slot.may_hand_out(again.message)
-            (denied if is_denied else kept).again.append(again)
-        for message in batch.handout.fresh:
-            is_denied = message.stress and not slot.may_hand_out(message)
-            (denied if is_denied else kept).fresh.append(message)
+        denied = _denied_of(handout, slot)
         if denied.count:
-            instance.unsettled -= slot.lane.deny(instance.name, denied)
+            instance.unsettled -= slot.lane.deny(instance.name, denied.handed)
             self.touched(slot)
             self.activate(slot)
-        if not kept.count:
+            gone = {id(message) for message in [*denied.fresh, *(again.message for again in denied.again)]}
+            handout = Handout(
+                [again for again in handout.again if id(again.message) not in gone],
+                [message for message in handout.fresh if id(message) not in gone],
+            )
+        if not handout.count:
             return None
-        wires, size_bytes = wires_of(kept.fresh, kept.again)
-        return replace(batch, wires=wires, size_bytes=size_bytes, handout=kept, permitted_by=slot.may_hand_out)
+        wires, size_bytes = wires_of(handout.fresh, handout.again)
+        stress = Stress(slot.may_hand_out, handout)
+        return replace(batch, wires=wires, size_bytes=size_bytes, handed=handout.handed, stress=stress)
 
     def _slot_of(self, batch: Batch) -> LaneSlot | None:
         """Return the lane that handed it out, if it is still here."""
         slot = self.slots.get(batch.queue_id)
         return slot if slot is not None and slot.lane.epoch == batch.epoch else None
+
+
+def _denied_of(handout: Handout[LogMessage], slot: LaneSlot) -> Handout[LogMessage]:
+    """Return what of a hand-out its group may not see any more."""
+
+    def is_denied(message: LogMessage) -> bool:
+        return message.stress and not slot.may_hand_out(message)
+
+    return Handout(
+        [again for again in handout.again if is_denied(again.message)],
+        [message for message in handout.fresh if is_denied(message)],
+    )

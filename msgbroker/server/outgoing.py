@@ -65,6 +65,7 @@ class Outlet:
         "is_ending",
         "is_stalled",
         "obeys",
+        "on_room",
         "on_stalled",
         "stress_version",
         "writing_since",
@@ -75,6 +76,8 @@ class Outlet:
         self._end = end
         self.on_stalled: Callable[[], None] = _nothing
         """Called when its client has not read for a while: gives back what waits."""
+        self.on_room: Callable[[], None] = _nothing
+        """Called when there is room again, after there was none for anybody."""
         self.obeys: Callable[[], bool] = _never
         """Asked when the configuration changed: whether what is being written would be written now."""
         self._write_bytes = 0
@@ -90,7 +93,7 @@ class Outlet:
     @property
     def room_bytes(self) -> int:
         """How many bytes more it may hold."""
-        return 0 if self.is_stalled else self._outgoing.room_bytes(self.held_bytes)
+        return 0 if self.is_stalled else self._outgoing.room_bytes(self)
 
     def hold(self, size_bytes: int) -> None:
         """Count bytes that wait here; less, with a negative number."""
@@ -98,7 +101,7 @@ class Outlet:
             # It holds nothing any more, whatever somebody still says of it.
             return
         self.held_bytes += size_bytes
-        self._outgoing.bytes_held += size_bytes
+        self._outgoing.hold(size_bytes)
 
     def begin_write(self, size_bytes: int, *, has_stress: bool = False) -> None:
         """Note that so much was given to gRPC."""
@@ -126,7 +129,7 @@ class Outlet:
         self.end_write()
         self.hold(-self.held_bytes)
         self.is_closed = True
-        self._outgoing.outlets.discard(self)
+        self._outgoing.forget(self)
 
     def follow(self, version: int) -> None:
         """Note a new configuration: a write under way obeys it, if all that is in it is still permitted."""
@@ -155,9 +158,12 @@ class Outgoing:
         self.on_obeyed: Callable[[], None] = _nothing
         """Called when a write ends that kept `obeyed_version` back."""
         self.outlets: set[Outlet] = set()
+        self._refused: set[Outlet] = set()
+        """Those that found no room, and would have some if there were any."""
         self.writing: dict[Outlet, None] = {}
         """Outlets with a write under way, those that began first at the front."""
         self.ended_count = 0
+        self.ended_for_room_at: float | None = None
         self._ample_bytes = self.config.bytes_max // 2
 
     def open(self, end: Callable[[MessageCenterError], object]) -> Outlet:
@@ -181,11 +187,27 @@ class Outgoing:
         if self.is_full:
             raise OutgoingFullError(self.bytes_held, self.config.bytes_max, _RETRY_AFTER_SECONDS)
 
-    def room_bytes(self, held_bytes: int) -> int:
-        """Return how many bytes more an outlet may hold that holds so many."""
+    def room_bytes(self, outlet: Outlet) -> int:
+        """Return how many bytes more *outlet* may hold; where nobody may have more, it will hear of room."""
         if not self.is_short:
             return self._ample_bytes
-        return 0 if self.is_full else self._ample_bytes // max(1, len(self.outlets)) - held_bytes
+        if self.is_full:
+            self._refused.add(outlet)
+            return 0
+        return self._ample_bytes // max(1, len(self.outlets)) - outlet.held_bytes
+
+    def hold(self, size_bytes: int) -> None:
+        """Count bytes of an outlet; less, with a negative number."""
+        self.bytes_held += size_bytes
+        if self._refused and not self.is_full:
+            refused, self._refused = self._refused, set()
+            for outlet in refused:
+                outlet.on_room()
+
+    def forget(self, outlet: Outlet) -> None:
+        """Count an outlet no longer: it holds nothing any more."""
+        self.outlets.discard(outlet)
+        self._refused.discard(outlet)
 
     # --- the configuration --------------------------------------------------------------------------------------
 
@@ -210,6 +232,13 @@ class Outgoing:
 
     def watch_once(self, now: float) -> bool:
         """See to some of the writes that have stalled; return whether there may be more to see to."""
+        ended_before, held_bytes = self.ended_count, self.bytes_held
+        is_more = self._see_to_stalled(now)
+        if self.ended_count > ended_before:
+            log.warning("outgoing.streams_ended", count=self.ended_count - ended_before, held_bytes=held_bytes)
+        return is_more
+
+    def _see_to_stalled(self, now: float) -> bool:
         seen_to = 0
         ending_bytes = sum(outlet.held_bytes for outlet in self.writing if outlet.is_ending)
         for outlet in list(self.writing):
@@ -226,15 +255,12 @@ class Outgoing:
             if not outlet.is_ending and (is_needed or self._is_over(outlet, waited_seconds)):
                 ending_bytes += outlet.held_bytes
                 seen_to += 1
-                self._end(outlet, waited_seconds)
+                self.ended_count += 1
+                self.ended_for_room_at = now if is_needed else self.ended_for_room_at
+                outlet.end(NotReadingError(waited_seconds))
         return False
 
     def _is_over(self, outlet: Outlet, waited_seconds: float) -> bool:
         """Return whether it is ended however much memory there is."""
         is_outdated = outlet.stress_version not in (None, self.version)
         return is_outdated or waited_seconds >= self.config.stalled_seconds_max
-
-    def _end(self, outlet: Outlet, waited_seconds: float) -> None:
-        self.ended_count += 1
-        log.warning("outgoing.stream_ended", waited_seconds=round(waited_seconds, 1), held_bytes=outlet.held_bytes)
-        outlet.end(NotReadingError(waited_seconds))

@@ -139,7 +139,7 @@ class PullService:
 
     def _watch_stress(self, instance: Instance, batches: Sequence[Batch], context: PullContext) -> None:
         """Let the hub know of stress messages until gRPC has taken the answer over. Its bytes are counted elsewhere."""
-        stress = [batch for batch in batches if batch.permitted_by is not None]
+        stress = [batch for batch in batches if batch.stress is not None]
         way_out = instance.way_out
         if stress and way_out is not None:
             outlet = self._hub.outgoing.open(lambda error: end_at_once(context, error))

@@ -194,7 +194,7 @@ async def test_what_waits_for_an_instance_that_does_not_read_is_given_to_others_
     async with wire_to(broker.address) as wire, unread_subscriber(wire) as unread:
         await publish(center)
         instance = await at_rest(broker)
-        stuck = sum(len(batch.wires) for batch in instance.under_way)
+        stuck = sum(len(batch.handed.fresh) for batch in instance.under_way)
         async with subscribed(broker.address) as other:
             await eventually(lambda: instance.outlet.is_stalled)
             await eventually(lambda: instance.unsettled + len(other.messages) == _COUNT)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -86,3 +86,17 @@ async def unread_subscriber(
             call.cancel()
             if subscriber.reader is not None:
                 await subscriber.reader.vanish()
+
+
+@asynccontextmanager
+async def unread_subscribers(address: str, groups: Sequence[str]) -> AsyncIterator[None]:
+    """Open a Subscribe stream for each of *groups*, by instances that never read."""
+    async with AsyncExitStack() as stack:
+        for number, group in enumerate(groups):
+            options = (*_SMALL_WINDOW, ("grpc.use_local_subchannel_pool", 1))
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options=options))
+            call = subscriber_pb2_grpc.SubscriberStub(channel).Subscribe()
+            stack.callback(call.cancel)
+            hello = subscriber_pb2.SubscriberHello(group=group, instance_id=f"unread-{number}")
+            await call.write(subscriber_pb2.SubscribeRequest(hello=hello, credit=1_000))
+        yield

@@ -271,11 +271,11 @@ class LaneMachine(RuleBasedStateMachine):
             handout = Handout([again for again in handout.again if again.message.stress], fresh)
         meant = owner.mirror.unwritten(instance_id, handout)
         if not is_denied:
-            assert owner.lane.withdraw(instance_id, handout, self.now) == len(meant)
+            assert owner.lane.withdraw(instance_id, handout.handed, self.now) == len(meant)
             for offset in meant:
                 owner.mirror.apply(offset, Verdict.RELEASE, self.now, None)
             return
-        assert owner.lane.deny(instance_id, handout) == len(meant)
+        assert owner.lane.deny(instance_id, handout.handed) == len(meant)
         for offset in meant:
             owner.mirror.settle(offset, "denied")
             if owner is self.owner:

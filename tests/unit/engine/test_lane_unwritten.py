@@ -11,7 +11,7 @@ from tests.unit.engine.builders import ALL_BYTES, FakeMessage, make_lane, messag
 def test_what_was_withdrawn_comes_again_at_once_as_the_same_attempt() -> None:
     lane = make_lane(5)
     handout = take_all(lane)
-    assert lane.withdraw("a", handout, 1.0) == 5
+    assert lane.withdraw("a", handout.handed, 1.0) == 5
     again = take_all(lane, "b", 1.0)
 
     assert [(each.message.queue_offset, each.attempt) for each in again.again] == [(n, 1) for n in range(5)]
@@ -24,7 +24,7 @@ def test_a_later_attempt_that_was_withdrawn_keeps_its_number() -> None:
     take_all(lane)
     lane.settle("a", Verdict.RETRY, 0, 0, 1, 0.0, 0.0)
     second = take_all(lane)
-    lane.withdraw("a", second, 0.0)
+    lane.withdraw("a", second.handed, 0.0)
     (again,) = take_all(lane).again
 
     assert (again.attempt, lane.counters.handed_out, lane.counters.redelivered) == (2, 2, 1)
@@ -34,9 +34,9 @@ def test_only_what_the_instance_still_has_is_withdrawn() -> None:
     lane = make_lane(6)
     handout = take_all(lane)
     lane.settle("a", Verdict.ACK, 0, 1, 1, 0.0)
-    assert lane.withdraw("b", handout, 0.0) == 0
-    assert lane.withdraw("a", handout, 0.0) == 4
-    assert lane.withdraw("a", handout, 0.0) == 0
+    assert lane.withdraw("b", handout.handed, 0.0) == 0
+    assert lane.withdraw("a", handout.handed, 0.0) == 4
+    assert lane.withdraw("a", handout.handed, 0.0) == 0
 
 
 def test_what_others_have_between_the_messages_of_a_hand_out_is_left_alone() -> None:
@@ -47,7 +47,7 @@ def test_what_others_have_between_the_messages_of_a_hand_out_is_left_alone() -> 
     unwritten = lane.take("a", 10, ALL_BYTES, 0.0)
     take_all(lane)
     assert [message.queue_offset for message in first.fresh] == [0]
-    assert lane.withdraw("a", unwritten, 0.0) == 2
+    assert lane.withdraw("a", unwritten.handed, 0.0) == 2
 
     assert lane.in_flight_count == 1
 
@@ -58,7 +58,7 @@ def test_what_was_parked_is_withdrawn_as_well() -> None:
     lane.settle("a", Verdict.ACK, 1, 3, 1, 0.0)
     lane.feed(4, 5, messages(4, 5))
     assert lane.redelivery_count == 1
-    assert lane.withdraw("a", handout, 0.0) == 1
+    assert lane.withdraw("a", handout.handed, 0.0) == 1
     (again,) = take_all(lane, "b").again
 
     assert (again.message.queue_offset, again.attempt) == (0, 1)
@@ -68,7 +68,7 @@ def test_what_is_denied_before_it_was_written_is_settled_without_delivery() -> N
     lane = make_lane(4)
     handout = take_all(lane)
     denied = Handout(fresh=[handout.fresh[1], handout.fresh[3]])
-    assert lane.deny("a", denied) == 2
+    assert lane.deny("a", denied.handed) == 2
     lane.settle("a", Verdict.ACK, 0, 3, 1, 0.0)
 
     assert lane.acked_offset == 4
@@ -80,7 +80,7 @@ def test_a_message_that_comes_again_is_denied_before_it_was_written() -> None:
     take_all(lane)
     lane.settle("a", Verdict.RETRY, 0, 0, 1, 0.0, 0.0)
     (again,) = take_all(lane).again
-    assert lane.deny("a", Handout(again=[Again(again.message, again.attempt)])) == 1
+    assert lane.deny("a", Handout(again=[Again(again.message, again.attempt)]).handed) == 1
 
     assert (lane.acked_offset, lane.redelivery_count, lane.in_flight_count) == (1, 0, 0)
 
@@ -99,6 +99,6 @@ def test_a_stopped_lane_is_drained_once_what_was_not_written_is_withdrawn() -> N
     handout = take_all(lane)
     lane.stop()
     assert not lane.is_drained
-    lane.withdraw("a", handout, 0.0)
+    lane.withdraw("a", handout.handed, 0.0)
 
     assert lane.is_drained
