@@ -370,6 +370,33 @@ class OutgoingFullError(ResourceExhaustedError):
         )
 
 
+class TooManyStreamsError(ResourceExhaustedError):
+    """The broker has as many streams of that kind as it may: go to another one."""
+
+    reason = "TOO_MANY_STREAMS"
+
+    def __init__(self, kind: str, count_max: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"this broker has {count_max} {kind}, and takes no more at a time: go to another one, or try again later",
+            kind=kind,
+            max=count_max,
+            retry_after_seconds=f"{retry_after_seconds:g}",
+        )
+
+
+class TooManyCallsError(ResourceExhaustedError):
+    """The broker answers as many calls as it may: retry after the hint, or go to another one."""
+
+    reason = "TOO_MANY_CALLS"
+
+    def __init__(self, count_max: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"this broker answers {count_max} calls, and takes no more at a time: retry in {retry_after_seconds:g} s",
+            max=count_max,
+            retry_after_seconds=f"{retry_after_seconds:g}",
+        )
+
+
 class ClientBufferFullError(ResourceExhaustedError):
     """The client holds as many unanswered messages as it may."""
 
@@ -421,6 +448,15 @@ class PublishTimeoutError(UnavailableError):
             may_be_stored=may_be_stored,
             address=address,
         )
+
+
+class UnfinishedError(UnavailableError):
+    """A client has not sent in time what it began. Nothing of it was stored; it may be sent again."""
+
+    reason = "UNFINISHED"
+
+    def __init__(self, what: str, seconds_max: float) -> None:
+        super().__init__(f"{what} was not complete after {seconds_max:g} s", what=what, seconds_max=f"{seconds_max:g}")
 
 
 class NotReadingError(UnavailableError):

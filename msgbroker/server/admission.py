@@ -31,7 +31,8 @@ from msgbroker.contract.errors import (
     TopicNotFoundError,
 )
 from msgbroker.engine.stress import is_stress
-from msgbroker.server.log_message import NO_HEADERS, LogMessage
+from msgbroker.server.known_types import KnownTypes
+from msgbroker.server.log_message import HEADER_OVERHEAD_BYTES, NO_HEADERS, LogMessage
 from msgbroker.server.message_scan import scan, type_end
 from msgbroker.server.wire import delivery_suffix
 from msgbroker.v1 import message_pb2
@@ -41,7 +42,8 @@ from msgdb.outcome import Refused
 # A character is four bytes at most: below this, a key's size in bytes need not be counted.
 _KEY_CHARS_SAFE: Final = limits.KEY_BYTES_MAX // 4
 _HEADER_CHARS_SAFE: Final = limits.HEADERS_BYTES_MAX // 4
-_TYPES_MAX: Final = 4_096
+_REFUSAL_BYTES: Final = 1_024
+"""Of a refusal with its words and facts."""
 _BORN_AT_US_MAX: Final = 4_102_444_800_000_000  # 2100
 
 
@@ -71,6 +73,8 @@ class Admitted:
 
     messages: list[LogMessage]
     refusals: tuple[Refused, ...]
+    more_bytes: int = 0
+    """What it costs in memory beside what its messages cost at least."""
 
 
 def check_origin(snapshot: Snapshot, origin: Origin) -> None:
@@ -95,10 +99,13 @@ class Admission:
         origin: Origin,
         snapshot: Callable[[], Snapshot],
         learn_event_code: Callable[[TopicRoute, str], None],
+        known: KnownTypes | None = None,
     ) -> None:
+        self._known = known or KnownTypes()
         self._origin = origin
         self._snapshot = snapshot
         self._learn_event_code = learn_event_code
+        self._headers = 0
         self._routed_by: Snapshot | None = None
         self._types: dict[bytes, _AdmittedType] = {}
         self._last_type: _AdmittedType | None = None
@@ -113,6 +120,7 @@ class Admission:
         Raises whatever says that the origin is no longer known.
         """
         self._follow_snapshot()
+        self._headers = 0
         admitted: list[LogMessage] = []
         refusals: list[Refused] = []
         view = memoryview(encoded)
@@ -123,7 +131,8 @@ class Admission:
                 refusals.append(Refused(index, error.reason, error.status, error.message, error.facts))
             else:
                 admitted.append(ready)
-        return Admitted(admitted, tuple(refusals))
+        more_bytes = self._headers * HEADER_OVERHEAD_BYTES + len(refusals) * _REFUSAL_BYTES
+        return Admitted(admitted, tuple(refusals), more_bytes)
 
     def _admit_one(self, encoded: bytes, view: memoryview, start: int, end: int, now_us: int) -> LogMessage:
         admitted_type = self._last_type
@@ -186,6 +195,7 @@ class Admission:
         if said_headers:
             headers = Headers(said_headers)
             _check_headers(headers)
+            self._headers += len(headers)
             headers_json = orjson.dumps(headers)
             stress = is_stress(headers, self._stress_rules)
             if stress and route.stress_refused:
@@ -209,10 +219,23 @@ class Admission:
         if snapshot is self._routed_by:
             return
         check_origin(snapshot, self._origin)
+        self.forget()
         self._routed_by = snapshot
+        self._stress_rules = snapshot.stress_rules.get(self._origin.namespace, ())
+
+    def forget(self) -> None:
+        """Remember nothing of the configuration: it has changed, or nothing more is admitted.
+
+        Who publishes nothing for long would keep a whole configuration in memory that everybody else has left behind.
+        """
+        self._forget_types()
+        self._routed_by = None
+        self._stress_rules = ()
+
+    def _forget_types(self) -> None:
+        self._known.count -= len(self._types)
         self._types.clear()
         self._last_type = None
-        self._stress_rules = snapshot.stress_rules.get(self._origin.namespace, ())
 
     def _type_at(self, encoded: bytes, start: int) -> _AdmittedType | None:
         """Return the type of the message at *start*, or None where it does not begin with one as encoders write it."""
@@ -249,9 +272,10 @@ class Admission:
             self._learn_event_code(route, event_code)
         origin = self._origin
         prefix = row_prefix(origin.namespace, topic, event_code, origin.born_host, origin.publisher_group)
-        if len(self._types) >= _TYPES_MAX:
+        if not self._known.has_room(len(self._types)):
             # An open topic has as many event codes as its publishers think of.
-            self._types.clear()
+            self._forget_types()
+        self._known.count += 1
         admitted_type = self._types[wire] = _AdmittedType(route, event_code, prefix, wire)
         return admitted_type
 

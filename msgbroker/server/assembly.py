@@ -23,6 +23,7 @@ from msgbroker.server import clock, grpc_server
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.announcements import Announcer, Listener, WatchedTopics
 from msgbroker.server.broker import Broker, Loop
+from msgbroker.server.call_gate import CallGate
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.cluster import BrokerIdentity, Cluster, ClusterConfig
 from msgbroker.server.committer import Committer, CommitterConfig
@@ -30,11 +31,13 @@ from msgbroker.server.counting import BrokerCounters
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.directory_service import DirectoryService
 from msgbroker.server.event_code_registrar import EventCodeRegistrar
+from msgbroker.server.health_service import HealthService
 from msgbroker.server.health_watch import HealthWatch
 from msgbroker.server.log_cache import LogCache, LogCacheConfig
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause
 from msgbroker.server.outgoing import OutgoingConfig
+from msgbroker.server.pressure import PressureWatch
 from msgbroker.server.publisher_service import PublisherService
 from msgbroker.server.pull_service import PullService
 from msgbroker.server.queue_map import QueueMap
@@ -72,7 +75,8 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     address = _listen(server, settings)
     identity = BrokerIdentity(uuid.uuid4(), address, importlib.metadata.version("msgcenter"))
     board = AlarmBoard(stores.messages, identity.broker_id, address)
-    health = HealthWatch(grpc_server.add_health(server), stores.messages, stores.feed, board)
+    health_service = HealthService()
+    health = HealthWatch(health_service, stores.messages, stores.feed, board)
     hub, checkpointer, cluster = _assemble_delivery(settings, stores, identity)
     announcer = Announcer(stores.messages)
     tell = _teller(hub, announcer, WatchedTopics(cluster, stores.feed))
@@ -80,11 +84,19 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     committer = _assemble_committer(settings, stores, hub, tell, first_turn)
     service = ConfigService(stores.config, f"broker {address}", QueueTailReader(stores.messages))
     registrar = EventCodeRegistrar(service)
-    publisher = PublisherService(committer, stores.feed.get, registrar.learn, lambda: hub.is_behind)
-    subscriber = SubscriberService(hub, cluster, stores.feed.get)
+    publisher = PublisherService(
+        committer,
+        stores.feed.get,
+        registrar.learn,
+        lambda: hub.is_behind,
+        hub.outgoing,
+        settings.publisher_streams_max,
+    )
+    subscriber = SubscriberService(hub, cluster, stores.feed.get, settings.subscriber_streams_max)
     pull = PullService(hub, cluster, stores.feed.get)
     directory = DirectoryService(cluster, service, client_registration=settings.client_registration)
-    grpc_server.add_services(server, publisher, subscriber, pull, directory)
+    gate = CallGate(settings.calls_max, hub.outgoing)
+    grpc_server.add_services(server, publisher, subscriber, pull, directory, health_service, gate)
     listener = Listener(stores.messages, hub, lambda: _poll_seconds(cluster))
     loops: dict[str, Loop] = {
         "snapshot": stores.feed.run,
@@ -101,6 +113,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "health": health.run,
         "counters": BrokerCounters(hub, committer.counters, board).run,
         "alarms": board.run,
+        "pressure": PressureWatch((publisher.places, subscriber.places), gate, hub.outgoing, board).run,
         "housekeeping": lambda stop: _keep_house(stop, pull),
     }
     if not settings.pooled:
@@ -108,6 +121,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         loops["listener-doubts"] = listener.run_doubts
     hub.outgoing.on_obeyed = cluster.wake_all
     _follow_snapshots(stores.feed, hub, cluster)
+    stores.feed.on_change(lambda _: publisher.follow())
     return Broker(
         settings,
         address,

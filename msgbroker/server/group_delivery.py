@@ -258,14 +258,14 @@ class GroupDelivery:
             # Perhaps another broker's by now. The next tick closes it.
             return 0
         self._reader.fetch_due(slot, now)
+        count_max = min(taker.count_room, BATCH_MESSAGES_MAX)
+        bytes_max = min(taker.bytes_room, BATCH_BYTES_MAX)
         work = 0
         if lane.ready_count < BATCH_MESSAGES_MAX:
-            work = self._reader.feed(slot)
+            work = self._reader.feed(slot, count_max, bytes_max)
         ready_count = lane.ready_count
         if not ready_count:
             return work
-        count_max = min(taker.count_room, BATCH_MESSAGES_MAX)
-        bytes_max = min(taker.bytes_room, BATCH_BYTES_MAX)
         check = StressCheck(slot.may_hand_out)
         handout = lane.take(taker.name, count_max, bytes_max, now, check)
         if handout.count:

@@ -2,7 +2,7 @@
 
 A message that is ready is held in memory until an instance takes it, whatever the log cache forgets meanwhile. So what
 is ready has a bound in bytes for each lane, and one for all lanes of the broker together; beyond the second a lane gets
-no more than its next batch.
+no more than is taken from it in the same moment.
 """
 
 from __future__ import annotations
@@ -55,19 +55,22 @@ class LaneReader:
         self.ready.bytes_held += ready_bytes - slot.ready_bytes
         slot.ready_bytes = ready_bytes
 
-    def _room_bytes(self, slot: LaneSlot) -> int:
-        """Return how many bytes more the lane may have ready: always its next batch."""
+    def _room_bytes(self, slot: LaneSlot, needed_bytes: int) -> int:
+        """Return how many bytes more the lane may have ready: always what is needed of it now."""
         room_bytes = min(LANE_READY_BYTES_MAX - slot.ready_bytes, self.ready.bytes_max - self.ready.bytes_held)
-        return room_bytes if slot.lane.ready_count else max(room_bytes, BATCH_BYTES_MAX)
+        return room_bytes if slot.lane.ready_count else max(room_bytes, needed_bytes)
 
-    def feed(self, slot: LaneSlot) -> int:
-        """Feed the lane from memory, or start a read; return how many messages were looked at."""
+    def feed(self, slot: LaneSlot, count_max: int, bytes_max: int) -> int:
+        """Feed the lane from memory, or start a read; return how many messages were looked at.
+
+        So many messages and bytes are taken from it next: it gets more only where there is room for what is left.
+        """
         lane = slot.lane
         queue_id, offset = lane.key.queue_id, lane.next_offset
         if slot.is_reading or offset >= self.cache.end_of(queue_id):
             return 0
         wanted = min(lane.wants(), BLOCK_OFFSETS)
-        room_bytes = self._room_bytes(slot)
+        room_bytes = self._room_bytes(slot, bytes_max)
         if wanted <= 0 or room_bytes <= 0:
             return 0
         messages = self.cache.find(queue_id, offset, wanted)
@@ -77,9 +80,14 @@ class LaneReader:
             self.start_task(self._read(slot, offset))
             return 0
         messages = _within(messages, room_bytes)
-        lane.feed(offset, offset + len(messages), slot.matcher.select(messages, queue_id))
+        end = offset + len(messages)
+        matched = slot.matcher.select(messages, queue_id)
+        if len(matched) > count_max and self.ready.bytes_held >= self.ready.bytes_max:
+            matched = matched[:count_max]
+            end = matched[-1].queue_offset + 1
+        lane.feed(offset, end, matched)
         self.touched(slot)
-        return len(messages)
+        return end - offset
 
     async def _read(self, slot: LaneSlot, offset: int) -> None:
         """Read the block that the lane needs into the cache, and feed it."""
@@ -102,7 +110,8 @@ class LaneReader:
 
     def fetch_due(self, slot: LaneSlot, now: float) -> None:
         """Start fetching what comes again and whose bodies are needed."""
-        room_bytes = self._room_bytes(slot)
+        # One at least, or it would never come again.
+        room_bytes = self._room_bytes(slot, 1)
         if slot.is_fetching or room_bytes <= 0:
             return
         wanted = slot.lane.due(now, min(FETCH_AGAIN_MAX, max(1, room_bytes // slot.topic.body_bytes_max)))

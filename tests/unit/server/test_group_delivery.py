@@ -199,6 +199,17 @@ def test_all_lanes_together_hold_a_bounded_number_of_bytes_ready_and_all_go_on()
     assert ready.bytes_held == sum(one.lane.ready_bytes for one in groups[1:])
 
 
+def test_lanes_beyond_the_bound_hold_nothing_ready_but_what_is_taken_at_once() -> None:
+    ready = ReadyBytes(LANE_READY_BYTES_MAX)
+    groups = [OneGroup(credit=3, ready=ready) for _ in range(20)]
+    for one in groups:
+        one.commit(0, 150, b"x" * 10 * 1024)
+    assert [one.pump() for one in groups] == [3] * 20
+
+    assert ready.bytes_held <= ready.bytes_max + BATCH_BYTES_MAX
+    assert sum(one.lane.ready_count > 0 for one in groups) < 10
+
+
 def test_bodies_that_are_needed_again_are_bounded_as_well() -> None:
     one = OneGroup()
     one.group.slots[QUEUE].topic = route(body_bytes_max=64 * 1024)
