@@ -43,6 +43,10 @@ class AlarmKind(StrEnum):
     """Something of the configuration is from a newer version: the broker does not serve it."""
     EXPRESSION_SLOW = "EXPRESSION_SLOW"
     """An expression takes so long on this topic's messages that its group gets them slower."""
+    STREAMS_FULL = "STREAMS_FULL"
+    """A broker has as many streams of a kind, or calls, as it takes: further ones are sent to other brokers."""
+    OUTGOING_FULL = "OUTGOING_FULL"
+    """So much waits for clients that those who do not read are ended to make room."""
     COMMIT_WAITS = "COMMIT_WAITS"
     """A transaction of the committer takes far too long: a synchronous standby is away, or the disk is slow."""
 

@@ -15,7 +15,7 @@ from msgbroker.v1 import directory_pb2, directory_pb2_grpc
 
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
-    ("grpc.max_receive_message_length", 4 * limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", limits.GRPC_RESPONSE_BYTES_MAX),
     # Each stream has its own connection: brokers behind one port spread by connection, and a slow stream holds up none.
     ("grpc.use_local_subchannel_pool", 1),
     # A peer that vanished without a word is noticed in 15 s. The broker allows a ping each 5 s.

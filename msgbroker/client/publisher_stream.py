@@ -19,7 +19,7 @@ from msgbroker.client.failures import from_refusal, from_rpc_error
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.outbox import Reaction
 from msgbroker.client.publish_buffer import PublishBuffer, new_publisher_id
-from msgbroker.client.wire import frame_bytes
+from msgbroker.client.wire import frame_messages
 from msgbroker.contract.errors import (
     BrokerUnavailableError,
     FrameForgottenError,
@@ -152,7 +152,8 @@ class PublisherStream:
                     continue
                 if self._outbox.in_flight == 1:
                     self._answered_at = self._loop.time()
-                await call.write(frame_bytes(frame.sequence, frame.messages))
+                for part in frame_messages(frame.sequence, frame.messages):
+                    await call.write(part)
         except asyncio.InvalidStateError:
             # grpc.aio's word for a call that has ended; the reader hears why.
             return

@@ -14,8 +14,12 @@ from typing import Final
 from msgbroker.client.verdicts import Verdict, VerdictKind
 from msgbroker.contract import limits
 
-ERROR_BYTES_MAX: Final = 1024 * 1024
-"""Of error texts in one request."""
+REQUEST_BYTES_MAX: Final = limits.GRPC_MESSAGE_BYTES_MAX - 4 * 1024
+"""Of the settlements in one request: it must fit into what a broker takes at once, with what goes with them."""
+_SETTLEMENT_BYTES: Final = 64
+"""Of one settlement at most, without its ranges and its error text."""
+_RANGE_BYTES: Final = 20
+"""Of two offsets at most."""
 
 _ACK: Final = Verdict(VerdictKind.ACK)
 
@@ -126,33 +130,52 @@ class Settlements:
         if was_empty:
             self._on_first()
 
-    def take(self, ranges_max: int = limits.SETTLEMENT_RANGES_MAX) -> list[SettledRanges]:
-        """Return what to send now, at most *ranges_max* ranges; the rest comes with the next call."""
+    def take(
+        self, ranges_max: int = limits.SETTLEMENT_RANGES_MAX, bytes_max: int = REQUEST_BYTES_MAX
+    ) -> list[SettledRanges]:
+        """Return what to send now, at most *ranges_max* ranges and *bytes_max*; the rest comes with the next call."""
         taken: list[SettledRanges] = []
-        room = ranges_max
-        while self._acked_lanes and room > 0:
+        room = _Room(ranges_max, bytes_max)
+        while self._acked_lanes and (ranges_room := room.for_ranges("")) > 0:
             lane = self._acked_lanes.pop()
             offsets = lane.take_acked()
-            ranges, rest = coalesce(offsets, room)
+            ranges, rest = coalesce(offsets, ranges_room)
             self.settled_count += len(offsets) - len(rest)
             taken.append(SettledRanges(lane.queue_id, lane.epoch, 1, _ACK, ranges))
-            room -= len(ranges) // 2
+            room.take(ranges, "")
             for queue_offset in rest:
                 lane.ack(queue_offset, 1)
-        error_bytes = 0
         for key in list(self._others):
-            if room <= 0 or error_bytes > ERROR_BYTES_MAX:
-                break
             queue_id, epoch, attempt, verdict = key
+            ranges_room = room.for_ranges(verdict.error)
+            if ranges_room <= 0:
+                break
             offsets = self._others.pop(key)
-            ranges, rest = coalesce(offsets, room)
+            ranges, rest = coalesce(offsets, ranges_room)
             self.settled_count += len(offsets) - len(rest)
             taken.append(SettledRanges(queue_id, epoch, attempt, verdict, ranges))
-            room -= len(ranges) // 2
-            error_bytes += len(verdict.error)
+            room.take(ranges, verdict.error)
             if rest:
                 self._others[key] = rest
         return taken
+
+
+@dataclass(slots=True)
+class _Room:
+    """What there is room for in a request."""
+
+    ranges: int
+    size_bytes: int
+
+    def for_ranges(self, error: str) -> int:
+        """Return how many ranges a further settlement with that text may have; 0, or less: there is no room for it."""
+        left_bytes = self.size_bytes - _SETTLEMENT_BYTES - len(error.encode())
+        return min(self.ranges, left_bytes // _RANGE_BYTES)
+
+    def take(self, ranges: list[int], error: str) -> None:
+        """Count a settlement that was put in."""
+        self.ranges -= len(ranges) // 2
+        self.size_bytes -= _SETTLEMENT_BYTES + len(error.encode()) + len(ranges) // 2 * _RANGE_BYTES
 
 
 def coalesce(offsets: list[int], ranges_max: int) -> tuple[list[int], list[int]]:

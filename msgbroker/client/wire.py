@@ -8,7 +8,7 @@ five times as much: it grows its buffer as it goes.)
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgbroker.client.bodies import Body, encode_body
@@ -22,6 +22,8 @@ from msgbroker.v1 import message_pb2, publisher_pb2
 # Field numbers and wire types of msgbroker/v1/publisher.proto, as tags.
 _FRAME_SEQUENCE: Final = b"\x10"
 _FRAME_MESSAGES: Final = b"\x1a"
+_FRAME_BYTES: Final = b"\x20"
+_FRAME_PART: Final = b"\x2a"
 _CHECKED_TYPES_MAX: Final = 10_000
 
 
@@ -95,6 +97,22 @@ def _described(value: object) -> str:
 def frame_bytes(sequence: int, entries: bytes) -> bytes:
     """Return a whole PublishFrame. Parts of a protobuf message may simply follow each other."""
     return b"".join((_FRAME_SEQUENCE, varint(sequence), entries))
+
+
+def frame_messages(sequence: int, entries: bytes) -> Iterator[bytes]:
+    """Return a frame as the gRPC messages it is sent in: itself, or where it is too large for one, in parts."""
+    head = _FRAME_SEQUENCE + varint(sequence)
+    size_bytes = len(head) + len(entries)
+    if size_bytes <= limits.GRPC_MESSAGE_BYTES_MAX:
+        yield head + entries
+        return
+    part_bytes = limits.FRAME_PART_BYTES_MAX
+    at = part_bytes - len(head)
+    view = memoryview(entries)
+    yield b"".join((_FRAME_BYTES, varint(size_bytes), _FRAME_PART, varint(part_bytes), head, view[:at]))
+    for start in range(at, len(entries), part_bytes):
+        part = view[start : start + part_bytes]
+        yield b"".join((_FRAME_PART, varint(len(part)), part))
 
 
 def message_of(entry: bytes) -> message_pb2.Message:

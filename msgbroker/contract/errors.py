@@ -383,6 +383,48 @@ class BrokerBusyError(ResourceExhaustedError):
         )
 
 
+class OutgoingFullError(ResourceExhaustedError):
+    """As much waits at this broker for clients that do not read as may: retry after the hint, or go to another one."""
+
+    reason = "OUTGOING_FULL"
+
+    def __init__(self, waiting_bytes: int, waiting_bytes_max: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"{waiting_bytes} bytes wait for clients that do not read; {waiting_bytes_max} at most: go to another "
+            f"broker, or retry in {retry_after_seconds:g} s",
+            waiting_bytes=waiting_bytes,
+            waiting_bytes_max=waiting_bytes_max,
+            retry_after_seconds=f"{retry_after_seconds:g}",
+        )
+
+
+class TooManyStreamsError(ResourceExhaustedError):
+    """The broker has as many streams of that kind as it may: go to another one."""
+
+    reason = "TOO_MANY_STREAMS"
+
+    def __init__(self, kind: str, count_max: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"this broker has {count_max} {kind}, and takes no more at a time: go to another one, or try again later",
+            kind=kind,
+            max=count_max,
+            retry_after_seconds=f"{retry_after_seconds:g}",
+        )
+
+
+class TooManyCallsError(ResourceExhaustedError):
+    """The broker answers as many calls as it may: retry after the hint, or go to another one."""
+
+    reason = "TOO_MANY_CALLS"
+
+    def __init__(self, count_max: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"this broker answers {count_max} calls, and takes no more at a time: retry in {retry_after_seconds:g} s",
+            max=count_max,
+            retry_after_seconds=f"{retry_after_seconds:g}",
+        )
+
+
 class ClientBufferFullError(ResourceExhaustedError):
     """The client holds as many unanswered messages as it may."""
 
@@ -448,6 +490,27 @@ class NotUnderstoodError(UnavailableError):
             detail=detail,
             feature=", ".join(features),
             version=version,
+        )
+
+
+class UnfinishedError(UnavailableError):
+    """A client has not sent in time what it began. Nothing of it was stored; it may be sent again."""
+
+    reason = "UNFINISHED"
+
+    def __init__(self, what: str, seconds_max: float) -> None:
+        super().__init__(f"{what} was not complete after {seconds_max:g} s", what=what, seconds_max=f"{seconds_max:g}")
+
+
+class NotReadingError(UnavailableError):
+    """A stream or call was not read for too long: what waited for it is given to others. Connect again."""
+
+    reason = "NOT_READING"
+
+    def __init__(self, waited_seconds: float) -> None:
+        super().__init__(
+            f"ended, because nothing was read for {waited_seconds:.1f} s: connect again, here or elsewhere",
+            waited_seconds=f"{waited_seconds:.1f}",
         )
 
 

@@ -23,8 +23,17 @@ FRAME_MESSAGES_MAX: Final = 1_000
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
 """A frame's messages in all; a single message of a topic with a higher limit may be alone in a larger one."""
 FRAMES_UNANSWERED_MAX: Final = 16
-GRPC_MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""gRPC's own limit of 4 MiB, raised to fit the largest body with its headers."""
+GRPC_MESSAGE_BYTES_MAX: Final = 256 * 1024
+"""What a broker takes in at once, of a stream or a call. So much each stream may cost it that waits for something,
+whoever is at the other end: it is small, and larger frames come in parts."""
+FRAME_PART_BYTES_MAX: Final = GRPC_MESSAGE_BYTES_MAX - 64
+"""Of a frame in one gRPC message, beside what surrounds it there."""
+FRAME_BYTES_CEILING: Final = BODY_BYTES_CEILING + 16 * 1024
+"""A frame with the largest message there can be: body, headers, keys and names, and a hello."""
+GRPC_RESPONSE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""gRPC's own limit of 4 MiB, raised to fit deliveries of the largest messages."""
+REQUEST_SECONDS_MAX: Final = 10.0
+"""How long a client may take to send what it has begun: a call's message, a stream's hello, the parts of a frame."""
 
 CREDIT_MAX: Final = 10_000
 SETTLEMENT_RANGES_MAX: Final = 10_000

@@ -14,7 +14,7 @@ from typing import Generic
 
 from msgbroker.contract import limits
 from msgbroker.engine.flights import Flight
-from msgbroker.engine.lane_config import Handout, LaneConfig, LaneCounters
+from msgbroker.engine.lane_config import Handed, Handout, LaneConfig, LaneCounters
 from msgbroker.engine.lane_state import LaneState
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.offsets import OffsetRange
@@ -211,6 +211,40 @@ class Lane(Generic[MessageT]):
         if self._is_stopped:
             state.keep_attempts()
         return lost[instance_id]
+
+    def withdraw(self, instance_id: str, handed: Handed, now: float) -> int:
+        """Take back what was handed out and never written to *instance_id*: that was no attempt. Return how many.
+
+        What the instance does not have any more is left as it is.
+        """
+        state = self._state
+        records = self._unwritten(instance_id, handed)
+        for record in records:
+            state.decide(record, Verdict.RELEASE, now, None, "")
+        state.counters.withdrawn += len(records)
+        if self._is_stopped:
+            state.keep_attempts()
+        self._park_stragglers()
+        return len(records)
+
+    def deny(self, instance_id: str, handed: Handed) -> int:
+        """Settle what was handed out, and may not be written to *instance_id* any more; return how many it was."""
+        records = self._unwritten(instance_id, handed)
+        for record in records:
+            self._state.settle_record(record)
+        self._state.counters.denied += len(records)
+        self._park_stragglers()
+        return len(records)
+
+    def _unwritten(self, instance_id: str, handed: Handed) -> list[Redelivery]:
+        state = self._state
+        records = state.cut(instance_id, handed)
+        if records:
+            state.let_go(instance_id, len(records))
+            state.counters.handed_out -= len(records)
+            again = set(handed.again)
+            state.counters.redelivered -= sum((r.queue_offset, r.attempt) in again for r in records)
+        return records
 
     def _take_back(
         self, flights: list[Flight], records: list[Redelivery], decide: Callable[[Redelivery], None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple
 
@@ -39,6 +41,15 @@ class Again(NamedTuple, Generic[MessageT]):
     """1 where the attempt before did not count."""
 
 
+class Handed(NamedTuple):
+    """Which messages a hand-out was of: what is kept of it where the messages themselves need not be."""
+
+    fresh: Sequence[int]
+    """Offsets, ascending."""
+    again: Sequence[tuple[int, int]]
+    """Offset and attempt."""
+
+
 @dataclass(slots=True)
 class Handout(Generic[MessageT]):
     """What one instance gets at once."""
@@ -47,11 +58,22 @@ class Handout(Generic[MessageT]):
     """Older than all of `fresh`."""
     fresh: list[MessageT] = field(default_factory=list)
     """First hand-outs, attempt 1, in the order of the queue."""
+    deadline: float = math.inf
+    """When the lane takes back what was not answered."""
 
     @property
     def count(self) -> int:
         """How many messages it is."""
         return len(self.again) + len(self.fresh)
+
+    @property
+    def handed(self) -> Handed:
+        """Which messages it is of."""
+        fresh, again = self.fresh, [(each.message.queue_offset, each.attempt) for each in self.again]
+        if fresh and fresh[-1].queue_offset - fresh[0].queue_offset + 1 == len(fresh):
+            # Most hand-outs have no holes: then a range says it all.
+            return Handed(range(fresh[0].queue_offset, fresh[-1].queue_offset + 1), again)
+        return Handed([message.queue_offset for message in fresh], again)
 
 
 @dataclass(slots=True)
@@ -59,6 +81,7 @@ class LaneCounters:
     """What happened in a lane since its owner built it."""
 
     handed_out: int = 0
+    """Without those that were taken back or denied before they were written."""
     redelivered: int = 0
     """Of these, messages that came again."""
     settled: int = 0
@@ -71,4 +94,6 @@ class LaneCounters:
     """Messages settled because their day was dropped."""
     denied: int = 0
     """Messages settled because the group may not see them (any more)."""
+    withdrawn: int = 0
+    """Messages taken back from an instance before they were written to it."""
     dead_lettered: int = 0

@@ -9,11 +9,11 @@ be persisted.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic
 
 from msgbroker.engine.flights import Flight, Flights
-from msgbroker.engine.lane_config import LaneConfig, LaneCounters
+from msgbroker.engine.lane_config import Handed, LaneConfig, LaneCounters
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.offsets import OffsetRange, SettledOffsets
 from msgbroker.engine.pending_writes import PendingWrites
@@ -164,6 +164,20 @@ class LaneState(Generic[MessageT]):
             self.again.add(record)
         return records
 
+    def cut(self, instance_id: str, handed: Handed) -> list[Redelivery]:
+        """Take out of flight what *instance_id* still has of a hand-out."""
+        records = [
+            record
+            for first, end in _runs(handed.fresh)
+            for flight in self.flights.cut(instance_id, first, end)
+            for record in self.records_of(flight)
+        ]
+        if self.again.in_flight:
+            # What was parked has a record by now.
+            attempts = [*((offset, 1) for offset in handed.fresh), *handed.again]
+            records += self.again.cut_each(instance_id, attempts)
+        return records
+
     # --- the window ---------------------------------------------------------------------------------------------
 
     def park_below(self, end: int) -> None:
@@ -180,3 +194,15 @@ class LaneState(Generic[MessageT]):
                 if record.stage is Stage.IN_FLIGHT:
                     record.due_at = record.deadline
                 self.move(record)
+
+
+def _runs(offsets: Sequence[int]) -> Iterator[OffsetRange]:
+    """Return *offsets*, which ascend, as ranges from a first one to below an end."""
+    if isinstance(offsets, range) and offsets:
+        yield offsets.start, offsets.stop
+        return
+    first = 0
+    for index in range(1, len(offsets) + 1):
+        if index == len(offsets) or offsets[index] != offsets[index - 1] + 1:
+            yield offsets[first], offsets[index - 1] + 1
+            first = index

@@ -142,6 +142,11 @@ class Redeliveries(Generic[MessageT]):
         found = [flying[offset] for offset in offsets if offset in flying]
         return self._land([r for r in found if r.instance_id == instance_id and r.attempt == attempt])
 
+    def cut_each(self, instance_id: str, attempts: Iterable[tuple[int, int]]) -> list[Redelivery]:
+        """Take out of flight just these (offset, attempt), as far as *instance_id* has them."""
+        found = [(self.in_flight.get(offset), attempt) for offset, attempt in attempts]
+        return self._land([r for r, n in found if r is not None and r.instance_id == instance_id and r.attempt == n])
+
     def cut_instance(self, instance_id: str) -> list[Redelivery]:
         """Take out of flight all that *instance_id* has."""
         return self._land([record for record in self.in_flight.values() if record.instance_id == instance_id])

@@ -23,8 +23,8 @@ def take(
     may_hand_out: MayHandOut[MessageT] | None,
 ) -> Handout[MessageT]:
     """Hand out to *instance_id* what comes again, then what is new; at least one message if there is any."""
-    handout: Handout[MessageT] = Handout()
     deadline = now + state.config.ack_timeout_seconds
+    handout: Handout[MessageT] = Handout(deadline=deadline)
     if state.again.ready:
         bytes_max -= _take_again(state, handout, count_max, bytes_max, may_hand_out)
         for again in handout.again:

@@ -30,7 +30,8 @@ from msgbroker.contract.errors import (
     TopicNotFoundError,
 )
 from msgbroker.engine.stress import is_stress
-from msgbroker.server.log_message import NO_HEADERS, LogMessage
+from msgbroker.server.known_types import KnownTypes
+from msgbroker.server.log_message import HEADER_OVERHEAD_BYTES, NO_HEADERS, LogMessage
 from msgbroker.server.message_scan import scan, type_end
 from msgbroker.server.not_understood import check_topic_served, refusal
 from msgbroker.server.wire import delivery_suffix
@@ -41,8 +42,9 @@ from msgdb.outcome import Refused
 # A character is four bytes at most: below this, a key's size in bytes need not be counted.
 _KEY_CHARS_SAFE: Final = limits.KEY_BYTES_MAX // 4
 _HEADER_CHARS_SAFE: Final = limits.HEADERS_BYTES_MAX // 4
-_TYPES_MAX: Final = 4_096
 _SHOWN_CHARS_MAX: Final = 40
+_REFUSAL_BYTES: Final = 1_024
+"""Of a refusal with its words and facts."""
 _BORN_AT_US_MAX: Final = 4_102_444_800_000_000  # 2100
 
 
@@ -72,6 +74,8 @@ class Admitted:
 
     messages: list[LogMessage]
     refusals: tuple[Refused, ...]
+    more_bytes: int = 0
+    """What it costs in memory beside what its messages cost at least."""
 
 
 def check_origin(snapshot: Snapshot, origin: Origin) -> None:
@@ -96,10 +100,13 @@ class Admission:
         origin: Origin,
         snapshot: Callable[[], Snapshot],
         learn_event_code: Callable[[TopicRoute, str], None],
+        known: KnownTypes | None = None,
     ) -> None:
+        self._known = known or KnownTypes()
         self._origin = origin
         self._snapshot = snapshot
         self._learn_event_code = learn_event_code
+        self._headers = 0
         self._routed_by: Snapshot | None = None
         self._types: dict[bytes, _AdmittedType] = {}
         self._last_type: _AdmittedType | None = None
@@ -118,6 +125,7 @@ class Admission:
         """
         self._follow_snapshot()
         self.topic_ids = {self._last_type.route.topic_id} if self._last_type is not None else set()
+        self._headers = 0
         admitted: list[LogMessage] = []
         refusals: list[Refused] = []
         view = memoryview(encoded)
@@ -128,7 +136,8 @@ class Admission:
                 refusals.append(Refused(index, error.reason, error.status, error.message, error.facts))
             else:
                 admitted.append(ready)
-        return Admitted(admitted, tuple(refusals))
+        more_bytes = self._headers * HEADER_OVERHEAD_BYTES + len(refusals) * _REFUSAL_BYTES
+        return Admitted(admitted, tuple(refusals), more_bytes)
 
     def _admit_one(self, encoded: bytes, view: memoryview, start: int, end: int, now_us: int) -> LogMessage:
         admitted_type = self._last_type
@@ -194,6 +203,7 @@ class Admission:
         if said_headers:
             headers = Headers(said_headers)
             _check_headers(headers)
+            self._headers += len(headers)
             headers_json = orjson.dumps(headers)
             stress = is_stress(headers, self._stress_rules)
             if self._unknown_stress_headers and not stress:
@@ -219,11 +229,25 @@ class Admission:
         if snapshot is self._routed_by:
             return
         check_origin(snapshot, self._origin)
+        self.forget()
         self._routed_by = snapshot
-        self._types.clear()
-        self._last_type = None
         self._stress_rules = snapshot.stress_rules.get(self._origin.namespace, ())
         self._unknown_stress_headers = snapshot.unknown_stress_headers.get(self._origin.namespace, {})
+
+    def forget(self) -> None:
+        """Remember nothing of the configuration: it has changed, or nothing more is admitted.
+
+        Who publishes nothing for long would keep a whole configuration in memory that everybody else has left behind.
+        """
+        self._forget_types()
+        self._routed_by = None
+        self._stress_rules = ()
+        self._unknown_stress_headers = {}
+
+    def _forget_types(self) -> None:
+        self._known.count -= len(self._types)
+        self._types.clear()
+        self._last_type = None
 
     def _check_stress_known(self, headers: Headers) -> None:
         """Raise NotUnderstoodError where a rule that is not understood may say that this is stress traffic."""
@@ -264,9 +288,10 @@ class Admission:
             self._learn_event_code(route, event_code)
         origin = self._origin
         prefix = row_prefix(origin.namespace, topic, event_code, origin.born_host, origin.publisher_group)
-        if len(self._types) >= _TYPES_MAX:
+        if not self._known.has_room(len(self._types)):
             # An open topic has as many event codes as its publishers think of.
-            self._types.clear()
+            self._forget_types()
+        self._known.count += 1
         admitted_type = self._types[wire] = _AdmittedType(route, event_code, prefix, wire)
         return admitted_type
 

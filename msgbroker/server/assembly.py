@@ -22,6 +22,7 @@ from msgbroker.server import clock, grpc_server
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.announcements import Announcer, Listener, WatchedTopics
 from msgbroker.server.broker import Broker, Loop
+from msgbroker.server.call_gate import CallGate
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.cluster import BrokerIdentity, Cluster, ClusterConfig
 from msgbroker.server.committer import Committer, CommitterConfig
@@ -30,6 +31,7 @@ from msgbroker.server.dear_expressions import DearExpressions
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.directory_service import DirectoryService
 from msgbroker.server.event_code_registrar import EventCodeRegistrar
+from msgbroker.server.health_service import HealthService
 from msgbroker.server.health_watch import HealthWatch
 from msgbroker.server.helper_frames import HelperBounds
 from msgbroker.server.helper_process import HelperConfig, HelperProcess
@@ -37,6 +39,8 @@ from msgbroker.server.log_cache import LogCache, LogCacheConfig
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause
 from msgbroker.server.not_understood import alarms_of, process_version
+from msgbroker.server.outgoing import OutgoingConfig
+from msgbroker.server.pressure import PressureWatch
 from msgbroker.server.publisher_service import PublisherService
 from msgbroker.server.pull_service import PullService
 from msgbroker.server.queue_map import QueueMap
@@ -77,7 +81,8 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     address = _listen(server, settings)
     identity = BrokerIdentity(uuid.uuid4(), address, process_version(), stores.feed.understood)
     board = AlarmBoard(stores.messages, identity.broker_id, address)
-    health = HealthWatch(grpc_server.add_health(server), stores.messages, stores.feed, board)
+    health_service = HealthService()
+    health = HealthWatch(health_service, stores.messages, stores.feed, board)
     topics_aside: SetAside[int] = SetAside(board, lambda topic_id: _alarm_of_topic(stores.feed.current, topic_id))
     hub, checkpointer, cluster = _assemble_delivery(settings, stores, identity, board, topics_aside)
     announcer = Announcer(stores.messages)
@@ -86,11 +91,19 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     committer = _assemble_committer(settings, stores, hub, tell, topics_aside, first_turn)
     service = ConfigService(stores.config, f"broker {address}", QueueTailReader(stores.messages))
     registrar = EventCodeRegistrar(service)
-    publisher = PublisherService(committer, stores.feed.get, registrar.learn, hub.is_behind)
-    subscriber = SubscriberService(hub, cluster, stores.feed.get)
+    publisher = PublisherService(
+        committer,
+        stores.feed.get,
+        registrar.learn,
+        hub.is_behind,
+        hub.outgoing,
+        settings.publisher_streams_max,
+    )
+    subscriber = SubscriberService(hub, cluster, stores.feed.get, settings.subscriber_streams_max)
     pull = PullService(hub, cluster, stores.feed.get)
     directory = DirectoryService(cluster, service, client_registration=settings.client_registration)
-    grpc_server.add_services(server, publisher, subscriber, pull, directory)
+    gate = CallGate(settings.calls_max, hub.outgoing)
+    grpc_server.add_services(server, publisher, subscriber, pull, directory, health_service, gate)
     listener = Listener(stores.messages, hub, lambda: _poll_seconds(cluster))
     side_loops: dict[str, Loop] = {
         "announcer": announcer.run,
@@ -100,6 +113,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "health": health.run,
         "counters": BrokerCounters(hub, committer, board).run,
         "alarms": board.run,
+        "pressure": PressureWatch((publisher.places, subscriber.places), gate, hub.outgoing, board).run,
         "housekeeping": lambda stop: _keep_house(stop, pull),
     }
     if not settings.pooled:
@@ -110,13 +124,16 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "snapshot": stores.feed.run,
         "ticks": hub.run_ticks,
         "delivery": hub.run_watch,
+        "outgoing": hub.outgoing.run,
         "expressions": DearExpressions(hub, _helper(settings), board).run,
         "checkpoints": checkpointer.run,
         "cluster": cluster.run,
         "beats": cluster.run_beats,
         **{name: side.kept_running(name, run) for name, run in side_loops.items()},
     }
+    hub.outgoing.on_obeyed = cluster.wake_all
     _follow_snapshots(stores.feed, hub, cluster, board)
+    stores.feed.on_change(lambda _: publisher.follow())
     stores.messages.on_new_history(lambda _: stores.queues.forget())
     stores.messages.on_new_history(lambda _: committer.forget_log())
     stores.messages.on_new_history(cluster.follow_history)
@@ -148,7 +165,7 @@ def _assemble_delivery(
 ) -> tuple[DeliveryHub, Checkpointer, Cluster]:
     half_bytes = settings.log_cache_bytes_max // 2
     cache = LogCache(stores.messages, LogCacheConfig(tail_bytes_max=half_bytes, blocks_bytes_max=half_bytes))
-    hub = DeliveryHub(cache, board)
+    hub = DeliveryHub(cache, board, outgoing=OutgoingConfig(bytes_max=settings.outgoing_bytes_max))
     checkpointer = Checkpointer(hub, stores.messages, identity.broker_id, settings.checkpoint_seconds)
     cluster = Cluster(
         identity,

@@ -105,7 +105,7 @@ class Cluster:
         self.wake = asyncio.Event()
         """Set when there may be something to do before the next round."""
         self.beaten_version: int | None = None
-        """The configuration that the registry says this broker routes by."""
+        """The configuration that the registry says this broker obeys."""
         self._registry = registry
         self._beat = PatientCall(self._beat_now, self.config.beat_seconds_max)
         self._beat_wake = asyncio.Event()
@@ -201,13 +201,15 @@ class Cluster:
 
     async def _beat_now(self) -> None:
         snapshot = self._snapshot()
+        # Whoever waits for it to be active relies on it that nothing leaves by an older one.
+        version = self._hub.outgoing.obeyed_version(snapshot.version)
         groups = {} if self.is_draining else self._instance_counts()
         beat = BrokerBeat(
             broker_id=self.identity.broker_id,
             address=self.identity.address,
             host=socket.gethostname(),
             pid=os.getpid(),
-            snapshot_version=snapshot.version,
+            snapshot_version=version,
             draining=self.is_draining,
             groups=groups,
             process_version=self.identity.process_version,
@@ -215,7 +217,7 @@ class Cluster:
             withheld=withheld_to_tell(groups, snapshot),
         )
         self.brokers = await self._registry.beat(beat)
-        self.beaten_version = snapshot.version
+        self.beaten_version = version
         self._beaten_at = clock.now()
 
     def _instance_counts(self) -> dict[int, int]:
@@ -270,12 +272,12 @@ class Cluster:
 
     async def _leave_unwanted(self, wanted: LanesByGroup) -> None:
         now = clock.now()
-        for group in self._hub.groups.values():
+        for group in list(self._hub.groups.values()):
             wanted_here = wanted.get(group, _NO_QUEUES)
-            for queue_id, slot in group.slots.items():
+            for queue_id, slot in list(group.slots.items()):
                 # One that was stopped because it was not understood is claimed anew, even if it is again by now.
                 if slot.leaves_at is None and (queue_id not in wanted_here or slot.lane.is_stopped):
-                    slot.lane.stop()
+                    group.stop_lane(slot)
                     slot.leaves_at = now + self.config.drain_seconds
                     self._leaving.append(slot)
         self._leaving = [slot for slot in self._leaving if self._is_here(slot)]

@@ -1,28 +1,29 @@
 """Wire → ours: requests from bytes, with errors of ours for what cannot be read or is out of all proportion.
 
 gRPC answers a deserializer that raises with UNKNOWN and no reason, which a client must take for a broker that is lost,
-and try the next one. So unary handlers are given bytes and decode them here; on a stream `read` raises the error.
+and try the next one. So the handlers of unary calls read bytes (`call_gate`); on a stream `read` raises the error.
 
 Two bytes on the wire become a whole object in memory: a large request's entries are counted before it is parsed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from msgbroker.contract import limits
 from msgbroker.contract.errors import FrameTooLargeError, InvalidRequestFieldError, MessageCenterError
-from msgbroker.server.grpc_failures import Context, abort_with
 from msgbroker.v1 import publisher_pb2
 
 RequestT = TypeVar("RequestT", bound=Message)
 FrameT = TypeVar("FrameT", publisher_pb2.PublishFrame, publisher_pb2.PublishRequest)
-DecodedT = TypeVar("DecodedT")
-AnswerT = TypeVar("AnswerT")
 
+_FRAME_BYTES_TAG: Final = 0x20
+_PART_TAG: Final = 0x2A
+_PART_TAGS: Final = (bytes([_FRAME_BYTES_TAG]), bytes([_PART_TAG]))
+"""What a PublishFrame begins with that is a part of one."""
 _COUNTED_ABOVE_BYTES: Final = 128 * 1024
 """Smaller requests cannot have so many entries that it would hurt; our client's are smaller."""
 _OTHER_FIELDS_MAX: Final = 16
@@ -42,13 +43,21 @@ class Received(NamedTuple, Generic[FrameT]):
     """Where in `encoded` its messages begin and end."""
 
 
-def decoder(kind: type[RequestT], entries_max: int = 0) -> Callable[[bytes], RequestT]:
-    """Return a deserializer; it raises InvalidRequestFieldError for what is not a *kind*."""
+class FramePart(NamedTuple):
+    """A part of a frame that is larger than a gRPC message may be."""
+
+    part: memoryview
+    frame_bytes: int
+    """Of the whole frame, with its first part; else 0."""
+
+
+def decoder(kind: type[RequestT], entries_max: int = 0, bytes_max: int | None = None) -> Callable[[bytes], RequestT]:
+    """Return a deserializer; it raises InvalidRequestFieldError for what is not a *kind*, or too much of one."""
 
     def too_many(count: int) -> MessageCenterError:
         return InvalidRequestFieldError("message", f"has {count} entries; {entries_max} at most")
 
-    return _bounded(kind, entries_max, too_many)
+    return _bounded(kind, entries_max, bytes_max, too_many)
 
 
 def frame_decoder(kind: type[FrameT]) -> Callable[[bytes], Received[FrameT]]:
@@ -74,27 +83,43 @@ def frame_decoder(kind: type[FrameT]) -> Callable[[bytes], Received[FrameT]]:
     return decode_frame
 
 
-def decoded(
-    decode: Callable[[bytes], DecodedT], answer: Callable[[DecodedT, Context], Awaitable[AnswerT]]
-) -> Callable[[bytes, Context], Awaitable[AnswerT]]:
-    """Return the handler of a unary call whose request is still encoded."""
+def stream_decoder() -> Callable[[bytes], Received[publisher_pb2.PublishFrame] | FramePart]:
+    """Return a deserializer of what comes on a publisher's stream; it raises what that of frames does."""
+    decode_frame = frame_decoder(publisher_pb2.PublishFrame)
 
-    async def decode_and_answer(encoded: bytes, context: Context) -> AnswerT:
-        try:
-            request = decode(encoded)
-        except MessageCenterError as error:
-            await abort_with(context, error)
-        return await answer(request, context)
+    def decode(encoded: bytes) -> Received[publisher_pb2.PublishFrame] | FramePart:
+        if encoded[:1] in _PART_TAGS:
+            return _part_in(encoded)
+        received = decode_frame(encoded)
+        if received.frame.part or received.frame.frame_bytes:
+            raise _misplaced_part()
+        return received
 
-    return decode_and_answer
+    return decode
+
+
+def _part_in(encoded: bytes) -> FramePart:
+    """Return the part that *encoded* is, in the form encoders write: `frame_bytes`, or not, and `part`."""
+    frame_bytes, at = _read_varint(encoded, 1) if encoded[0] == _FRAME_BYTES_TAG else (0, 0)
+    if encoded[at : at + 1] == bytes([_PART_TAG]):
+        length, at = _read_varint(encoded, at + 1)
+        if length and at + length == len(encoded):
+            return FramePart(memoryview(encoded)[at:], frame_bytes)
+    raise _misplaced_part()
+
+
+def _misplaced_part() -> InvalidRequestFieldError:
+    return InvalidRequestFieldError("part", "must come alone, with frame_bytes before it or with nothing")
 
 
 def _bounded(
-    kind: type[RequestT], entries_max: int, too_many: Callable[[int], MessageCenterError]
+    kind: type[RequestT], entries_max: int, bytes_max: int | None, too_many: Callable[[int], MessageCenterError]
 ) -> Callable[[bytes], RequestT]:
     fields_max = entries_max + _OTHER_FIELDS_MAX
 
     def decode(encoded: bytes) -> RequestT:
+        if bytes_max is not None and len(encoded) > bytes_max:
+            raise InvalidRequestFieldError("message", f"has {len(encoded)} bytes; {bytes_max} at most")
         if len(encoded) > _COUNTED_ABOVE_BYTES:
             count = _count_fields(encoded, fields_max + 1)
             if count > fields_max:

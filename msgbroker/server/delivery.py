@@ -41,6 +41,7 @@ from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause, pause_or_wake
 from msgbroker.server.not_understood import refusal
+from msgbroker.server.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.set_aside import SetAside
 from msgbroker.server.suspects import Suspects
 from msgdb.alarms import Alarm, AlarmKind
@@ -70,10 +71,17 @@ class DeliveryConfig:
 class DeliveryHub:
     """See the module."""
 
-    def __init__(self, cache: LogCache, board: AlarmBoard, config: DeliveryConfig | None = None) -> None:
+    def __init__(
+        self,
+        cache: LogCache,
+        board: AlarmBoard,
+        config: DeliveryConfig | None = None,
+        outgoing: OutgoingConfig | None = None,
+    ) -> None:
         self.cache = cache
         self.aside: SetAside[LaneWork] = SetAside(board, self.alarm_of)
         """Work on lanes that failed for unknown reasons."""
+        self.outgoing = Outgoing(outgoing)
         cache.on_lost_end = self._lost_end
         self.counters = HubCounters()
         self.suspects = Suspects()
@@ -166,6 +174,8 @@ class DeliveryHub:
             # Deleted: its streams end with the reason, and the cluster loop gives its lanes up.
             for instance in list(group.instances.values()):
                 instance.close(GroupNotFoundError(group.route.namespace, group.route.name))
+        # Last: what is being written is held against what was just made current.
+        self.outgoing.follow(snapshot.version)
 
     def _follow_route(self, group: GroupDelivery, route: GroupRoute, snapshot: Snapshot) -> None:
         group.withheld_topics = snapshot.withheld.get(route.group_id, _NO_TOPICS)

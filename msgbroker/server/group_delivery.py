@@ -26,10 +26,11 @@ from msgbroker.engine.stress import StressGate
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server.evaluation_turns import TimeSlice
 from msgbroker.server.evaluations import Evaluations
-from msgbroker.server.instances import Instance, wires_of
+from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LaneReader, ReadyBytes
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
+from msgbroker.server.leaving import Leaving, StressCheck
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.set_aside import SetAside
@@ -80,8 +81,10 @@ class GroupDelivery:
     """Lanes that may wait for a time or a read: every other one has neither."""
 
     _reader: LaneReader = field(init=False)
+    _leaving: Leaving = field(init=False)
 
     def __post_init__(self) -> None:
+        self._leaving = Leaving(self.slots, self.touched, self.activate, self.trusted)
         self._reader = LaneReader(
             self.cache, self.ready, self.start_task, self.touched, self.activate, self.aside, self.evaluations
         )
@@ -94,11 +97,16 @@ class GroupDelivery:
             if other.instance_id == instance.instance_id:
                 self.detach(other, now)
         self.instances[instance.name] = instance
+        instance.way_out = self._leaving
+        instance.outlet.on_room = lambda: self.wake(self)
         self._takers.append(instance)
         self.wake(self)
 
     def detach(self, instance: Instance, now: float) -> None:
-        """Remove an instance: what it had returns to its lanes at once. The attempt counts, unless it said goodbye."""
+        """Remove an instance: what it had returns to its lanes at once.
+
+        The attempt counts for what was written to it, unless it said goodbye.
+        """
         if self.instances.pop(instance.name, None) is None:
             return
         instance.close()
@@ -172,13 +180,8 @@ class GroupDelivery:
             for instance in self.instances.values():
                 instance.send_away()
         self.refusal = because
-        for slot in self.slots.values():
-            self._stop(slot)
-
-    def _stop(self, slot: LaneSlot) -> None:
-        # At once: what is matched by the old configuration from now on could be passed over for good.
-        slot.lane.stop()
-        self._reader.count(slot)
+        for slot in list(self.slots.values()):
+            self.stop_lane(slot)
 
     def add_lane(self, slot: LaneSlot) -> None:
         """Serve a lane from now on."""
@@ -203,25 +206,41 @@ class GroupDelivery:
         self.wake(self)
         return slot
 
+    def stop_lane(self, slot: LaneSlot) -> None:
+        """Read and hand out nothing more of a lane that is to move, and wait for no answer to what was not written."""
+        slot.lane.stop()
+        for instance in self.instances.values():
+            instance.give_back_lane(slot.lane.key.queue_id)
+        self._reader.count(slot)
+
     def tick(self, now: float) -> None:
         """Take back what was not answered in time, see to what is due, and try again what could not be read."""
         if not self._watched:
             return
-        for slot in list(self._watched.values()):
+        due = [slot for slot in list(self._watched.values()) if self._is_due(slot, now)]
+        if due:
+            for holder in self.instances.values():
+                holder.give_back_overdue(now)
+        for slot in due:
             with self.trusted(slot):
-                self._tick_lane(slot, now)
+                self._expire(slot, now)
 
-    def _tick_lane(self, slot: LaneSlot, now: float) -> None:
-        wakeup = slot.lane.next_wakeup()
-        if wakeup is None and not (slot.is_reading or slot.is_fetching):
-            self._watched.pop(slot.lane.key.queue_id, None)
-        if slot.is_read_failed:
-            slot.is_read_failed = self.aside.is_waiting(LaneWork(slot.lane.key, Work.READING)) or self.aside.is_waiting(
-                LaneWork(slot.lane.key, Work.FETCHING)
-            )
-            self.activate(slot)
-        if wakeup is None or wakeup > now:
-            return
+    def _is_due(self, slot: LaneSlot, now: float) -> bool:
+        """Return whether the lane waits for a time that has come; watch it no longer where it waits for nothing."""
+        wakeup: float | None = None
+        with self.trusted(slot):
+            wakeup = slot.lane.next_wakeup()
+            if wakeup is None and not (slot.is_reading or slot.is_fetching):
+                self._watched.pop(slot.lane.key.queue_id, None)
+            if slot.is_read_failed:
+                slot.is_read_failed = self._is_reading_aside(slot)
+                self.activate(slot)
+        return wakeup is not None and wakeup <= now
+
+    def _is_reading_aside(self, slot: LaneSlot) -> bool:
+        return any(self.aside.is_waiting(LaneWork(slot.lane.key, work)) for work in (Work.READING, Work.FETCHING))
+
+    def _expire(self, slot: LaneSlot, now: float) -> None:
         for name, count in slot.lane.expire(now).items():
             instance = self.instances.get(name)
             if instance is not None:
@@ -235,7 +254,8 @@ class GroupDelivery:
         config = lane_config(route)
         for slot in list(self.slots.values()):
             if slot.topic.topic_id in self.withheld_topics:
-                self._stop(slot)
+                # At once: what is matched by the old configuration from now on could be passed over for good.
+                self.stop_lane(slot)
                 continue
             with self.trusted(slot):
                 slot.topic = topics.get(slot.topic.topic_id, slot.topic)
@@ -317,17 +337,19 @@ class GroupDelivery:
             # Perhaps another broker's by now. The next tick closes it.
             return 0
         self._reader.fetch_due(slot, now)
+        count_max = min(taker.count_room, BATCH_MESSAGES_MAX)
+        bytes_max = min(taker.bytes_room, BATCH_BYTES_MAX)
         work = 0
         if lane.ready_count < BATCH_MESSAGES_MAX:
-            work = self._reader.feed(slot, time_slice)
+            work = self._reader.feed(slot, count_max, bytes_max, time_slice)
         ready_count = lane.ready_count
         if not ready_count:
             return work
-        count_max = min(taker.count_room, BATCH_MESSAGES_MAX)
-        handout = lane.take(taker.name, count_max, BATCH_BYTES_MAX, now, slot.may_hand_out)
+        check = StressCheck(slot.may_hand_out)
+        handout = lane.take(taker.name, count_max, bytes_max, now, check)
         if handout.count:
-            wires, size_bytes = wires_of(handout.fresh, handout.again)
-            taker.give(lane.key.queue_id, lane.epoch, wires, size_bytes, slot)
+            permitted_by = slot.may_hand_out if check.has_passed else None
+            taker.give(lane.key.queue_id, lane.epoch, handout, slot, permitted_by)
         self._reader.count(slot)
         self.touched(slot)
         # What was denied was work as well: there may be more behind it.

@@ -1,24 +1,26 @@
 """The gRPC server: its options, its ports, and which function answers which call.
 
-The streams are registered by hand: their handlers read and write at their own pace, and `Subscribe` writes bytes that
-are encoded already. Everything else is as the generated code would have it.
+All are registered by hand: handlers read and write at their own pace, and write bytes that are encoded already. Nobody
+is served without a place: for each kind of stream, and for calls, there is a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import grpc
-from google.protobuf.message import Message
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from msgbroker.contract import limits
-from msgbroker.contract.errors import UnavailableError
-from msgbroker.server.decoding import DecodedT, decoded, decoder, frame_decoder
+from msgbroker.contract.errors import TooManyStreamsError, UnavailableError
+from msgbroker.server.call_gate import CallGate
+from msgbroker.server.decoding import decoder, frame_decoder, stream_decoder
 from msgbroker.server.directory_service import DirectoryService
-from msgbroker.server.grpc_failures import Context
+from msgbroker.server.grpc_failures import Context, abort_with
+from msgbroker.server.health_service import SERVICE as HEALTH
+from msgbroker.server.health_service import HealthService
+from msgbroker.server.places import Places
 from msgbroker.server.publisher_service import PublisherService
 from msgbroker.server.pull_service import PullService
 from msgbroker.server.subscriber_service import SubscriberService
@@ -35,9 +37,17 @@ CONFDB: Final = "confdb"
 ALARMS: Final = "alarms"
 """Name under which health tells whether an alarm stands at this broker; it serves all the same."""
 
+WINDOW_BYTES: Final = 64 * 1024
+"""What a stream or call may cost that nobody reads; less, and clients would stop for every message of ordinary size."""
+_SMALL_REQUEST_BYTES_MAX: Final = 4 * 1024
+"""Of requests that have nothing but names in them."""
+_REQUEST_BYTES_MAX: Final = 64 * 1024
+"""Of 1,000 receipts with an error text; of names with an expression."""
+_REFLECTION_STREAMS_MAX: Final = 20
+
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", 4 * limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", limits.GRPC_RESPONSE_BYTES_MAX),
     # Two brokers would share a port without a word.
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_time_ms", 10_000),
@@ -46,8 +56,8 @@ _OPTIONS: Final = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.max_pings_without_data", 0),
-    # How much of a stream gRPC takes in before it is asked for: times many publishers, it is the broker's memory.
-    ("grpc.http2.lookahead_bytes", 256 * 1024),
+    # How much of a stream gRPC takes in before it is asked for: times many streams, it is the broker's memory.
+    ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
     # Or else it decides by itself, and lets a fast publisher send more than 20 MiB ahead.
     ("grpc.http2.bdp_probe", 0),
 )
@@ -89,53 +99,59 @@ def add_services(
     subscriber: SubscriberService,
     pull: PullService,
     directory: DirectoryService,
+    health: HealthService,
+    gate: CallGate,
 ) -> None:
-    """Register our services."""
+    """Register all services."""
+    small = _SMALL_REQUEST_BYTES_MAX
+    settle = decoder(subscriber_pb2.SettleRequest, limits.PULL_MESSAGES_MAX, _REQUEST_BYTES_MAX)
     handlers: dict[str, dict[str, Any]] = {
         PUBLISHER: {
-            "PublishStream": grpc.stream_stream_rpc_method_handler(
-                publisher.publish_stream,
-                frame_decoder(publisher_pb2.PublishFrame),
-                publisher_pb2.PublishResult.SerializeToString,
-            ),
-            "Publish": _unary(publisher.publish, frame_decoder(publisher_pb2.PublishRequest)),
+            "PublishStream": grpc.stream_stream_rpc_method_handler(publisher.publish_stream, stream_decoder(), None),
+            "Publish": gate.unary(frame_decoder(publisher_pb2.PublishRequest), publisher.publish, publisher.check_open),
         },
         SUBSCRIBER: {
             "Subscribe": grpc.stream_stream_rpc_method_handler(
                 subscriber.subscribe, decoder(subscriber_pb2.SubscribeRequest, limits.SETTLEMENT_RANGES_MAX), None
             ),
-            "Pull": _unary(pull.pull, decoder(subscriber_pb2.PullRequest)),
-            "Settle": _unary(pull.settle, decoder(subscriber_pb2.SettleRequest, limits.PULL_MESSAGES_MAX)),
+            "Pull": gate.unary(decoder(subscriber_pb2.PullRequest, bytes_max=small), pull.pull),
+            "Settle": gate.unary(settle, pull.settle),
         },
         DIRECTORY: {
-            "ListBrokers": _unary(directory.list_brokers, decoder(directory_pb2.ListBrokersRequest)),
-            "Register": _unary(directory.register, decoder(directory_pb2.RegisterRequest)),
+            "ListBrokers": gate.unary(
+                decoder(directory_pb2.ListBrokersRequest, bytes_max=small), directory.list_brokers
+            ),
+            "Register": gate.unary(
+                decoder(directory_pb2.RegisterRequest, bytes_max=_REQUEST_BYTES_MAX), directory.register
+            ),
         },
+        HEALTH: {
+            "Check": gate.unary(decoder(health_pb2.HealthCheckRequest, bytes_max=small), health.check),
+            "Watch": grpc.stream_stream_rpc_method_handler(health.watch),
+        },
+        reflection.SERVICE_NAME: {"ServerReflectionInfo": _reflection()},
     }
     server.add_generic_rpc_handlers(
         tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in handlers.items())
     )
 
 
-def _unary(
-    answer: Callable[[DecodedT, Context], Awaitable[Message]], decode: Callable[[bytes], DecodedT]
-) -> grpc.RpcMethodHandler[Any, Any]:
-    return grpc.unary_unary_rpc_method_handler(decoded(decode, answer), None, _encode)
+def _reflection() -> grpc.RpcMethodHandler[Any, Any]:
+    """Return the handler of gRPC's reflection, which tells developers' tools what there is to call."""
+    servicer = reflection.aio.ReflectionServicer((*SERVICES, HEALTH, reflection.SERVICE_NAME))
+    places = Places("reflection streams", _REFLECTION_STREAMS_MAX)
 
+    async def reflect(requests: Any, context: Context) -> None:
+        try:
+            with places.taken():
+                responses: Any = servicer.ServerReflectionInfo(requests, context)
+                async for response in responses:
+                    await context.write(response)
+        except TooManyStreamsError as error:
+            await abort_with(context, error)
 
-def _encode(answer: Message) -> bytes:
-    return answer.SerializeToString()
-
-
-def add_health(server: grpc.aio.Server) -> health.aio.HealthServicer:
-    """Register the standard health service and reflection; everything is NOT_SERVING until set."""
-    servicer = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    return servicer
-
-
-async def set_health(servicer: health.aio.HealthServicer, service: str, *, serving: bool) -> None:
-    """Say of one service whether it serves."""
-    status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-    await servicer.set(service, status)
+    return grpc.stream_stream_rpc_method_handler(
+        reflect,
+        reflection_pb2.ServerReflectionRequest.FromString,
+        reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from grpc_health.v1 import health
-
 from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.alarm_board import AlarmBoard
-from msgbroker.server.grpc_server import ALARMS, CONFDB, MSGDB, SERVICES, set_health
+from msgbroker.server.grpc_server import ALARMS, CONFDB, MSGDB, SERVICES
+from msgbroker.server.health_service import HealthService
 from msgbroker.server.loops import PatientCall, pause
 from msgdb.store import MessageStore
 
@@ -26,10 +25,8 @@ _ANSWER_SECONDS_MAX: Final = 2.0
 class HealthWatch:
     """See the module."""
 
-    def __init__(
-        self, servicer: health.aio.HealthServicer, store: MessageStore, feed: SnapshotFeed, board: AlarmBoard
-    ) -> None:
-        self._servicer = servicer
+    def __init__(self, service: HealthService, store: MessageStore, feed: SnapshotFeed, board: AlarmBoard) -> None:
+        self._service = service
         self._feed = feed
         self._board = board
         self._ping = PatientCall(store.ping, _ANSWER_SECONDS_MAX)
@@ -45,12 +42,12 @@ class HealthWatch:
     async def check_once(self) -> None:
         """Ask the store for an answer, for a limited time, and say what is so."""
         # First what needs no answer: one database says nothing of the other.
-        await self._say(CONFDB, serving=self._feed.healthy)
-        await self._say(ALARMS, serving=not self._board.standing)
-        await self._say(MSGDB, serving=await self._store_answers())
+        self._say(CONFDB, serving=self._feed.healthy)
+        self._say(ALARMS, serving=not self._board.standing)
+        self._say(MSGDB, serving=await self._store_answers())
         # Without the store a broker cannot do its work, but restarting it or sending clients elsewhere would not help.
         for service in ("", *SERVICES):
-            await self._say(service, serving=not self._leaving)
+            self._say(service, serving=not self._leaving)
 
     async def _store_answers(self) -> bool:
         try:
@@ -63,9 +60,9 @@ class HealthWatch:
         """Say that this broker is about to stop."""
         self._leaving = True
         for service in ("", *SERVICES):
-            await self._say(service, serving=False)
+            self._say(service, serving=False)
 
-    async def _say(self, service: str, *, serving: bool) -> None:
+    def _say(self, service: str, *, serving: bool) -> None:
         if self._said.get(service) != serving:
             self._said[service] = serving
-            await set_health(self._servicer, service, serving=serving)
+            self._service.set(service, serving=serving)

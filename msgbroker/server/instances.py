@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from msgbroker.engine.lane_config import Again
+from msgbroker.engine.lane_config import Again, Handed, Handout
 from msgbroker.server import clock, wire
-from msgbroker.server.log_message import LogMessage, Wire
+from msgbroker.server.log_message import WIRE_OVERHEAD_BYTES, LogMessage, Wire
+from msgbroker.server.outgoing import Outgoing, Outlet
 from msgbroker.v1 import subscriber_pb2
 
 _serials = itertools.count(1)
@@ -29,24 +30,63 @@ class Lease(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Stress:
+    """What permitted the stress messages of a hand-out, and the hand-out: they may have to be looked at again."""
+
+    permitted_by: Callable[[LogMessage], bool]
+    handout: Handout[LogMessage]
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Messages of one lane on their way to one instance, encoded."""
 
     queue_id: int
     epoch: int
     wires: Sequence[Wire]
+    """What comes again first."""
     size_bytes: int
     lease: Lease
+    deadline: float
+    """When the lane takes back what was not answered."""
+    handed: Handed
+    stress: Stress | None = None
+    """Where it has stress messages."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it costs in memory while it waits."""
+        return self.size_bytes + len(self.wires) * WIRE_OVERHEAD_BYTES
+
+    def without_wires(self) -> Batch:
+        """Return what is kept of it while it is written: which messages they are."""
+        return Batch(self.queue_id, self.epoch, (), 0, self.lease, self.deadline, self.handed, self.stress)
+
+
+class WayOut(Protocol):
+    """What batches pass as they leave: see `leaving`."""
+
+    def check(self, instance: Instance, batch: Batch, now: float) -> Batch | None:
+        """Return what of *batch* may be written now, if anything."""
+        ...
+
+    def give_back(self, instance: Instance, batches: Iterable[Batch], now: float) -> None:
+        """Return what was never written to its lanes."""
+        ...
+
+    def permits(self, batches: Iterable[Batch]) -> bool:
+        """Return whether all stress messages in *batches* may be written as things are."""
+        ...
 
 
 class Instance:
     """One attachment of an instance: a stream, or the pulls under its name.
 
     What it may still be given is bounded twice: by its credit (messages it holds unsettled), and by the bytes that wait
-    to be written to it, so that an instance that does not read costs the broker little.
+    to be written to it (its own, and those of all outlets), so that an instance that does not read costs little.
     """
 
-    def __init__(self, instance_id: str, credit: int, outbox_bytes_max: int) -> None:
+    def __init__(self, instance_id: str, credit: int, outbox_bytes_max: int, outlet: Outlet | None = None) -> None:
         self.instance_id = instance_id
         self.name = f"{instance_id}#{next(_serials)}"
         """Unique among attachments: an instance that reconnects is another one to the lanes."""
@@ -62,35 +102,55 @@ class Instance:
         self.outbox: deque[Batch] = deque()
         self.outbox_bytes = 0
         self._outbox_bytes_max = outbox_bytes_max
+        self.outlet = outlet or Outgoing().open(lambda _: None)
+        self.way_out: WayOut | None = None
+        """Of the group it is attached to."""
+        self.under_way: list[Batch] = []
+        """What is being written: gRPC has it, and has not taken it over."""
         self._notices: list[bytes] = []
         self.wake = asyncio.Event()
 
     @property
+    def bytes_room(self) -> int:
+        """How many bytes it may be given now."""
+        return min(self._outbox_bytes_max - self.outbox_bytes, self.outlet.room_bytes)
+
+    @property
     def count_room(self) -> int:
         """How many messages it may be given now."""
-        if self.is_paused or self.is_closed or self.outbox_bytes >= self._outbox_bytes_max:
+        if self.is_paused or self.is_closed or self.bytes_room <= 0:
             return 0
         return self.credit - self.unsettled
 
-    def give(self, queue_id: int, epoch: int, wires: Sequence[Wire], size_bytes: int, lease: Lease) -> None:
-        """Queue messages for writing, as long as *lease* has not passed."""
-        self.outbox.append(Batch(queue_id, epoch, wires, size_bytes, lease))
-        self.outbox_bytes += size_bytes
+    def give(
+        self,
+        queue_id: int,
+        epoch: int,
+        handout: Handout[LogMessage],
+        lease: Lease,
+        permitted_by: Callable[[LogMessage], bool] | None = None,
+    ) -> None:
+        """Queue messages for writing, as long as *lease* has not passed; *permitted_by*, where some are stress ones."""
+        wires, size_bytes = wires_of(handout.fresh, handout.again)
+        stress = None if permitted_by is None else Stress(permitted_by, handout)
+        batch = Batch(queue_id, epoch, wires, size_bytes, lease, handout.deadline, handout.handed, stress)
+        self.outbox.append(batch)
+        self._hold(batch.held_bytes)
         self.unsettled += len(wires)
         self.wake.set()
 
     def revoke(self, queue_id: int, epoch: int) -> None:
         """Tell it that a lane's messages are no longer its own; drop those that were not written."""
-        kept = deque(batch for batch in self.outbox if (batch.queue_id, batch.epoch) != (queue_id, epoch))
-        self.outbox_bytes -= sum(b.size_bytes for b in self.outbox) - sum(b.size_bytes for b in kept)
-        self.outbox = kept
+        self._take_out(lambda batch: (batch.queue_id, batch.epoch) == (queue_id, epoch))
         self.notice(
             subscriber_pb2.SubscribeResponse(revoked=[subscriber_pb2.LaneRevoked(queue_id=queue_id, epoch=epoch)])
         )
 
     def notice(self, response: subscriber_pb2.SubscribeResponse) -> None:
         """Queue something that is not a delivery; it is written before the deliveries that wait."""
-        self._notices.append(response.SerializeToString())
+        encoded = response.SerializeToString()
+        self._notices.append(encoded)
+        self.outlet.hold(len(encoded))
         self.wake.set()
 
     def send_away(self) -> None:
@@ -98,44 +158,107 @@ class Instance:
         self.notice(subscriber_pb2.SubscribeResponse(draining=True))
 
     def close(self, because: Exception | None = None) -> None:
-        """Give it nothing any more, and end its stream. What was not written goes back to the lanes, as it comes."""
+        """Give it nothing any more, and end its stream. What was not written goes back to the lanes at once."""
         self.is_closed = True
+        self.give_back()
+        self._return(self.under_way)
+        self.under_way = []
         self.unsettled = 0
-        self.outbox.clear()
-        self.outbox_bytes = 0
         self.ended_because = self.ended_because or because
         self.wake.set()
+
+    def give_back(self) -> None:
+        """Let what waits in its outbox go back to the lanes: it was never written."""
+        self._return(self._take_out(lambda _: True))
+
+    def give_back_lane(self, queue_id: int) -> None:
+        """Let what waits of one lane go back to it."""
+        self._return(self._take_out(lambda batch: batch.queue_id == queue_id))
+
+    def give_back_overdue(self, now: float) -> None:
+        """Let what was not written within its time to answer go back to the lanes; nobody was asked for an answer."""
+        if not self.outbox and not self.under_way:
+            return
+        late = [batch for batch in self.under_way if now >= batch.deadline]
+        if late:
+            # It may yet arrive. An answer to it is stale.
+            self.under_way = [batch for batch in self.under_way if now < batch.deadline]
+        self._return([*late, *self._take_out(lambda batch: now >= batch.deadline)])
 
     def take_batches(self) -> list[Batch]:
         """Return all that waits to be handed over. For pulls: they have no way to be told anything else."""
         batches: list[Batch] = []
         while (batch := self._next_batch()) is not None:
             batches.append(batch)
-        self._notices.clear()
+        self._take_notices()
         return batches
 
     def next_response(self) -> bytes:
-        """Return the next encoded SubscribeResponse to write; empty if there is nothing."""
-        parts, self._notices = self._notices, []
+        """Return the next encoded SubscribeResponse to write; empty if there is nothing. `written` ends the write."""
+        parts = self._take_notices()
         size_bytes = 0
         while size_bytes < RESPONSE_BYTES_MAX and (batch := self._next_batch()) is not None:
             size_bytes += batch.size_bytes
+            self.under_way.append(batch.without_wires())
             parts.append(wire.batch_head(batch.queue_id, batch.epoch, batch.size_bytes))
             parts.extend(itertools.chain.from_iterable(batch.wires))
-        return b"".join(parts)
+        response = b"".join(parts)
+        if response:
+            has_stress = any(batch.stress is not None for batch in self.under_way)
+            self.outlet.begin_write(len(response), has_stress=has_stress)
+        return response
+
+    def written(self) -> None:
+        """Note that gRPC has taken over what `next_response` returned."""
+        self.under_way = []
+        self.outlet.end_write()
+
+    def may_still_write(self) -> bool:
+        """Return whether what is being written would be written as things are now."""
+        return not self.is_closed and self.way_out is not None and self.way_out.permits(self.under_way)
 
     def _next_batch(self) -> Batch | None:
-        """Take the next batch whose lease has not passed.
+        """Take the next batch that may be written.
 
-        This process may have been frozen since the others were put there: their messages are perhaps another broker's
-        to hand out. They return to the instance's credit when their lane is given up.
+        This process may have been frozen since a batch was put there: then its messages are perhaps another broker's to
+        hand out. They return to the instance's credit when their lane is given up.
         """
-        while self.outbox:
-            batch = self.outbox.popleft()
-            self.outbox_bytes -= batch.size_bytes
-            if clock.now() < batch.lease.lease_until:
+        while self.outbox and not self.is_closed:
+            batch: Batch | None = self.outbox.popleft()
+            assert batch is not None
+            self._hold(-batch.held_bytes)
+            now = clock.now()
+            if now >= batch.lease.lease_until:
+                continue
+            if self.way_out is not None:
+                batch = self.way_out.check(self, batch, now)
+            if batch is not None:
                 return batch
         return None
+
+    def _hold(self, size_bytes: int) -> None:
+        self.outbox_bytes += size_bytes
+        self.outlet.hold(size_bytes)
+
+    def _take_notices(self) -> list[bytes]:
+        notices, self._notices = self._notices, []
+        if notices:
+            self.outlet.hold(-sum(map(len, notices)))
+        return notices
+
+    def _take_out(self, is_meant: Callable[[Batch], bool]) -> list[Batch]:
+        """Take out of the outbox what is meant."""
+        taken: list[Batch] = []
+        kept: deque[Batch] = deque()
+        for batch in self.outbox:
+            (taken if is_meant(batch) else kept).append(batch)
+        self.outbox = kept
+        self._hold(-sum(batch.held_bytes for batch in taken))
+        return taken
+
+    def _return(self, batches: Sequence[Batch]) -> None:
+        if batches and self.way_out is not None:
+            self.way_out.give_back(self, batches, clock.now())
 
 
 def wires_of(fresh: list[LogMessage], again: list[Again[LogMessage]]) -> tuple[list[Wire], int]:

@@ -2,7 +2,7 @@
 
 A message that is ready is held in memory until an instance takes it, whatever the log cache forgets meanwhile. So what
 is ready has a bound in bytes for each lane, and one for all lanes of the broker together; beyond the second a lane gets
-no more than its next batch.
+no more than is taken from it in the same moment.
 """
 
 from __future__ import annotations
@@ -65,22 +65,23 @@ class LaneReader:
         self.ready.bytes_held += ready_bytes - slot.ready_bytes
         slot.ready_bytes = ready_bytes
 
-    def _room_bytes(self, slot: LaneSlot) -> int:
-        """Return how many bytes more the lane may have ready: always its next batch."""
+    def _room_bytes(self, slot: LaneSlot, needed_bytes: int) -> int:
+        """Return how many bytes more the lane may have ready: always what is needed of it now."""
         room_bytes = min(LANE_READY_BYTES_MAX - slot.ready_bytes, self.ready.bytes_max - self.ready.bytes_held)
-        return room_bytes if slot.lane.ready_count else max(room_bytes, BATCH_BYTES_MAX)
+        return room_bytes if slot.lane.ready_count else max(room_bytes, needed_bytes)
 
-    def feed(self, slot: LaneSlot, time_slice: TimeSlice) -> int:
+    def feed(self, slot: LaneSlot, count_max: int, bytes_max: int, time_slice: TimeSlice) -> int:
         """Feed the lane from memory, or start a read; return how many messages were decided.
 
-        Those that take expressions, as far as *time_slice* goes.
+        So many messages and bytes are taken from it next: it gets more only where there is room for what is left. Those
+        that take expressions are decided as far as *time_slice* goes.
         """
         lane = slot.lane
         queue_id, offset = lane.key.queue_id, lane.next_offset
         if slot.is_reading or offset >= self.cache.may_reach(queue_id) or self._is_waiting(slot, Work.READING):
             return 0
         wanted = min(lane.wants(), BLOCK_OFFSETS)
-        room_bytes = self._room_bytes(slot)
+        room_bytes = self._room_bytes(slot, bytes_max)
         if wanted <= 0 or room_bytes <= 0:
             return 0
         messages = self.cache.find(queue_id, offset, wanted)
@@ -94,10 +95,16 @@ class LaneReader:
             # What could not be read is in memory now.
             self.aside.worked(LaneWork(lane.key, Work.READING))
         messages = _within(messages, room_bytes)
+        is_full = self.ready.bytes_held >= self.ready.bytes_max
         if not slot.matcher.expressions:
             matched, decided = slot.matcher.select(messages, queue_id), len(messages)
+            if is_full and len(matched) > count_max:
+                matched = matched[:count_max]
+                decided = matched[-1].queue_offset + 1 - offset
         else:
-            matched, decided = self.evaluations.decide(slot, messages, time_slice, self.activate)
+            # What is left over would be evaluated again.
+            asked = messages[:count_max] if is_full else messages
+            matched, decided = self.evaluations.decide(slot, asked, time_slice, self.activate)
         if decided:
             lane.feed(offset, offset + decided, matched)
             self.touched(slot)
@@ -136,7 +143,8 @@ class LaneReader:
 
     def fetch_due(self, slot: LaneSlot, now: float) -> None:
         """Start fetching what comes again and whose bodies are needed."""
-        room_bytes = self._room_bytes(slot)
+        # One at least, or it would never come again.
+        room_bytes = self._room_bytes(slot, 1)
         if slot.is_fetching or room_bytes <= 0 or self._is_waiting(slot, Work.FETCHING):
             return
         wanted = slot.lane.due(now, min(FETCH_AGAIN_MAX, max(1, room_bytes // slot.topic.body_bytes_max)))

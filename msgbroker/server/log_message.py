@@ -15,6 +15,11 @@ from confdb.routes import TopicRoute
 MESSAGE_OVERHEAD_BYTES: Final = 512
 """What a message costs in memory beside its encoded content: its objects, its encoded place, its header names."""
 
+HEADER_OVERHEAD_BYTES: Final = 150
+"""What each header costs in memory beside its encoded content."""
+WIRE_OVERHEAD_BYTES: Final = 256
+"""What the encoded delivery of a message costs in memory beside its bytes."""
+
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 Wire: TypeAlias = tuple[bytes, ...]
@@ -75,6 +80,8 @@ class LogMessage:
         """What it counts on its way to a subscriber."""
         self.held_bytes = self.size_bytes + MESSAGE_OVERHEAD_BYTES
         """What it counts in memory."""
+        if headers:
+            self.held_bytes += len(headers) * HEADER_OVERHEAD_BYTES
         self.queue_id = 0
         self.queue_offset = -1
         self.stored_at_us = 0

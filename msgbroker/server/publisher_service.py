@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -24,11 +23,18 @@ from msgbroker.contract.errors import (
     SequenceGapError,
 )
 from msgbroker.server.admission import Admission, Admitted, Origin, check_origin
+from msgbroker.server.answers import Answers
+from msgbroker.server.call_ending import end_at_once, write
 from msgbroker.server.committer import Committer
 from msgbroker.server.decoding import Received
+from msgbroker.server.frame_reading import FrameReader
 from msgbroker.server.grpc_failures import abort_with, refusal_of, refusal_of_stored
+from msgbroker.server.known_types import KnownTypes
 from msgbroker.server.log_message import MESSAGE_OVERHEAD_BYTES
+from msgbroker.server.outgoing import Outgoing
 from msgbroker.server.pace import Pace
+from msgbroker.server.places import Places
+from msgbroker.server.room import Room
 from msgbroker.v1 import message_pb2, publisher_pb2
 from msgdb.append_plan import AppendFrame, FrameResult, Gap, Stored, StoredBefore
 from msgdb.outcome import Refused
@@ -47,14 +53,32 @@ class PublisherService:
         snapshot: Callable[[], Snapshot],
         learn_event_code: Callable[[TopicRoute, str], None],
         is_delivery_behind: Callable[[Collection[int]], bool],
+        outgoing: Outgoing,
+        streams_max: int,
     ) -> None:
+        self._outgoing = outgoing
+        self.places = Places("publisher streams", streams_max)
+        self._arriving = Room(committer.room.bytes_max // 2)
+        """For frames that come in parts, until they are whole and have room to wait to be stored."""
         self._is_delivery_behind = is_delivery_behind
         self._committer = committer
         self._snapshot = snapshot
         self._learn_event_code = learn_event_code
         self._streams: set[_Stream] = set()
+        self._known_types = KnownTypes()
         self._unary_admissions: dict[Origin, Admission] = {}
         self._draining = False
+
+    def follow(self) -> None:
+        """Note that the configuration has changed: whoever publishes nothing now need not keep the old one."""
+        for stream in self._streams:
+            stream.admission.forget()
+        self._forget_unary_admissions()
+
+    def _forget_unary_admissions(self) -> None:
+        for admission in self._unary_admissions.values():
+            admission.forget()
+        self._unary_admissions.clear()
 
     def drain(self) -> None:
         """Tell all streams to go elsewhere."""
@@ -70,33 +94,48 @@ class PublisherService:
     async def publish_stream(self, _: object, context: PublisherContext) -> None:
         """Serve one publisher's stream."""
         try:
-            first = await context.read()
-            if first is grpc.aio.EOF:
-                return
-            origin = self._origin_of(first.frame.hello, context)
-            publisher_id = _check_publisher_id(first.frame.hello.publisher_id)
+            with self.places.taken():
+                await self._serve(context)
         except MessageCenterError as error:
             await abort_with(context, error)
-        admission = Admission(origin, self._snapshot, self._learn_event_code)
-        stream = _Stream(context, publisher_id, admission, self._committer, Pace(self._is_delivery_behind))
-        self._streams.add(stream)
-        if self._draining:
-            stream.drain()
+
+    async def _serve(self, context: PublisherContext) -> None:
+        frames = FrameReader(context, self._arriving)
+        answers = Answers(self._outgoing.open(lambda error: end_at_once(context, error)), _encoded_answer)
         try:
-            await stream.serve(first)
-        except MessageCenterError as error:
-            await abort_with(context, error)
+            hello = await frames.hello()
+            if hello is None:
+                return
+            origin = self._origin_of(hello, context)
+            publisher_id = _check_publisher_id(hello.publisher_id)
+            admission = Admission(origin, self._snapshot, self._learn_event_code, self._known_types)
+            pace = Pace(self._is_delivery_behind)
+            stream = _Stream(context, publisher_id, admission, self._committer, pace, frames, answers)
+            self._streams.add(stream)
+            if self._draining:
+                stream.drain()
+            try:
+                await stream.serve()
+            finally:
+                self._streams.discard(stream)
+                admission.forget()
         finally:
-            self._streams.discard(stream)
+            frames.done()
+            answers.outlet.close()
+
+    def check_open(self) -> None:
+        """Raise BrokerUnavailableError or BrokerBusyError where no call is taken now."""
+        if self._draining:
+            raise BrokerUnavailableError("this broker is stopping: call another one")
+        self._committer.check_room()
 
     async def publish(
         self, received: Received[publisher_pb2.PublishRequest], context: PublisherContext
     ) -> publisher_pb2.PublishResult:
         """Store the messages of one call."""
         try:
-            if self._draining:
-                raise BrokerUnavailableError("this broker is stopping: call another one")
-            self._committer.check_room()
+            # Again: there were others while this one was read.
+            self.check_open()
             return await self._publish(received, context)
         except MessageCenterError as error:
             await abort_with(context, error)
@@ -113,7 +152,7 @@ class PublisherService:
         admission = self._unary_admission(self._origin_of(request, context))
         admitted = admission.admit(received.encoded, received.spans, _now_us())
         frame = AppendFrame(publisher_id, request.sequence, admitted.messages, admitted.refusals)
-        bytes_held = _bytes_held(received)
+        bytes_held = _bytes_held(received) + admitted.more_bytes
         self._committer.room.take(bytes_held)
         result = await self._committer.submit(frame, len(received.encoded), bytes_held)
         answer = result_of(request.sequence, result)
@@ -126,8 +165,9 @@ class PublisherService:
         if admission is None:
             check_origin(self._snapshot(), origin)
             if len(self._unary_admissions) >= _ADMISSIONS_MAX:
-                self._unary_admissions.clear()
-            admission = self._unary_admissions[origin] = Admission(origin, self._snapshot, self._learn_event_code)
+                self._forget_unary_admissions()
+            admission = Admission(origin, self._snapshot, self._learn_event_code, self._known_types)
+            self._unary_admissions[origin] = admission
         return admission
 
     def _origin_of(
@@ -149,52 +189,53 @@ class _Stream:
         admission: Admission,
         committer: Committer,
         pace: Pace,
+        frames: FrameReader,
+        answers: Answers,
     ) -> None:
         self._pace = pace
+        self._frames = frames
+        self._answers = answers
         self._context = context
         self._publisher_id = publisher_id
-        self._admission = admission
+        self.admission = admission
         self._committer = committer
-        self._unanswered: deque[tuple[int, asyncio.Future[FrameResult]]] = deque()
-        self._wake = asyncio.Event()
-        self._room = asyncio.Event()
         self._say_draining = False
         self._ended = False
 
     @property
     def is_idle(self) -> bool:
-        return not self._unanswered
+        return self._answers.are_given
 
     def drain(self) -> None:
         self._say_draining = True
-        self._wake.set()
+        self._answers.wake.set()
 
-    async def serve(self, first: Received[publisher_pb2.PublishFrame]) -> None:
+    async def serve(self) -> None:
         """Serve until the publisher ends the stream and all is answered."""
-        reader = asyncio.ensure_future(self._read(first))
+        reader = asyncio.ensure_future(self._read())
         try:
             await self._write()
             await reader
         finally:
             reader.cancel()
-            for _, answer in self._unanswered:
-                # What is in the committer is stored all the same: the publisher will ask again under the same number.
-                answer.cancel()
+            # What is in the committer is stored all the same: the publisher will ask again under the same number.
+            self._answers.forget()
 
-    async def _read(self, first: Received[publisher_pb2.PublishFrame]) -> None:
-        received: Any = first
+    async def _read(self) -> None:
         try:
-            while received is not grpc.aio.EOF:
-                if received.spans:
-                    await self._take_in(received)
-                    await self._pace.give_way(self._admission.topic_ids)
-                while len(self._unanswered) >= limits.FRAMES_UNANSWERED_MAX:
-                    self._room.clear()
-                    await self._room.wait()
-                received = await self._context.read()
+            while await self._read_one():
+                await self._pace.give_way(self.admission.topic_ids)
+                await self._answers.room()
         finally:
             self._ended = True
-            self._wake.set()
+            self._answers.wake.set()
+
+    async def _read_one(self) -> bool:
+        """Take in the next frame; return whether there was one. It is not kept here while the next is awaited."""
+        received = await self._frames.next()
+        if received is not None and received.spans:
+            await self._take_in(received)
+        return received is not None
 
     async def _take_in(self, received: Received[publisher_pb2.PublishFrame]) -> None:
         sequence = received.frame.sequence
@@ -203,33 +244,35 @@ class _Stream:
         bytes_held = _bytes_held(received)
         # In turn with all other streams, and before admission makes objects of it.
         await self._committer.room.acquire(bytes_held)
+        self._frames.done()
         try:
-            admitted = self._admission.admit(received.encoded, received.spans, _now_us())
+            admitted = self.admission.admit(received.encoded, received.spans, _now_us())
         except MessageCenterError as error:
             # The frame as a whole is refused. It still uses its number: those behind it must not wait for it.
             admitted = _refused_whole(error, len(received.spans))
+        self._committer.room.take(admitted.more_bytes)
+        bytes_held += admitted.more_bytes
         append_frame = AppendFrame(self._publisher_id, sequence, admitted.messages, admitted.refusals)
-        answer = self._committer.submit(append_frame, len(received.encoded), bytes_held)
-        answer.add_done_callback(self._answered)
-        self._unanswered.append((sequence, answer))
-
-    def _answered(self, _: asyncio.Future[FrameResult]) -> None:
-        self._wake.set()
+        result = self._committer.submit(append_frame, len(received.encoded), bytes_held)
+        self._answers.expect(sequence, result, len(admitted.refusals))
 
     async def _write(self) -> None:
-        unanswered = self._unanswered
+        answers = self._answers
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            await answers.wake.wait()
+            answers.wake.clear()
             if self._say_draining:
                 self._say_draining = False
-                await self._context.write(publisher_pb2.PublishResult(draining=True))
-            while unanswered and unanswered[0][1].done():
-                sequence, answer = unanswered.popleft()
-                self._room.set()
-                await self._context.write(_answer_of(sequence, answer))
-            if self._ended and not unanswered:
+                await self._write_one(publisher_pb2.PublishResult(draining=True).SerializeToString())
+            while answer := answers.next():
+                await self._write_one(answer)
+            if self._ended and answers.are_given:
                 return
+
+    async def _write_one(self, answer: bytes) -> None:
+        self._answers.begin_write(answer)
+        await write(self._context, answer)
+        self._answers.written()
 
 
 def result_of(sequence: int, result: FrameResult) -> publisher_pb2.PublishResult:
@@ -263,12 +306,12 @@ def failure_of(sequence: int, result: FrameResult) -> MessageCenterError:
     return FrameForgottenError(sequence, result.last_sequence + 1)
 
 
-def _answer_of(sequence: int, answer: asyncio.Future[FrameResult]) -> publisher_pb2.PublishResult:
+def _encoded_answer(sequence: int, answer: asyncio.Future[FrameResult]) -> bytes:
     error = answer.exception()
     if error is None:
-        return result_of(sequence, answer.result())
+        return result_of(sequence, answer.result()).SerializeToString()
     if isinstance(error, MessageCenterError):
-        return publisher_pb2.PublishResult(sequence=sequence, failure=refusal_of(error))
+        return publisher_pb2.PublishResult(sequence=sequence, failure=refusal_of(error)).SerializeToString()
     raise error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from msgbroker.contract.errors import (
     ResourceExhaustedError,
 )
 from msgbroker.server import clock
+from msgbroker.server.call_ending import end_at_once, when_ended
 from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
@@ -79,7 +80,7 @@ class PullService:
         try:
             if self._draining:
                 raise BrokerUnavailableError("this broker is stopping: pull from another one")
-            return await self._pull(request)
+            return await self._pull(request, context)
         except MessageCenterError as error:
             await abort_with(context, error)
 
@@ -98,9 +99,13 @@ class PullService:
             idle = now - puller.used_at > _IDLE_SECONDS and not puller.lock.locked()
             if puller.instance.is_closed or (idle and puller.instance.unsettled == 0):
                 del self._pullers[name]
-                self._hub.detach(puller.group, puller.instance)
+                self._detach(puller)
 
-    async def _pull(self, request: subscriber_pb2.PullRequest) -> subscriber_pb2.PullResponse:
+    def _detach(self, puller: _Puller) -> None:
+        self._hub.detach(puller.group, puller.instance)
+        puller.instance.outlet.close()
+
+    async def _pull(self, request: subscriber_pb2.PullRequest, context: PullContext) -> subscriber_pb2.PullResponse:
         count = request.messages_max or limits.PULL_MESSAGES_DEFAULT
         if count > limits.PULL_MESSAGES_MAX:
             raise InvalidRequestFieldError("messages_max", f"is {count}; {limits.PULL_MESSAGES_MAX} at most")
@@ -123,10 +128,26 @@ class PullService:
             except TimeoutError:
                 # What came in the last moment is taken all the same; nothing is an answer as well.
                 log.debug("pull.waited_in_vain")
+            except asyncio.CancelledError:
+                # The caller is gone: others need not wait for what came for it.
+                instance.give_back()
+                raise
             finally:
                 instance.credit = 0
                 puller.used_at = clock.now()
-            return subscriber_pb2.PullResponse(messages=_pulled(instance.take_batches()))
+            batches = instance.take_batches()
+            self._watch_stress(instance, batches, context)
+            return subscriber_pb2.PullResponse(messages=_pulled(batches))
+
+    def _watch_stress(self, instance: Instance, batches: Sequence[Batch], context: PullContext) -> None:
+        """Let the hub know of stress messages until gRPC has taken the answer over. Its bytes are counted elsewhere."""
+        stress = [batch for batch in batches if batch.stress is not None]
+        way_out = instance.way_out
+        if stress and way_out is not None:
+            outlet = self._hub.outgoing.open(lambda error: end_at_once(context, error))
+            outlet.obeys = lambda: way_out.permits(stress)
+            outlet.begin_write(0, has_stress=True)
+            when_ended(context, outlet.close)
 
     def _settle(self, request: subscriber_pb2.SettleRequest) -> subscriber_pb2.SettleResponse:
         if not 0 < len(request.receipts) <= limits.PULL_MESSAGES_MAX:
@@ -161,10 +182,11 @@ class PullService:
         if puller is not None:
             if not puller.instance.is_closed:
                 return puller
-            self._hub.detach(puller.group, puller.instance)
+            self._detach(puller)
         if len(self._pullers) >= _PULLERS_MAX:
             raise TooManyPullersError(f"{_PULLERS_MAX} instances pull from this broker; no more at a time")
-        instance = Instance(instance_id, 0, self._hub.config.instance_outbox_bytes_max)
+        outlet = self._hub.outgoing.open(lambda _: None)
+        instance = Instance(instance_id, 0, self._hub.config.instance_outbox_bytes_max, outlet)
         puller = _Puller(self._hub.attach(route, instance), instance)
         self._pullers[route.group_id, instance_id] = puller
         self._cluster.wake.set()

@@ -1,9 +1,14 @@
-"""Room for bytes: so many may be held at a time, and whoever finds none waits for it in the order of coming."""
+"""Room for bytes: so many may be held at a time, and whoever finds none waits for its turn.
+
+Turns are fair by size: who asks for little does not wait for all who came before and asked for much, and nobody waits
+for ever (self-clocked fair queueing). Each that waits is ranked by what had been let in when it came, and by its size.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import heapq
+import itertools
 
 
 class Room:
@@ -12,7 +17,11 @@ class Room:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes_held = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: list[tuple[int, int, int, asyncio.Future[None]]] = []
+        """Rank, order of coming, size."""
+        self._order = itertools.count()
+        self._rank = 0
+        """Of the last one that was let in after waiting."""
 
     @property
     def is_full(self) -> bool:
@@ -25,16 +34,15 @@ class Room:
             self.bytes_held += size_bytes
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = (size_bytes, turn)
-        self._waiting.append(waiting)
+        heapq.heappush(self._waiting, (self._rank + size_bytes, next(self._order), size_bytes, turn))
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
                 # It got its turn in the same moment.
                 self.release(size_bytes)
-            elif waiting in self._waiting:
-                self._waiting.remove(waiting)
+            else:
+                self._forget(turn)
             raise
 
     def take(self, size_bytes: int) -> None:
@@ -45,7 +53,14 @@ class Room:
         """Give back what was held: whoever is first in turn gets in, and the next one only if there is room left."""
         self.bytes_held -= size_bytes
         while self._waiting and self.bytes_held < self.bytes_max:
-            wanted_bytes, turn = self._waiting.popleft()
+            self._rank, _, wanted_bytes, turn = heapq.heappop(self._waiting)
             if not turn.cancelled():
                 self.bytes_held += wanted_bytes
                 turn.set_result(None)
+
+    def _forget(self, turn: asyncio.Future[None]) -> None:
+        """Let one that went away wait no longer."""
+        kept = [waiting for waiting in self._waiting if waiting[3] is not turn]
+        if len(kept) < len(self._waiting):
+            heapq.heapify(kept)
+            self._waiting = kept

@@ -46,6 +46,20 @@ class BrokerSettings(BaseSettings):
         ge=1024 * 1024,
         description="Bytes that may wait to be stored; above it publishers are slowed down.",
     )
+    outgoing_bytes_max: int = Field(
+        64 * 1024 * 1024,
+        ge=8 * 1024 * 1024,
+        description="Bytes that may wait for clients to read them; above half of it those that do not read are ended.",
+    )
+    publisher_streams_max: int = Field(
+        1_000, ge=1, description="Publishers at a time; each may cost 400 KiB of memory. Others go to another broker."
+    )
+    subscriber_streams_max: int = Field(
+        10_000, ge=1, description="Subscribers at a time; each may cost 400 KiB of memory. Others go to another broker."
+    )
+    calls_max: int = Field(
+        2_000, ge=1, description="Unary calls at a time, Pull among them; each may cost 100 KiB of memory."
+    )
     log_cache_bytes_max: int = Field(
         48 * 1024 * 1024, ge=4 * 1024 * 1024, description="Bytes of messages kept in memory for delivery."
     )

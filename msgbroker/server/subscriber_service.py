@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -19,13 +20,16 @@ from msgbroker.contract.errors import (
     NotUnderstoodError,
     SubscriptionNotFoundError,
     TopicNotFoundError,
+    UnfinishedError,
 )
+from msgbroker.server.call_ending import end_at_once, write
 from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.grpc_failures import abort_with
 from msgbroker.server.instances import Instance
 from msgbroker.server.not_understood import check_group_served
+from msgbroker.server.places import Places
 from msgbroker.server.settling import settle_all
 from msgbroker.v1 import subscriber_pb2
 
@@ -37,7 +41,8 @@ _DRAINING: Final = subscriber_pb2.SubscribeResponse(draining=True)
 class SubscriberService:
     """See the module."""
 
-    def __init__(self, hub: DeliveryHub, cluster: Cluster, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, hub: DeliveryHub, cluster: Cluster, snapshot: Callable[[], Snapshot], streams_max: int) -> None:
+        self.places = Places("subscriber streams", streams_max)
         self._hub = hub
         self._cluster = cluster
         self._snapshot = snapshot
@@ -59,38 +64,60 @@ class SubscriberService:
     async def subscribe(self, _: object, context: SubscriberContext) -> None:
         """Serve one instance's stream."""
         try:
-            first = await context.read()
-            if first is grpc.aio.EOF:
-                return
-            if self._draining:
-                raise BrokerUnavailableError("this broker is stopping: subscribe at another one")
-            snapshot = self._snapshot()
-            route = find_group(snapshot, first.hello)
-            check_group_served(route)
-            instance = self._make_instance(first, route)
+            with self.places.taken():
+                await self._serve(context)
         except MessageCenterError as error:
             await abort_with(context, error)
+
+    async def _serve(self, context: SubscriberContext) -> None:
+        first = await self._first_request(context)
+        if first is None:
+            return
+        if self._draining:
+            raise BrokerUnavailableError("this broker is stopping: subscribe at another one")
+        self._hub.outgoing.check_room()
+        snapshot = self._snapshot()
+        route = find_group(snapshot, first.hello)
+        check_group_served(route)
+        instance = self._make_instance(first, route, context)
         group = self._hub.attach(route, instance)
         self._instances.add(instance)
         self._cluster.wake.set()
         instance.notice(self._attached(route, missing_subscriptions(snapshot, route, first.hello)))
-        reader = asyncio.ensure_future(self._read(context, group, instance, first))
+        # What an instance says first may be large, and is not kept for the length of the stream.
+        requests = deque([first])
+        del first
+        reader = asyncio.ensure_future(self._read(context, group, instance, requests))
         try:
             await self._write(context, group, instance)
             if instance.ended_because is not None:
                 raise instance.ended_because
-        except MessageCenterError as error:
-            await abort_with(context, error)
         finally:
             reader.cancel()
             self._instances.discard(instance)
             self._hub.detach(group, instance)
+            instance.outlet.close()
             self._cluster.wake.set()
 
-    def _make_instance(self, first: subscriber_pb2.SubscribeRequest, route: GroupRoute) -> Instance:
+    async def _first_request(self, context: SubscriberContext) -> Any:
+        """Return what the stream begins with, or None where it ends at once. Raises UnfinishedError."""
+        try:
+            async with asyncio.timeout(limits.REQUEST_SECONDS_MAX):
+                first = await context.read()
+        except TimeoutError as error:
+            raise UnfinishedError("the hello of this stream", limits.REQUEST_SECONDS_MAX) from error
+        return None if first is grpc.aio.EOF else first
+
+    def _make_instance(
+        self, first: subscriber_pb2.SubscribeRequest, route: GroupRoute, context: SubscriberContext
+    ) -> Instance:
         instance_id = names.check_instance_id(first.hello.instance_id)
         credit = min(first.credit or route.unsettled_max, route.unsettled_max)
-        return Instance(instance_id, credit, self._hub.config.instance_outbox_bytes_max)
+        outlet = self._hub.outgoing.open(lambda error: end_at_once(context, error))
+        instance = Instance(instance_id, credit, self._hub.config.instance_outbox_bytes_max, outlet)
+        outlet.on_stalled = instance.give_back
+        outlet.obeys = instance.may_still_write
+        return instance
 
     def _attached(
         self, route: GroupRoute, missing: list[subscriber_pb2.MissingSubscription]
@@ -109,13 +136,15 @@ class SubscriberService:
         context: SubscriberContext,
         group: GroupDelivery,
         instance: Instance,
-        first: subscriber_pb2.SubscribeRequest,
+        requests: deque[Any],
     ) -> None:
-        request: Any = first
         try:
-            while request is not grpc.aio.EOF:
-                await self._apply(group, instance, request)
+            while requests:
+                await self._apply(group, instance, requests.popleft())
                 request = await context.read()
+                if request is not grpc.aio.EOF:
+                    requests.append(request)
+                del request
             # The end of a broken connection looks the same; only who has asked for nothing more has left on purpose.
             instance.has_left = instance.wants_nothing
         except MessageCenterError as error:
@@ -140,7 +169,8 @@ class SubscriberService:
             await instance.wake.wait()
             instance.wake.clear()
             while response := instance.next_response():
-                await context.write(response)
+                await write(context, response)
+                instance.written()
                 # There is room in the outbox again.
                 group.wake(group)
             if instance.is_closed:

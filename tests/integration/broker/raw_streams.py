@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from msgbroker.contract import limits
 from msgbroker.v1 import publisher_pb2, subscriber_pb2, subscriber_pb2_grpc
 from tests.eventually import eventually
 from tests.integration.broker.collecting import GROUP
+
+PUBLISH_STREAM = "/msgbroker.v1.Publisher/PublishStream"
 
 
 class Given(NamedTuple):
@@ -117,11 +120,12 @@ class RawPublisher:
         self._call = call
 
     async def send(self, sequence: int, messages: Sequence[Any], **hello: Any) -> None:
-        """Send a frame; with *hello* the first one of a stream."""
+        """Send a frame, in parts if it is large; with *hello* the first one of a stream."""
         frame = publisher_pb2.PublishFrame(sequence=sequence, messages=messages)
         if hello:
             frame.hello.CopyFrom(publisher_pb2.PublisherHello(**hello))
-        await self._call.write(frame)
+        for part in parts_of(frame.SerializeToString()):
+            await self._call.write(part)
 
     async def send_encoded(self, frame: bytes) -> None:
         """Send a frame as it is, readable or not."""
@@ -149,12 +153,23 @@ class RawPublisher:
         await self._call.done_writing()
 
 
+def parts_of(encoded: bytes, part_bytes: int = limits.FRAME_PART_BYTES_MAX) -> list[bytes]:
+    """Return an encoded frame as it is sent: itself, or if it is larger than *part_bytes*, its parts."""
+    if len(encoded) <= part_bytes:
+        return [encoded]
+    parts = [
+        publisher_pb2.PublishFrame(part=encoded[at : at + part_bytes]) for at in range(0, len(encoded), part_bytes)
+    ]
+    parts[0].frame_bytes = len(encoded)
+    return [part.SerializeToString() for part in parts]
+
+
 @asynccontextmanager
 async def raw_publisher(address: str) -> AsyncIterator[RawPublisher]:
     """Open a PublishStream; the first frame says hello."""
     async with grpc.aio.insecure_channel(address) as channel:
         call = channel.stream_stream(
-            "/msgbroker.v1.Publisher/PublishStream",
+            PUBLISH_STREAM,
             request_serializer=_encoded,
             response_deserializer=publisher_pb2.PublishResult.FromString,
         )()

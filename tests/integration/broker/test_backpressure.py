@@ -14,13 +14,14 @@ import pytest
 
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter, OutgoingMessage
-from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc
+from msgbroker.v1 import message_pb2, publisher_pb2
 from msgdb import append_sql
 from msgdb.connections import Connection
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker, StartBrokerProcess
 from tests.eventually import eventually
 from tests.integration.broker.collecting import PAID, TOPIC, register_group, subscribed
+from tests.integration.broker.raw_streams import PUBLISH_STREAM, parts_of
 
 _PUBLISHERS = 8
 _FRAMES = 24
@@ -47,14 +48,15 @@ class Flood:
         said = message_pb2.Message(topic=TOPIC, event_code=PAID, body=secrets.token_bytes(1_024))
         frame = publisher_pb2.PublishFrame(messages=[said] * _FRAME_MESSAGES)
         async with grpc.aio.insecure_channel(self._address) as channel:
-            stub: Any = publisher_pb2_grpc.PublisherStub(channel)
-            call = stub.PublishStream()
+            stream: Any = channel.stream_stream(PUBLISH_STREAM, None, publisher_pb2.PublishResult.FromString)
+            call = stream()
             hello = publisher_pb2.PublisherHello(publisher_id=secrets.token_bytes(16))
-            await call.write(publisher_pb2.PublishFrame(hello=hello))
+            await call.write(publisher_pb2.PublishFrame(hello=hello).SerializeToString())
             reading = asyncio.create_task(self._read(call))
             for sequence in range(1, _FRAMES + 1):
                 frame.sequence = sequence
-                await call.write(frame)
+                for part in parts_of(frame.SerializeToString()):
+                    await call.write(part)
                 self.sent += 1
             await reading
             call.cancel()

@@ -106,7 +106,7 @@ async def test_a_topic_may_be_given_bodies_of_4_mib(
 
 
 @pytest.mark.parametrize(
-    "count, body_bytes, words", [(1_001, 1, ("1001", "1000")), (600, 8_000, ("bytes", str(4 * 1024 * 1024)))]
+    "count, body_bytes, words", [(1_001, 1, ("1001", "1000")), (523, 8_000, ("bytes", str(4 * 1024 * 1024)))]
 )
 async def test_a_frame_that_is_too_large_ends_the_stream_once_those_before_it_are_answered(
     trade: ConfigService, broker: Broker, count: int, body_bytes: int, words: tuple[str, ...]
@@ -129,8 +129,8 @@ async def test_a_frame_that_is_too_large_ends_the_stream_once_those_before_it_ar
         ({"publisher_id": b"short"}, "INVALID_ARGUMENT", "INVALID_FIELD"),
         ({"publisher_id": b""}, "INVALID_ARGUMENT", "INVALID_FIELD"),
         ({"namespace": "nowhere"}, "NOT_FOUND", "NAMESPACE_NOT_FOUND"),
-        ({"namespace": "n" * 300_000}, "INVALID_ARGUMENT", "INVALID_NAME"),
-        ({"publisher_group": "g" * 300_000}, "INVALID_ARGUMENT", "INVALID_NAME"),
+        ({"namespace": "n" * 200_000}, "INVALID_ARGUMENT", "INVALID_NAME"),
+        ({"publisher_group": "g" * 200_000}, "INVALID_ARGUMENT", "INVALID_NAME"),
         ({"publisher_group": "PG_NOBODY"}, "NOT_FOUND", "GROUP_NOT_FOUND"),
         ({"born_host": "h" * 129}, "INVALID_ARGUMENT", "INVALID_FIELD"),
     ],

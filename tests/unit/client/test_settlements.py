@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from msgbroker.client.settlements import SettledRanges, Settlements, coalesce
+from msgbroker.client.subscriber_session import _to_wire
 from msgbroker.client.verdicts import Verdict, VerdictKind
+from msgbroker.contract import limits
+from msgbroker.v1 import subscriber_pb2
 
 RETRY = Verdict(VerdictKind.RETRY, None, "no luck")
 
@@ -95,3 +99,25 @@ def test_one_request_takes_a_bounded_number_of_ranges_and_the_next_the_rest() ->
 
     assert sorted(seen) == sorted([*range(0, 20, 2), *range(100, 120, 2)])
     assert settlements.is_empty
+
+
+@pytest.mark.parametrize("text", ["", "x" * 1_000, "\N{SNOWMAN}" * 1_000], ids=["none", "long", "three bytes each"])
+def test_a_request_of_settlements_fits_into_what_a_broker_takes_at_once(text: str) -> None:
+    settlements, _ = make()
+    offset = 1 << 62
+    lane = settlements.lane(1 << 63, 1 << 62)
+    for number in range(0, 40_000, 2):
+        lane.ack(offset + number, 1)
+    for number in range(500):
+        error = f"{number} {text}"[:1_000]
+        lane.settle(offset + number, 2, Verdict(VerdictKind.RETRY, 1.0, error))
+    count = 0
+    while not settlements.is_empty:
+        taken = settlements.take()
+        request = subscriber_pb2.SubscribeRequest(
+            settlements=[_to_wire(each) for each in taken], credit=10_000, pause=True
+        )
+        assert 0 < request.ByteSize() <= limits.GRPC_MESSAGE_BYTES_MAX
+        count += sum(len(offsets_of(each.ranges)) for each in taken)
+
+    assert count == settlements.settled_count == 20_500

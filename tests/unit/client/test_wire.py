@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgbroker.client.wire import MessageEncoder, frame_bytes, message_of
+from msgbroker.client.config import FRAME_BYTES_TARGET
+from msgbroker.client.wire import MessageEncoder, frame_bytes, frame_messages, message_of
+from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidHeadersError
 from msgbroker.v1 import publisher_pb2
 
@@ -37,6 +41,26 @@ def test_what_is_encoded_by_hand_reads_as_it_was_meant(
     assert frame.messages[1].body == b""
     assert frame.messages[1].born_at_us >= said.born_at_us > 0
     assert message_of(entries[0]) == said
+
+
+@pytest.mark.parametrize("size", [0, 1, 262_000, 262_139, 262_140, 262_141, 262_144, 524_300, 1_048_500, 4_200_000])
+def test_a_frame_is_sent_in_as_few_messages_as_a_broker_takes(size: int) -> None:
+    entries = random.Random(size).randbytes(size)
+    whole = frame_bytes(300, entries)
+    sent = list(frame_messages(300, entries))
+    assert max(map(len, sent)) <= limits.GRPC_MESSAGE_BYTES_MAX
+    if len(whole) <= limits.GRPC_MESSAGE_BYTES_MAX:
+        assert sent == [whole]
+        return
+    assert len(sent) == math.ceil(len(whole) / limits.FRAME_PART_BYTES_MAX)
+    parts = [publisher_pb2.PublishFrame.FromString(each) for each in sent]
+
+    assert b"".join(part.part for part in parts) == whole
+    assert [part.frame_bytes for part in parts] == [len(whole)] + [0] * (len(parts) - 1)
+
+
+def test_a_frame_at_full_speed_fills_four_messages() -> None:
+    assert len(list(frame_messages(1 << 40, bytes(FRAME_BYTES_TARGET)))) == 4
 
 
 def test_headers_that_are_not_text_are_refused_by_name() -> None:

@@ -87,6 +87,13 @@ class Mirror:
         found = self.in_flight(instance_id)
         return [o for o in found if first <= o <= last and self.unsettled[o].attempt == attempt]
 
+    def unwritten(self, instance_id: str, handout: Handout[FakeMessage]) -> list[int]:
+        """Return what the instance still has of a hand-out."""
+        attempts = [(message.queue_offset, 1) for message in handout.fresh]
+        attempts += [(again.message.queue_offset, again.attempt) for again in handout.again]
+        found = self.in_flight(instance_id)
+        return [offset for offset, attempt in attempts if offset in found and self.unsettled[offset].attempt == attempt]
+
     def apply(self, offset: int, verdict: Verdict, now: float, delay_seconds: float | None) -> str | None:
         """Apply a verdict to one message; return why it is settled now, if it is."""
         entry = self.unsettled[offset]

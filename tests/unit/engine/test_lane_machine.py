@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from msgbroker.engine.lane import Lane
-from msgbroker.engine.lane_config import LaneConfig
+from msgbroker.engine.lane_config import Handout, LaneConfig
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.verdicts import Verdict
 from msgdb.lane_records import LaneCheckpoint
@@ -65,6 +65,8 @@ class LaneMachine(RuleBasedStateMachine):
         self.denied: set[int] = set()
         self.dead: set[int] = set()
         self.dead_perhaps_twice: set[int] = set()
+        # Hand-outs that perhaps were never written, the newest last.
+        self.waiting: list[tuple[Owner, str, Handout[FakeMessage]]] = []
 
     @initialize(config=st.sampled_from(CONFIGS))
     def begin(self, config: LaneConfig) -> None:
@@ -160,6 +162,7 @@ class LaneMachine(RuleBasedStateMachine):
 
         handout = owner.lane.take(instance_id, count_max, bytes_max, self.now, may_hand_out)
         owner.mirror.handed_out(handout, instance_id, self.now)
+        self.waiting = [*self.waiting[-5:], (owner, instance_id, handout)]
         messages = [again.message for again in handout.again] + handout.fresh
         assert len(messages) == handout.count <= count_max
         assert len(messages) <= 1 or sum(message.size_bytes for message in messages) <= bytes_max
@@ -257,6 +260,26 @@ class LaneMachine(RuleBasedStateMachine):
     def note_dead_letters(self, owner: Owner) -> None:
         if owner is self.owner:
             self.dead |= {offset for offset, reason in owner.mirror.settled.items() if reason == "dead letter"}
+
+    @precondition(lambda self: bool(self.waiting))
+    @rule(data=st.data(), is_denied=st.booleans())
+    def take_back_unwritten(self, data: st.DataObject, *, is_denied: bool) -> None:
+        """Withdraw a hand-out, or deny some of it; an attempt of it may have been answered all the same."""
+        owner, instance_id, handout = self.waiting.pop(data.draw(st.integers(0, len(self.waiting) - 1), label="which"))
+        if is_denied:
+            fresh = [message for message in handout.fresh if message.stress]
+            handout = Handout([again for again in handout.again if again.message.stress], fresh)
+        meant = owner.mirror.unwritten(instance_id, handout)
+        if not is_denied:
+            assert owner.lane.withdraw(instance_id, handout.handed, self.now) == len(meant)
+            for offset in meant:
+                owner.mirror.apply(offset, Verdict.RELEASE, self.now, None)
+            return
+        assert owner.lane.deny(instance_id, handout.handed) == len(meant)
+        for offset in meant:
+            owner.mirror.settle(offset, "denied")
+            if owner is self.owner:
+                self.denied.add(offset)
 
     @precondition(lambda self: self.any_owner(lambda o: o.lane.in_flight_count > 0))
     @rule(who=WHO, instance_id=st.sampled_from(INSTANCES))

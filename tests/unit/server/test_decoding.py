@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgbroker.contract.errors import FrameTooLargeError, InvalidRequestError, InvalidRequestFieldError
-from msgbroker.server.decoding import decoder, frame_decoder
+from msgbroker.server.decoding import FramePart, Received, decoder, frame_decoder, stream_decoder
 from msgbroker.v1 import message_pb2, publisher_pb2, subscriber_pb2
 
 NOT_UTF8 = b"\x0a\x04\x12\x02\xff\xfe\x10\x01"
 decode_frame = frame_decoder(publisher_pb2.PublishFrame)
+decode_stream = stream_decoder()
 decode_subscribe = decoder(subscriber_pb2.SubscribeRequest, 10_000)
 
 
@@ -85,8 +86,41 @@ def test_a_request_has_a_bounded_number_of_settlements() -> None:
         decode_subscribe(b"\x1a\x00" * 1_000_000)
 
 
+@pytest.mark.parametrize("frame_bytes", [0, 1, 300, 1 << 31])
+@pytest.mark.parametrize("size", [1, 127, 128, 200_000])
+def test_a_part_of_a_frame_is_told_from_a_frame(size: int, frame_bytes: int) -> None:
+    body = bytes([n % 251 for n in range(size)])
+    part = decode_stream(publisher_pb2.PublishFrame(part=body, frame_bytes=frame_bytes).SerializeToString())
+
+    assert isinstance(part, FramePart)
+    assert (bytes(part.part), part.frame_bytes) == (body, frame_bytes)
+    assert isinstance(decode_stream(frame_of(3)), Received)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        b"\x20",
+        b"\x20\x05",
+        b"\x2a",
+        b"\x2a\x00",
+        b"\x2a\x05abcd",
+        b"\x2a\x04abcde",
+        b"\x2a\x01a\x20\x05",
+        b"\x20\x05\x20\x05\x2a\x01a",
+        b"\x10\x01\x2a\x01a",
+        frame_of(1) + b"\x20\x05",
+    ],
+)
+def test_a_part_comes_alone_in_the_form_encoders_write(encoded: bytes) -> None:
+    with pytest.raises(InvalidRequestFieldError, match="part must come alone"):
+        decode_stream(encoded)
+
+
 @given(st.binary(max_size=40), st.integers(1, 3))
 def test_whatever_comes_is_read_or_refused_with_an_error_of_ours(start: bytes, repeats: int) -> None:
     for encoded in (start, (start or b"0") * (repeats * 140_000 // (len(start) or 1))):
         with suppress(InvalidRequestError):
             decode_frame(encoded)
+        with suppress(InvalidRequestError):
+            decode_stream(encoded)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
 
+from msgbroker.engine.lane_config import Handout
 from msgbroker.server import clock
-from msgbroker.server.instances import Instance
+from msgbroker.server.instances import Batch, Instance
+from msgbroker.server.log_message import LogMessage
 from msgbroker.v1 import subscriber_pb2
+from tests.unit.server.builders import log_message
 
 
 @dataclass
@@ -21,14 +25,20 @@ def instance() -> Instance:
     return Instance("one", 100, 1_000_000)
 
 
+def handout() -> Handout[LogMessage]:
+    message = log_message(0)
+    message.wire, message.wire_bytes = (b"",), 0
+    return Handout(fresh=[message])
+
+
 def queues_in(response: bytes) -> list[int]:
     return [batch.queue_id for batch in subscriber_pb2.SubscribeResponse.FromString(response).batches]
 
 
 def test_what_waited_longer_than_its_lease_is_not_written(instance: Instance) -> None:
     passed, running = Leased(clock.now() + 60), Leased(clock.now() + 60)
-    instance.give(1, 1, [(b"",)], 0, passed)
-    instance.give(2, 1, [(b"",)], 0, running)
+    instance.give(1, 1, handout(), passed)
+    instance.give(2, 1, handout(), running)
     # As a process finds it that was frozen in between.
     passed.lease_until = clock.now()
 
@@ -39,14 +49,102 @@ def test_what_waited_longer_than_its_lease_is_not_written(instance: Instance) ->
 
 def test_what_waits_is_written_when_its_lease_was_renewed(instance: Instance) -> None:
     lease = Leased(clock.now())
-    instance.give(1, 1, [(b"",)], 0, lease)
+    instance.give(1, 1, handout(), lease)
     lease.lease_until = clock.now() + 60
 
     assert queues_in(instance.next_response()) == [1]
 
 
 def test_a_pull_takes_nothing_whose_lease_has_passed(instance: Instance) -> None:
-    instance.give(1, 1, [(b"",)], 0, Leased(clock.now()))
-    instance.give(2, 1, [(b"",)], 0, Leased(clock.now() + 60))
+    instance.give(1, 1, handout(), Leased(clock.now()))
+    instance.give(2, 1, handout(), Leased(clock.now() + 60))
 
     assert [batch.queue_id for batch in instance.take_batches()] == [2]
+
+
+class Returned:
+    """Stands for the way out of a group: notes what was given back, and forbids what it is told to."""
+
+    def __init__(self) -> None:
+        self.given_back: list[int] = []
+        self.forbidden: set[int] = set()
+
+    def check(self, _: Instance, batch: Batch, now: float) -> Batch | None:
+        assert now < batch.deadline
+        return None if batch.queue_id in self.forbidden else batch
+
+    def give_back(self, _: Instance, batches: Iterable[Batch], __: float) -> None:
+        self.given_back += [batch.queue_id for batch in batches]
+
+    def permits(self, batches: Iterable[Batch]) -> bool:
+        return not self.forbidden.intersection(batch.queue_id for batch in batches)
+
+
+@pytest.fixture
+def returned(instance: Instance) -> Returned:
+    instance.way_out = returned = Returned()
+    for queue_id in (1, 2, 3):
+        instance.give(queue_id, 1, handout(), Leased(clock.now() + 60))
+    return returned
+
+
+def test_what_is_being_written_is_given_back_with_the_rest_when_the_stream_ends(
+    instance: Instance, returned: Returned
+) -> None:
+    assert queues_in(instance.next_response()) == [1, 2, 3]
+    instance.give(4, 1, handout(), Leased(clock.now() + 60))
+    instance.close()
+
+    assert sorted(returned.given_back) == [1, 2, 3, 4]
+    assert instance.next_response() == b""
+
+
+def test_what_was_written_is_not_given_back(instance: Instance, returned: Returned) -> None:
+    instance.next_response()
+    instance.written()
+    instance.close()
+
+    assert returned.given_back == []
+    assert instance.outlet.held_bytes == 0
+
+
+def test_an_instance_that_does_not_read_gives_back_what_waits_and_keeps_what_is_being_written(
+    instance: Instance, returned: Returned
+) -> None:
+    instance.next_response()
+    instance.give(4, 1, handout(), Leased(clock.now() + 60))
+    instance.outlet.on_stalled = instance.give_back
+    instance.outlet.give_back()
+
+    assert (returned.given_back, instance.count_room) == ([4], 0)
+    instance.written()
+    assert instance.count_room > 0
+
+
+def test_what_may_not_leave_is_left_out_of_the_response(instance: Instance, returned: Returned) -> None:
+    returned.forbidden = {2}
+    assert queues_in(instance.next_response()) == [1, 3]
+
+
+def test_a_lane_that_stops_gets_back_what_waits_of_it(instance: Instance, returned: Returned) -> None:
+    instance.give_back_lane(2)
+    assert returned.given_back == [2]
+    assert queues_in(instance.next_response()) == [1, 3]
+
+
+def test_a_closed_instance_would_write_nothing_more(instance: Instance, returned: Returned) -> None:
+    instance.next_response()
+    assert instance.may_still_write()
+    returned.forbidden = {3}
+    assert not instance.may_still_write()
+    returned.forbidden = set()
+    instance.close()
+    assert not instance.may_still_write()
+
+
+def test_notices_count_while_they_wait(instance: Instance) -> None:
+    instance.revoke(1, 1)
+    assert instance.outlet.held_bytes > 0
+    assert subscriber_pb2.SubscribeResponse.FromString(instance.next_response()).revoked[0].queue_id == 1
+    instance.written()
+    assert instance.outlet.held_bytes == 0

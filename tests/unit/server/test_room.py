@@ -70,6 +70,49 @@ async def test_whoever_goes_away_while_waiting_leaves_its_turn_to_the_next() -> 
     assert (room.bytes_held, room.is_full) == (0, False)
 
 
+async def test_who_asks_for_little_does_not_wait_for_all_who_asked_for_much() -> None:
+    room = Room(100)
+    room.take(100)
+    large, small = Crowd(room, 10, 1_000), Crowd(room, 1, 10)
+    await turns()
+    room.release(100)
+    await turns()
+
+    assert (small.let_in, large.let_in) == ([0], [0])
+
+
+async def test_who_asks_for_much_has_its_turn_however_many_ask_for_little() -> None:
+    room = Room(100)
+    room.take(100)
+    large = Crowd(room, 1, 1_000)
+    let_in = 0
+    for _ in range(200):
+        small = Crowd(room, 2, 50)
+        await turns()
+        room.release(room.bytes_held)
+        await turns()
+        let_in += len(small.let_in)
+        if large.let_in:
+            break
+
+    # Twice its size, with two of them at a time.
+    assert large.let_in == [0]
+    assert 20 <= let_in <= 50
+
+
+async def test_those_who_wait_and_go_away_leave_nothing_behind() -> None:
+    room = Room(100)
+    room.take(100)
+    crowd = Crowd(room, 50, 10)
+    await turns()
+    for task in crowd.tasks:
+        task.cancel()
+    await turns()
+
+    room.release(100)
+    assert (room.bytes_held, room.is_full, crowd.let_in) == (0, False, [])
+
+
 async def test_what_is_larger_than_the_room_gets_in_alone() -> None:
     room = Room(100)
     crowd = Crowd(room, 2, 1_000)
