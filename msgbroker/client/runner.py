@@ -144,7 +144,7 @@ class HandlerRunner:
             # Something inside the handler was cancelled, not the worker: a failed attempt like any other.
             message.settle(Verdict(VerdictKind.RETRY, None, "CancelledError in the handler"))
         except HandlerVerdict as said:
-            message.settle(said.verdict)
+            message.settle(verdict_of(said))
         except Exception as failure:
             # In the text, too: without a formatter of one's own that is all one sees.
             log.warning(
@@ -162,7 +162,7 @@ class HandlerRunner:
             if outcome is None or not isinstance(outcome, HandlerVerdict):
                 message.ack()
             else:
-                message.settle(outcome.verdict)
+                message.settle(verdict_of(outcome))
 
     async def _call(self, message: Message) -> Any:
         handler = self.handler

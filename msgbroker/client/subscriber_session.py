@@ -19,6 +19,7 @@ from msgbroker.client.config import ClientConfig
 from msgbroker.client.credit import CreditGauge
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.settlements import SettledRanges, Settlements
+from msgbroker.client.texts import safe_text, text_of
 from msgbroker.contract import limits
 from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError
 from msgbroker.v1 import subscriber_pb2
@@ -193,5 +194,5 @@ def _to_wire(settled: SettledRanges) -> subscriber_pb2.Settlement:
         ranges=settled.ranges,
         delay_ms=delay_ms,
         immediately=verdict.delay_seconds is not None and delay_ms == 0,
-        error=verdict.error,
+        error=safe_text(text_of(verdict.error), limits.ERROR_TEXT_CHARS_MAX),
     )
