@@ -381,10 +381,10 @@ class MessageCenter:
     # --- what the in-memory center does otherwise ---------------------------------------------------------------
 
     def _open_publisher(self) -> Publisher:
-        return PublisherStream(self._config, self._outages)
+        return PublisherStream(self._config, self._outages, self._subscribers.fail)
 
     def _open_stream(self, group: str, dispatcher: Dispatcher) -> GroupStream:
-        return SubscriberStream(self._config, group, dispatcher, self._outages)
+        return SubscriberStream(self._config, group, dispatcher, self._outages, self._subscribers.fail)
 
     async def _register_for_handler(self, wanted: Registration) -> None:
         await self.register(

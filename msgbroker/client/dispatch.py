@@ -9,7 +9,7 @@ from typing import Final
 
 from msgbroker.client.handlers import HandlerTable
 from msgbroker.client.message import LaneHandle, Message
-from msgbroker.client.runner import HandlerRunner
+from msgbroker.client.runner import HandlerRunner, OnFailure
 from msgbroker.client.verdicts import RELEASED_AT_ONCE, Verdict, VerdictKind
 from msgbroker.v1 import subscriber_pb2
 
@@ -20,9 +20,9 @@ _UNHANDLED: Final = Verdict(VerdictKind.RELEASE, UNHANDLED_RELEASE_SECONDS, "no 
 class Dispatcher:
     """The handlers of one group, each with its runner."""
 
-    def __init__(self, table: HandlerTable, executor: Executor) -> None:
+    def __init__(self, table: HandlerTable, executor: Executor, on_failure: OnFailure) -> None:
         self._table = table
-        self._runners = {handler: HandlerRunner(handler, executor) for handler in table}
+        self._runners = {handler: HandlerRunner(handler, executor, on_failure) for handler in table}
 
     @property
     def concurrency(self) -> int:

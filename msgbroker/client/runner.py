@@ -8,9 +8,11 @@ lets the loop turn every so often.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -23,18 +25,34 @@ log = logging.getLogger("msgbroker.client")
 TURN_MESSAGES: Final = 64
 """After so many messages without a pause a worker lets the loop turn."""
 
+OnFailure = Callable[[str, BaseException], bool]
+"""Told what has ended, and by what, where a part of the client ends for a reason that nobody foresaw. Returns whether
+somebody waits in `run`, who gets it raised."""
+
+
+class _Work:
+    """What one worker is at."""
+
+    __slots__ = ("message",)
+
+    def __init__(self) -> None:
+        self.message: Message | None = None
+
 
 class HandlerRunner:
     """The workers of one handler, and what waits for them."""
 
-    def __init__(self, handler: Handler, executor: Executor | None) -> None:
+    def __init__(self, handler: Handler, executor: Executor | None, on_failure: OnFailure) -> None:
         self.handler = handler
-        self.running_count = 0
         self._executor = executor
+        self._on_failure = on_failure
         self._waiting: deque[Message] = deque()
         self._workers: set[asyncio.Task[None]] = set()
+        self._busy_count = 0
+        """Workers that do not wait for work."""
         self._idle: list[asyncio.Future[None]] = []
         self._is_waking = False
+        self._died_at_work = False
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._loop = asyncio.get_running_loop()
@@ -44,7 +62,7 @@ class HandlerRunner:
         """Whether nothing waits and nothing runs."""
         return self._at_rest.is_set()
 
-    def feed(self, messages: Iterable[Message]) -> None:
+    def feed(self, messages: Sequence[Message]) -> None:
         """Take messages to be handled."""
         self._waiting.extend(messages)
         if self._waiting:
@@ -90,14 +108,37 @@ class HandlerRunner:
     def _ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
         self._is_waking = False
-        if not worker.cancelled() and (error := worker.exception()) is not None:
-            # SystemExit and the like, from a handler: not ours to swallow, and the loop has re-raised it already.
-            log.error("handler.worker_ended", exc_info=error)
+        if worker.cancelled():
+            return
+        error = worker.exception()
+        if isinstance(error, Exception):
+            self._on_failure(f"a worker of the handler of group {self.handler.group}", error)
+        if self._died_at_work:
+            # Another takes its place. Not of one that had no message: the mistake may be in waiting for one.
+            self._died_at_work = False
+            if self._waiting:
+                self._wake()
 
     async def _work(self) -> None:
+        work = _Work()
+        self._busy_count += 1
+        self._is_waking = False
+        try:
+            await self._work_on(work)
+        except Exception as failure:
+            # A mistake of ours. Its message must not stay unsettled for it.
+            if work.message is not None:
+                with contextlib.suppress(Exception):
+                    work.message.settle(verdict_of(failure))
+                self._died_at_work = True
+            raise
+        finally:
+            self._busy_count -= 1
+            self._rest_if_done()
+
+    async def _work_on(self, work: _Work) -> None:
         waiting = self._waiting
         turn = 0
-        self._is_waking = False
         while True:
             if not waiting:
                 turn = 0
@@ -108,29 +149,29 @@ class HandlerRunner:
                 self._wake()
             if not message.is_live(self._loop.time()):
                 continue
-            self.running_count += 1
-            try:
-                await self._handle(message)
-            finally:
-                self.running_count -= 1
+            work.message = message
+            await self._handle(message)
+            work.message = None
             turn += 1
             if turn >= TURN_MESSAGES:
                 turn = 0
                 await asyncio.sleep(0)
 
     async def _idle_until_woken(self) -> None:
+        self._busy_count -= 1
         self._rest_if_done()
         woken = self._loop.create_future()
         self._idle.append(woken)
         try:
             await woken
         finally:
+            self._busy_count += 1
             self._is_waking = False
             if woken in self._idle:
                 self._idle.remove(woken)
 
     def _rest_if_done(self) -> None:
-        if not self._waiting and self.running_count == 0:
+        if not self._waiting and self._busy_count == 0:
             self._at_rest.set()
 
     async def _handle(self, message: Message) -> None:
@@ -145,24 +186,33 @@ class HandlerRunner:
             message.settle(Verdict(VerdictKind.RETRY, None, "CancelledError in the handler"))
         except HandlerVerdict as said:
             message.settle(verdict_of(said))
-        except Exception as failure:
-            # In the text, too: without a formatter of one's own that is all one sees.
-            log.warning(
-                "handler.failed: group=%s topic=%s event_code=%s message_id=%s attempt=%d",
-                self.handler.group,
-                message.topic,
-                message.event_code,
-                message.message_id,
-                message.attempt,
-                extra={"message_id": str(message.message_id)},
-                exc_info=failure,
-            )
+        except Exception as failure:  # noqa: BLE001 - the user's code: it may raise anything
             message.settle(verdict_of(failure))
+            self._log_failure(message, failure)
+        except BaseException as end:
+            # SystemExit and the like are for the whole program. But the message may be what asks for it each time.
+            message.settle(verdict_of(end))
+            self._log_failure(message, end)
+            if not self._on_failure(f"the handler of group {self.handler.group}", end) and _ends_the_loop(end):
+                raise
         else:
             if outcome is None or not isinstance(outcome, HandlerVerdict):
                 message.ack()
             else:
                 message.settle(verdict_of(outcome))
+
+    def _log_failure(self, message: Message, failure: BaseException) -> None:
+        # In the text, too: without a formatter of one's own that is all one sees.
+        log.warning(
+            "handler.failed: group=%s topic=%s event_code=%s message_id=%s attempt=%d",
+            self.handler.group,
+            message.topic,
+            message.event_code,
+            message.message_id,
+            message.attempt,
+            extra={"message_id": str(message.message_id)},
+            exc_info=failure,
+        )
 
     async def _call(self, message: Message) -> Any:
         handler = self.handler
@@ -175,3 +225,8 @@ class HandlerRunner:
         # A thread cannot be stopped: past its time the message is tried again while the old call may still run.
         async with asyncio.timeout(handler.timeout_seconds):
             return await call
+
+
+def _ends_the_loop(end: BaseException) -> bool:
+    """Return whether asyncio would end the loop by it, and should: not the one that works for a blocking center."""
+    return isinstance(end, SystemExit | KeyboardInterrupt) and threading.current_thread() is threading.main_thread()

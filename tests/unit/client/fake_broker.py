@@ -261,3 +261,9 @@ class FakeBroker(
         """Keep what was asked for."""
         self.registered.append(request)
         return directory_pb2.RegisterResponse(created=["topic"])
+
+
+class ThreadedBroker(FakeBroker):
+    """A fake broker and the loop of its thread."""
+
+    loop: asyncio.AbstractEventLoop
