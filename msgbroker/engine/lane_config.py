@@ -47,6 +47,8 @@ class Handout(Generic[MessageT]):
     """Older than all of `fresh`."""
     fresh: list[MessageT] = field(default_factory=list)
     """First hand-outs, attempt 1, in the order of the queue."""
+    is_suspect: bool = False
+    """Whether all of it was with instances that went away without a word: one of it may have ended them."""
 
     @property
     def count(self) -> int:

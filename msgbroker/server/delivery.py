@@ -27,6 +27,7 @@ from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause, pause_or_wake
+from msgbroker.server.recent_crashes import RecentCrashes
 from msgbroker.server.suspects import Suspects
 from msgdb.lane_records import ClaimedLane, RedeliveryRow
 from msgdb.outcome import FrameOutcome
@@ -57,6 +58,7 @@ class DeliveryHub:
         cache.on_lost_end = self._lost_end
         self.counters = HubCounters()
         self.suspects = Suspects()
+        self.crashes = RecentCrashes()
         self.config = config or DeliveryConfig()
         self.groups: dict[int, GroupDelivery] = {}
         self.ready = ReadyBytes(self.config.ready_bytes_max)
@@ -145,7 +147,7 @@ class DeliveryHub:
         group = self.groups.get(route.group_id)
         if group is None:
             group = self.groups[route.group_id] = GroupDelivery(
-                route, self.cache, self._start_task, self.mark, self.touched, self.ready
+                route, self.cache, self._start_task, self.mark, self.touched, self.ready, self.crashes
             )
         group.attach(instance, clock.now())
         return group

@@ -17,20 +17,25 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
+from msgbroker.contract.errors import InstanceReplacedError
 from msgbroker.engine.lane_config import LaneConfig
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.stress import StressGate
 from msgbroker.engine.verdicts import Verdict
+from msgbroker.server.blame import blame_first
 from msgbroker.server.instances import Instance, wires_of
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LaneReader, ReadyBytes
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
+from msgbroker.server.recent_crashes import RecentCrashes
 
 BATCH_MESSAGES_MAX = 256
 BEHIND_MESSAGES = 4_000
 """So many are on their way through a broker at full speed: a tenth of a second."""
+REST_SECONDS = 1.0
+"""An instance that did not begin with messages in time gets none for so long: time for others to take them."""
 
 
 @dataclass(slots=True)
@@ -53,6 +58,8 @@ class GroupDelivery:
     """This lane may have something to persist."""
     ready: ReadyBytes = field(default_factory=ReadyBytes)
     """Of all groups here."""
+    crashes: RecentCrashes = field(default_factory=RecentCrashes)
+    """Of all groups here."""
     instances: dict[str, Instance] = field(default_factory=dict)
     slots: dict[int, LaneSlot] = field(default_factory=dict)
     _takers: deque[Instance] = field(default_factory=deque)
@@ -60,6 +67,8 @@ class GroupDelivery:
     """Lanes that may have something to hand out, in the order of their turns."""
     _watched: dict[int, LaneSlot] = field(default_factory=dict)
     """Lanes that may wait for a time or a read: every other one has neither."""
+    _resting: dict[str, float] = field(default_factory=dict)
+    """Until when, by the name of the instance."""
 
     _reader: LaneReader = field(init=False)
 
@@ -69,24 +78,47 @@ class GroupDelivery:
     # --- instances --------------------------------------------------------------------------------------------------
 
     def attach(self, instance: Instance, now: float) -> None:
-        """Add an instance; an earlier attachment of the same instance id ends, as if its stream had."""
+        """Add an instance; an earlier attachment of the same instance id ends.
+
+        If it is another process's, that one may be dead, its stream not yet found to be, and this may be its successor:
+        the newcomer wins. If it lives, its stream ends with an error that keeps it from coming back and so on for ever.
+        """
         for other in list(self.instances.values()):
             if other.instance_id == instance.instance_id:
-                self.detach(other, now)
+                is_other_process = bool(other.process_id and instance.process_id) and (
+                    other.process_id != instance.process_id
+                )
+                self.detach(other, now, has_gone=is_other_process)
+                if is_other_process:
+                    other.close(InstanceReplacedError(instance.instance_id, instance.host))
         self.instances[instance.name] = instance
         self._takers.append(instance)
         self.wake(self)
 
-    def detach(self, instance: Instance, now: float) -> None:
-        """Remove an instance: what it had returns to its lanes at once. The attempt counts, unless it said goodbye."""
+    def detach(self, instance: Instance, now: float, *, has_gone: bool = True) -> None:
+        """Remove an instance: what it had returns to its lanes at once. What it had begun counts as failed.
+
+        Unless it said goodbye. Where it *has_gone* without a word and had begun nothing, one message counts.
+        """
         if self.instances.pop(instance.name, None) is None:
             return
+        has_crashed = has_gone and not instance.has_left and instance.ended_because is None
+        if has_crashed and blame_first((slot.lane for slot in self.slots.values()), instance.name):
+            self.crashes.note(self.route.group_id, instance, now)
         instance.close()
         self._takers.remove(instance)
+        self._resting.pop(instance.name, None)
         for slot in self.slots.values():
-            if slot.lane.return_instance(instance.name, now, counts=not instance.has_left):
+            counts = not instance.has_left
+            if slot.lane.return_instance(instance.name, now, counts=counts, has_crashed=has_crashed):
                 self.touched(slot)
                 self.activate(slot)
+
+    def begin(self, instance: Instance, queue_id: int, epoch: int, first: int, last: int, attempt: int) -> None:
+        """Note what an instance has begun; of a lane that is not here any more, nothing."""
+        slot = self.slots.get(queue_id)
+        if slot is not None:
+            slot.lane.begin(instance.name, first, last, attempt, epoch)
 
     def settle(
         self,
@@ -154,6 +186,8 @@ class GroupDelivery:
 
     def tick(self, now: float) -> None:
         """Take back what was not answered in time, see to what is due, and try again what could not be read."""
+        if self._resting:
+            self._end_rests(now)
         if not self._watched:
             return
         for queue_id, slot in list(self._watched.items()):
@@ -165,12 +199,35 @@ class GroupDelivery:
                 del self._watched[queue_id]
             if wakeup is None or wakeup > now:
                 continue
+            self._note_silence(slot, now)
             for name, count in slot.lane.expire(now).items():
                 instance = self.instances.get(name)
                 if instance is not None:
                     instance.unsettled -= count
             self.touched(slot)
             self.activate(slot)
+
+    def _note_silence(self, slot: LaneSlot, now: float) -> None:
+        """Let others come first who do not leave messages unbegun, and count one of an instance that says nothing.
+
+        It may hang in a message that kept it from saying so, as one would that blocks its event loop.
+        """
+        for name in slot.lane.late_and_not_begun(now):
+            instance = self.instances.get(name)
+            if instance is None:
+                continue
+            instance.is_resting = True
+            self._resting[name] = now + REST_SECONDS
+            if now - instance.said_at >= self.route.ack_timeout_seconds:
+                blame_first((each.lane for each in self.slots.values()), name)
+                # Once for each time that it should have said something.
+                instance.said_at = now
+
+    def _end_rests(self, now: float) -> None:
+        for name in [name for name, until in self._resting.items() if until <= now]:
+            del self._resting[name]
+            self.instances[name].is_resting = False
+            self.wake(self)
 
     def reroute(self, route: GroupRoute, snapshot: Snapshot, topics: dict[int, TopicRoute]) -> None:
         """Follow a change of the configuration: matching, limits, permissions."""
@@ -245,10 +302,12 @@ class GroupDelivery:
         if not ready_count:
             return work
         count_max = min(taker.count_room, BATCH_MESSAGES_MAX)
-        handout = lane.take(taker.name, count_max, BATCH_BYTES_MAX, now, slot.may_hand_out)
+        handout = lane.take(
+            taker.name, count_max, BATCH_BYTES_MAX, now, slot.may_hand_out, taker.begun, taker.handed_count
+        )
         if handout.count:
             wires, size_bytes = wires_of(handout.fresh, handout.again)
-            taker.give(lane.key.queue_id, lane.epoch, wires, size_bytes, slot)
+            taker.give(lane.key.queue_id, lane.epoch, wires, size_bytes, slot, is_suspect=handout.is_suspect)
         self._reader.count(slot)
         self.touched(slot)
         # What was denied was work as well: there may be more behind it.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgbroker.engine.begun import Begun
 from msgbroker.engine.lane_config import Again
 from msgbroker.server import clock, wire
 from msgbroker.server.log_message import LogMessage, Wire
@@ -37,6 +38,8 @@ class Batch:
     wires: Sequence[Wire]
     size_bytes: int
     lease: Lease
+    is_suspect: bool
+    """One of it may have ended an instance that went away without a word."""
 
 
 class Instance:
@@ -46,8 +49,27 @@ class Instance:
     to be written to it, so that an instance that does not read costs the broker little.
     """
 
-    def __init__(self, instance_id: str, credit: int, outbox_bytes_max: int) -> None:
+    def __init__(
+        self,
+        instance_id: str,
+        credit: int,
+        outbox_bytes_max: int,
+        begun: Begun = Begun.UNKNOWN,
+        process_id: bytes = b"",
+        host: str = "",
+    ) -> None:
         self.instance_id = instance_id
+        self.begun = begun
+        """What is known of a message when it is handed to it."""
+        self.process_id = process_id
+        """Empty if it does not say."""
+        self.host = host
+        self.handed_count = 0
+        """Messages it was given so far."""
+        self.said_at = clock.now()
+        """When it was heard last."""
+        self.is_resting = False
+        """It let messages time out that it had not begun: others come first for a while."""
         self.name = f"{instance_id}#{next(_serials)}"
         """Unique among attachments: an instance that reconnects is another one to the lanes."""
         self.credit = credit
@@ -63,20 +85,31 @@ class Instance:
         self.outbox_bytes = 0
         self._outbox_bytes_max = outbox_bytes_max
         self._notices: list[bytes] = []
+        self._confirmed = 0
         self.wake = asyncio.Event()
 
     @property
     def count_room(self) -> int:
         """How many messages it may be given now."""
-        if self.is_paused or self.is_closed or self.outbox_bytes >= self._outbox_bytes_max:
+        if self.is_paused or self.is_closed or self.is_resting or self.outbox_bytes >= self._outbox_bytes_max:
             return 0
         return self.credit - self.unsettled
 
-    def give(self, queue_id: int, epoch: int, wires: Sequence[Wire], size_bytes: int, lease: Lease) -> None:
+    def give(
+        self,
+        queue_id: int,
+        epoch: int,
+        wires: Sequence[Wire],
+        size_bytes: int,
+        lease: Lease,
+        *,
+        is_suspect: bool = False,
+    ) -> None:
         """Queue messages for writing, as long as *lease* has not passed."""
-        self.outbox.append(Batch(queue_id, epoch, wires, size_bytes, lease))
+        self.outbox.append(Batch(queue_id, epoch, wires, size_bytes, lease, is_suspect))
         self.outbox_bytes += size_bytes
         self.unsettled += len(wires)
+        self.handed_count += len(wires)
         self.wake.set()
 
     def revoke(self, queue_id: int, epoch: int) -> None:
@@ -91,6 +124,11 @@ class Instance:
     def notice(self, response: subscriber_pb2.SubscribeResponse) -> None:
         """Queue something that is not a delivery; it is written before the deliveries that wait."""
         self._notices.append(response.SerializeToString())
+        self.wake.set()
+
+    def confirm(self, number: int) -> None:
+        """Tell it that its requests up to that one are carried out. The last number says it for all before."""
+        self._confirmed = number
         self.wake.set()
 
     def close(self, because: Exception | None = None) -> None:
@@ -113,10 +151,13 @@ class Instance:
     def next_response(self) -> bytes:
         """Return the next encoded SubscribeResponse to write; empty if there is nothing."""
         parts, self._notices = self._notices, []
+        if self._confirmed:
+            parts.append(subscriber_pb2.SubscribeResponse(confirmed=self._confirmed).SerializeToString())
+            self._confirmed = 0
         size_bytes = 0
         while size_bytes < RESPONSE_BYTES_MAX and (batch := self._next_batch()) is not None:
             size_bytes += batch.size_bytes
-            parts.append(wire.batch_head(batch.queue_id, batch.epoch, batch.size_bytes))
+            parts.append(wire.batch_head(batch.queue_id, batch.epoch, batch.size_bytes, is_suspect=batch.is_suspect))
             parts.extend(itertools.chain.from_iterable(batch.wires))
         return b"".join(parts)
 

@@ -23,6 +23,7 @@ from msgbroker.contract.errors import (
     MessageCenterError,
     ResourceExhaustedError,
 )
+from msgbroker.engine.begun import Begun
 from msgbroker.server import clock
 from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
@@ -162,7 +163,8 @@ class PullService:
             self._hub.detach(puller.group, puller.instance)
         if len(self._pullers) >= _PULLERS_MAX:
             raise TooManyPullersError(f"{_PULLERS_MAX} instances pull from this broker; no more at a time")
-        instance = Instance(instance_id, 0, self._hub.config.instance_outbox_bytes_max)
+        # Who calls twice, for a message and for its verdict, has begun with it in between.
+        instance = Instance(instance_id, 0, self._hub.config.instance_outbox_bytes_max, Begun.YES)
         puller = _Puller(self._hub.attach(route, instance), instance)
         self._pullers[route.group_id, instance_id] = puller
         self._cluster.wake.set()

@@ -50,3 +50,13 @@ def test_a_pull_takes_nothing_whose_lease_has_passed(instance: Instance) -> None
     instance.give(2, 1, [(b"",)], 0, Leased(clock.now() + 60))
 
     assert [batch.queue_id for batch in instance.take_batches()] == [2]
+
+
+def test_of_what_is_to_be_confirmed_the_last_number_says_it_all(instance: Instance) -> None:
+    for number in range(1, 10_001):
+        instance.confirm(number)
+    response = instance.next_response()
+
+    assert subscriber_pb2.SubscribeResponse.FromString(response).confirmed == 10_000
+    assert len(response) < 10
+    assert instance.next_response() == b""
