@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 from msgbroker.client.handlers import Handler
 from msgbroker.client.message import Message
+from msgbroker.client.turns import Turns
 from msgbroker.client.verdicts import RELEASED_AT_ONCE, HandlerVerdict, Verdict, VerdictKind, verdict_of
 
 log = logging.getLogger("msgbroker.client")
@@ -33,10 +35,14 @@ somebody waits in `run`, who gets it raised."""
 class _Work:
     """What one worker is at."""
 
-    __slots__ = ("message",)
+    __slots__ = ("message", "said", "since")
 
     def __init__(self) -> None:
         self.message: Message | None = None
+        self.since = 0.0
+        """When it began with that message."""
+        self.said: Message | None = None
+        """The last one that it has said to have begun."""
 
 
 class HandlerRunner:
@@ -44,10 +50,16 @@ class HandlerRunner:
 
     def __init__(self, handler: Handler, executor: Executor | None, on_failure: OnFailure) -> None:
         self.handler = handler
+        self._turns: Turns | None = None
+        self._are_turns_needed = False
+        """May be set where they are not needed any more; never the other way round."""
+        self._suspect_count = 0
+        """So many of the first that wait are suspect."""
         self._executor = executor
         self._on_failure = on_failure
         self._waiting: deque[Message] = deque()
         self._workers: set[asyncio.Task[None]] = set()
+        self._works: list[_Work] = []
         self._busy_count = 0
         """Workers that do not wait for work."""
         self._idle: list[asyncio.Future[None]] = []
@@ -62,24 +74,67 @@ class HandlerRunner:
         """Whether nothing waits and nothing runs."""
         return self._at_rest.is_set()
 
-    def feed(self, messages: Sequence[Message]) -> None:
-        """Take messages to be handled."""
-        self._waiting.extend(messages)
-        if self._waiting:
+    @property
+    def has_waiting(self) -> bool:
+        """Whether messages wait to be begun."""
+        return bool(self._waiting)
+
+    def feed(self, messages: Sequence[Message], *, are_suspect: bool = False) -> None:
+        """Take messages to be handled; suspect ones before the others, and one at a time."""
+        waiting = self._waiting
+        now = self._loop.time()
+        while waiting and not waiting[0].is_live(now):
+            # Nobody may have looked at them for long: a handler that hangs must not fill this process's memory.
+            self._next_waiting()
+        if are_suspect and self._turns is not None:
+            waiting.extendleft(reversed(messages))
+            self._suspect_count += len(messages)
+            self._are_turns_needed = True
+        else:
+            waiting.extend(messages)
+        if waiting:
             self._at_rest.clear()
             self._wake()
+
+    def take_turns(self, turns: Turns | None) -> None:
+        """Let the workers take these turns from now on, where turns are needed; None: no more."""
+        self._turns = turns
+        self._are_turns_needed = turns is not None and turns.are_for_all
+
+    def _next_waiting(self) -> Message:
+        if self._suspect_count:
+            self._suspect_count -= 1
+        return self._waiting.popleft()
 
     def release_waiting(self) -> None:
         """Give back, without counting the attempt, what was not started."""
         while self._waiting:
-            message = self._waiting.popleft()
+            message = self._next_waiting()
             message.settle(RELEASED_AT_ONCE)
         self._rest_if_done()
 
     def drop_waiting(self) -> None:
         """Forget what was not started: its stream has ended."""
         self._waiting.clear()
+        self._suspect_count = 0
         self._rest_if_done()
+
+    def unsaid_since(self) -> float:
+        """Return since when the handler has been at a message that was not said to be begun; infinite: at none."""
+        return min(
+            (w.since for w in self._works if w.message is not None and w.message is not w.said), default=math.inf
+        )
+
+    def say_begun(self, began_until: float, count_max: int) -> int:
+        """Say of messages begun until then, and not said before, that they are; return of how many."""
+        count = 0
+        for work in self._works:
+            message = work.message
+            if message is not None and message is not work.said and work.since <= began_until and count < count_max:
+                work.said = message
+                message.begin()
+                count += 1
+        return count
 
     async def join(self) -> None:
         """Wait until nothing waits and nothing runs."""
@@ -121,6 +176,7 @@ class HandlerRunner:
 
     async def _work(self) -> None:
         work = _Work()
+        self._works.append(work)
         self._busy_count += 1
         self._is_waking = False
         try:
@@ -133,6 +189,7 @@ class HandlerRunner:
                 self._died_at_work = True
             raise
         finally:
+            self._works.remove(work)
             self._busy_count -= 1
             self._rest_if_done()
 
@@ -144,11 +201,16 @@ class HandlerRunner:
                 turn = 0
                 await self._idle_until_woken()
                 continue
+            if self._are_turns_needed:
+                await self._take_turn(work)
+                continue
             message = waiting.popleft()
             if waiting and not self._is_waking:
                 self._wake()
-            if not message.is_live(self._loop.time()):
+            now = self._loop.time()
+            if not message.is_live(now):
                 continue
+            work.since = now
             work.message = message
             await self._handle(message)
             work.message = None
@@ -156,6 +218,45 @@ class HandlerRunner:
             if turn >= TURN_MESSAGES:
                 turn = 0
                 await asyncio.sleep(0)
+
+    async def _take_turn(self, work: _Work) -> None:
+        """Begin with a message once it is known that we do, and once it is known what became of the one before."""
+        turns = self._turns
+        assert turns is not None  # or none are needed
+        turn = await turns.take()
+        if turn is None:
+            # The session is over: others may be needed by now.
+            return
+        if self._suspect_count or turns.are_for_all:
+            await self._begin_known(work, turns, turn)
+        else:
+            self._are_turns_needed = False
+            turns.give(turn)
+
+    async def _begin_known(self, work: _Work, turns: Turns, turn: int) -> None:
+        try:
+            if self._waiting:
+                message = self._next_waiting()
+                if self._waiting and not self._is_waking:
+                    self._wake()
+                if message.is_live(self._loop.time()):
+                    await self._handle_known(work, message, turns)
+        finally:
+            turns.give(turn)
+
+    async def _handle_known(self, work: _Work, message: Message, turns: Turns) -> None:
+        work.since = self._loop.time()
+        work.message = work.said = message
+        message.begin()
+        try:
+            # The verdict on the one before goes with it.
+            await turns.confirmed()
+        except asyncio.CancelledError:
+            message.settle(RELEASED_AT_ONCE)
+            raise
+        if message.is_live(self._loop.time()):
+            await self._handle(message)
+        work.message = None
 
     async def _idle_until_woken(self) -> None:
         self._busy_count -= 1

@@ -33,6 +33,7 @@ class SubscriberStream:
         group: str,
         dispatcher: Dispatcher,
         outages: OutageLog,
+        process_id: bytes,
         on_failure: OnFailure,
     ) -> None:
         self.attached = asyncio.Event()
@@ -41,6 +42,7 @@ class SubscriberStream:
         self._group = group
         self._dispatcher = dispatcher
         self._outages = outages
+        self._process_id = process_id
         self._on_failure = on_failure
         self._refused_by: MessageCenterError | None = None
         self._was_attached = False
@@ -123,7 +125,7 @@ class SubscriberStream:
         except BrokerUnavailableError as error:
             raise SessionOverError(error) from error
         stub: Any = subscriber_pb2_grpc.SubscriberStub(channel)
-        session = SubscriberSession(self._config, self._group, self._dispatcher, self._on_attached)
+        session = SubscriberSession(self._config, self._group, self._dispatcher, self._process_id, self._on_attached)
         try:
             await first_of(session.serve(stub.Subscribe(), self._closing), self._learn(channel, address))
         except grpc.aio.AioRpcError as error:
