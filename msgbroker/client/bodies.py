@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from msgbroker.client.verdicts import Reject
-from msgbroker.contract.errors import InvalidSettingError
+from msgbroker.contract.errors import InvalidRequestFieldError, InvalidSettingError
 
 Decoder = Callable[[bytes], Any]
 
@@ -28,8 +28,16 @@ def encode_body(body: Body) -> bytes:
     """Return *body* as bytes: text as UTF-8, dict and list as JSON, a pydantic model as its JSON.
 
     Raises:
+        InvalidRequestFieldError: it has text that UTF-8 has no place for (a lone surrogate).
         TypeError: for anything else.
     """
+    try:
+        return _encode_body(body)
+    except UnicodeEncodeError as error:
+        raise InvalidRequestFieldError("body", f"has text that is not UTF-8: {error}") from error
+
+
+def _encode_body(body: Body) -> bytes:
     if isinstance(body, bytes):
         return body
     if isinstance(body, str):

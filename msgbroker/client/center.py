@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
@@ -20,6 +21,7 @@ from msgbroker.client.publishing import Publisher
 from msgbroker.client.subscriber_stream import SubscriberStream
 from msgbroker.client.subscribers import GroupStream, Subscribers
 from msgbroker.client.wire import MessageEncoder
+from msgbroker.contract import limits
 from msgbroker.contract.errors import CenterClosedError, InvalidSettingError, MessageCenterError, PublishTimeoutError
 
 log = logging.getLogger("msgbroker.client")
@@ -67,6 +69,7 @@ class MessageCenter:
         self._publisher: Publisher | None = None
         self._outages = OutageLog()
         self._subscribers = Subscribers(self._open_stream, self._register_for_handler)
+        self._process_id = b""
         self._is_closed = False
 
     @property
@@ -382,10 +385,14 @@ class MessageCenter:
     # --- what the in-memory center does otherwise ---------------------------------------------------------------
 
     def _open_publisher(self) -> Publisher:
-        return PublisherStream(self._config, self._outages)
+        return PublisherStream(self._config, self._outages, self._subscribers.fail)
 
     def _open_stream(self, group: str, dispatcher: Dispatcher) -> GroupStream:
-        return SubscriberStream(self._config, group, dispatcher, self._outages)
+        # Made when it is needed, and so not before a fork: two processes must not have the same one.
+        self._process_id = self._process_id or secrets.token_bytes(limits.PROCESS_ID_BYTES)
+        return SubscriberStream(
+            self._config, group, dispatcher, self._outages, self._process_id, self._subscribers.fail
+        )
 
     async def _register_for_handler(self, wanted: Registration) -> None:
         await self.register(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
 from msgbroker.client.options import check_options
+from msgbroker.client.texts import safe_text
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import InvalidSettingError
 
@@ -84,7 +85,7 @@ def make_config(addresses: str | Sequence[str], settings: CenterSettings) -> Cli
     """Return the checked configuration, or raise InvalidSettingError or InvalidNameError."""
     listed = tuple(addresses.split(",") if isinstance(addresses, str) else addresses)
     listed = tuple(address.strip() for address in listed if address.strip())
-    host = socket.gethostname()[: limits.HOST_CHARS_MAX]
+    host = safe_text(socket.gethostname(), limits.HOST_CHARS_MAX)
     check_options("MessageCenter", settings, CenterSettings.__annotations__)
     given: dict[str, Any] = {**settings, "instance_id": settings.get("instance_id") or default_instance_id(host)}
     config = ClientConfig(listed, host=host, **given)

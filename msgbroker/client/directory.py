@@ -6,6 +6,7 @@ from typing import Final
 
 from msgbroker.client.channel import connect, register
 from msgbroker.client.config import ClientConfig
+from msgbroker.client.texts import check_encodable
 from msgbroker.contract.errors import BrokerUnavailableError, UnavailableError
 from msgbroker.v1 import directory_pb2
 
@@ -29,7 +30,7 @@ async def register_through_any(
         topic=topic,
         event_code=event_code,
         group=group,
-        expression=expression,
+        expression=check_encodable(expression),
         from_beginning=from_beginning,
     )
     failure: UnavailableError = BrokerUnavailableError("no broker address was given")

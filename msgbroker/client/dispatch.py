@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
 from msgbroker.client.handlers import HandlerTable
 from msgbroker.client.message import LaneHandle, Message
-from msgbroker.client.runner import HandlerRunner
+from msgbroker.client.runner import HandlerRunner, OnFailure
+from msgbroker.client.turns import Turns
 from msgbroker.client.verdicts import RELEASED_AT_ONCE, Verdict, VerdictKind
 from msgbroker.v1 import subscriber_pb2
 
@@ -20,9 +22,9 @@ _UNHANDLED: Final = Verdict(VerdictKind.RELEASE, UNHANDLED_RELEASE_SECONDS, "no 
 class Dispatcher:
     """The handlers of one group, each with its runner."""
 
-    def __init__(self, table: HandlerTable, executor: Executor) -> None:
+    def __init__(self, table: HandlerTable, executor: Executor, on_failure: OnFailure) -> None:
         self._table = table
-        self._runners = {handler: HandlerRunner(handler, executor) for handler in table}
+        self._runners = {handler: HandlerRunner(handler, executor, on_failure) for handler in table}
 
     @property
     def concurrency(self) -> int:
@@ -45,13 +47,21 @@ class Dispatcher:
         asked = [handler.credit for handler in self._runners if handler.credit is not None]
         return sum(asked) if asked else None
 
-    def dispatch(self, deliveries: Sequence[subscriber_pb2.Delivery], lane: LaneHandle, deadline: float) -> None:
+    def dispatch(
+        self,
+        deliveries: Sequence[subscriber_pb2.Delivery],
+        lane: LaneHandle,
+        deadline: float,
+        *,
+        are_suspect: bool = False,
+    ) -> None:
         """Hand deliveries of one lane, hence of one topic, to their handlers; give back what nobody here handles."""
         if not deliveries:
             return
         handler = self._table.find_only(deliveries[0].message.topic)
         if handler is not None:
-            self._runners[handler].feed([Message(delivery, lane, deadline) for delivery in deliveries])
+            messages = [Message(delivery, lane, deadline) for delivery in deliveries]
+            self._runners[handler].feed(messages, are_suspect=are_suspect)
             return
         shares: dict[HandlerRunner, list[Message]] = {}
         for delivery in deliveries:
@@ -63,12 +73,31 @@ class Dispatcher:
             else:
                 shares.setdefault(self._runners[handler], []).append(message)
         for runner, share in shares.items():
-            runner.feed(share)
+            runner.feed(share, are_suspect=are_suspect)
 
     def give_back(self, deliveries: Iterable[subscriber_pb2.Delivery], lane: LaneHandle) -> None:
         """Release deliveries that came too late to be started."""
         for delivery in deliveries:
             lane.settle(delivery.queue_offset, delivery.attempt or 1, RELEASED_AT_ONCE)
+
+    def take_turns(self, turns: Turns | None) -> None:
+        """Let the workers take these turns from now on, where turns are needed; None: no more."""
+        for runner in self._runners.values():
+            runner.take_turns(turns)
+
+    def unsaid_since(self) -> float:
+        """Return since when a handler has been at a message that was not said to be begun; infinite: none is."""
+        return min((runner.unsaid_since() for runner in self._runners.values()), default=math.inf)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether messages wait to be begun."""
+        return any(runner.has_waiting for runner in self._runners.values())
+
+    def say_begun(self, began_until: float, count_max: int) -> None:
+        """Say of messages begun until then, each once, that they are; the rest of more than *count_max* comes later."""
+        for runner in self._runners.values():
+            count_max -= runner.say_begun(began_until, count_max)
 
     def release_waiting(self) -> None:
         """Give back what was not started."""

@@ -33,6 +33,9 @@ class LaneHandle(Protocol):
     def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
         """Settle a message in another way."""
 
+    def begin(self, queue_offset: int, attempt: int) -> None:
+        """Say that a message is begun."""
+
 
 class Message:
     """A message as a handler receives it."""
@@ -131,6 +134,10 @@ class Message:
     def settle(self, verdict: Verdict) -> None:
         """Settle the message in another way; for the client itself, when the handler raises."""
         self._lane.settle(self._delivery.queue_offset, self._delivery.attempt or 1, verdict)
+
+    def begin(self) -> None:
+        """Say that the message is begun; for the client itself, when its handler takes a while."""
+        self._lane.begin(self._delivery.queue_offset, self._delivery.attempt or 1)
 
     def is_live(self, now: float) -> bool:
         """Whether it is still this instance's: its lane was not revoked, and its ack timeout has not passed."""

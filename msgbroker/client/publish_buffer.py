@@ -44,6 +44,7 @@ class PublishBuffer:
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._room_waiters: deque[asyncio.Future[None]] = deque()
+        self._broken: MessageCenterError | None = None
 
     @property
     def is_full(self) -> bool:
@@ -52,6 +53,8 @@ class PublishBuffer:
 
     def offer(self, encoded: bytes) -> ReceiptFuture:
         """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room."""
+        if self._broken is not None:
+            raise self._broken
         if self.outbox.is_full:
             raise ClientBufferFullError(self.outbox.count, self._config.unanswered_messages_max)
         answer: ReceiptFuture = self._loop.create_future()
@@ -61,6 +64,8 @@ class PublishBuffer:
 
     def offer_one_way(self, encoded: bytes) -> bool:
         """Take one message that nobody waits for; return False if there is no room."""
+        if self._broken is not None:
+            raise self._broken
         if self.outbox.is_full:
             return False
         if self.outbox.offer(encoded, None, self._loop.time()):
@@ -127,6 +132,11 @@ class PublishBuffer:
         _fail(expired.never_sent, PublishTimeoutError(timeout_seconds, may_be_stored=False, address=address))
         _fail(expired.maybe_stored, PublishTimeoutError(timeout_seconds, may_be_stored=True, address=address))
         self.after_removal()
+
+    def break_off(self, reason: MessageCenterError) -> None:
+        """Fail whoever waits for anything, and whatever is offered from now on: nobody empties this any more."""
+        self._broken = reason
+        self.close(reason)
 
     def close(self, reason: MessageCenterError) -> None:
         """Fail whoever waits for anything."""

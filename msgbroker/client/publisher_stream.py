@@ -17,8 +17,10 @@ from msgbroker.client.channel import connect, list_brokers
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.failures import from_refusal, from_rpc_error
 from msgbroker.client.outages import OutageLog
-from msgbroker.client.outbox import Reaction
-from msgbroker.client.publish_buffer import PublishBuffer, new_publisher_id
+from msgbroker.client.outbox import Frame, Reaction
+from msgbroker.client.publish_buffer import PublishBuffer, ReceiptFuture, new_publisher_id
+from msgbroker.client.runner import OnFailure
+from msgbroker.client.texts import text_of
 from msgbroker.client.wire import frame_messages
 from msgbroker.contract.errors import (
     BrokerUnavailableError,
@@ -46,11 +48,12 @@ class _LeaveStreamError(Exception):
 class PublisherStream:
     """The task that carries one publisher's buffer to whichever broker takes it."""
 
-    def __init__(self, config: ClientConfig, outages: OutageLog) -> None:
+    def __init__(self, config: ClientConfig, outages: OutageLog, on_failure: OnFailure) -> None:
         self.buffer = PublishBuffer(config)
         self._outbox = self.buffer.outbox
         self._config = config
         self._outages = outages
+        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._addresses = Addresses(config.addresses)
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
@@ -68,8 +71,8 @@ class PublisherStream:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             # A mistake of ours. Nobody may wait for ever because of it.
-            log.critical("publisher.crashed", exc_info=error)
-            self.buffer.close(MessageCenterError(f"the publisher crashed: {error!r}"))
+            self.buffer.break_off(_broken_by(error))
+            self._on_failure("the publisher", error)
 
     async def _expire(self) -> None:
         while True:
@@ -119,17 +122,17 @@ class PublisherStream:
             channel = await connect(address, self._config)
         except BrokerUnavailableError as error:
             raise _LeaveStreamError(error) from error
-        learning = self._loop.create_task(self._learn(channel, address), name="publisher learn")
         self._outbox.rewind()
         self._answered_at = self._loop.time()
         call: Any = channel.stream_stream(_METHOD, response_deserializer=publisher_pb2.PublishResult.FromString)()
         try:
-            await first_of(self._read(call, address), self._write(call), self._watch(address))
+            await first_of(
+                self._read(call, address), self._write(call), self._watch(address), self._learn(channel, address)
+            )
         except grpc.aio.AioRpcError as error:
             raise _LeaveStreamError(from_rpc_error(error, address)) from error
         finally:
             call.cancel()
-            await cancel_and_wait(learning)
             await channel.close()
 
     async def _learn(self, channel: grpc.aio.Channel, address: str) -> None:
@@ -194,8 +197,16 @@ class PublisherStream:
             self._backoff.reset()
             frame = self._outbox.stored(result.sequence)
             if frame is not None:
-                self.buffer.resolve(frame, result)
+                self._resolve(frame, result)
         self.buffer.after_removal()
+
+    def _resolve(self, frame: Frame[ReceiptFuture], result: publisher_pb2.PublishResult) -> None:
+        try:
+            self.buffer.resolve(frame, result)
+        except Exception as error:
+            # An answer that makes no sense. The frame is in the outbox no longer: those who wait for it hear it here.
+            self.buffer.fail_frame(frame, _broken_by(error))
+            raise
 
     def _take_failure(self, result: publisher_pb2.PublishResult) -> None:
         failure = from_refusal(result.failure)
@@ -231,6 +242,10 @@ class PublisherStream:
                         f"broker {address} answered nothing for {silence_seconds:g} s", address=address
                     )
                 )
+
+
+def _broken_by(error: BaseException) -> MessageCenterError:
+    return MessageCenterError(f"the publisher has ended: {type(error).__name__}: {text_of(error)}")
 
 
 def _hint_seconds(result: publisher_pb2.PublishResult) -> float:

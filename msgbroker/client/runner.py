@@ -8,14 +8,18 @@ lets the loop turn every so often.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
+import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Final
 
 from msgbroker.client.handlers import Handler
 from msgbroker.client.message import Message
+from msgbroker.client.turns import Turns
 from msgbroker.client.verdicts import RELEASED_AT_ONCE, HandlerVerdict, Verdict, VerdictKind, verdict_of
 
 log = logging.getLogger("msgbroker.client")
@@ -23,18 +27,44 @@ log = logging.getLogger("msgbroker.client")
 TURN_MESSAGES: Final = 64
 """After so many messages without a pause a worker lets the loop turn."""
 
+OnFailure = Callable[[str, BaseException], bool]
+"""Told what has ended, and by what, where a part of the client ends for a reason that nobody foresaw. Returns whether
+somebody waits in `run`, who gets it raised."""
+
+
+class _Work:
+    """What one worker is at."""
+
+    __slots__ = ("message", "said", "since")
+
+    def __init__(self) -> None:
+        self.message: Message | None = None
+        self.since = 0.0
+        """When it began with that message."""
+        self.said: Message | None = None
+        """The last one that it has said to have begun."""
+
 
 class HandlerRunner:
     """The workers of one handler, and what waits for them."""
 
-    def __init__(self, handler: Handler, executor: Executor | None) -> None:
+    def __init__(self, handler: Handler, executor: Executor | None, on_failure: OnFailure) -> None:
         self.handler = handler
-        self.running_count = 0
+        self._turns: Turns | None = None
+        self._are_turns_needed = False
+        """May be set where they are not needed any more; never the other way round."""
+        self._suspect_count = 0
+        """So many of the first that wait are suspect."""
         self._executor = executor
+        self._on_failure = on_failure
         self._waiting: deque[Message] = deque()
         self._workers: set[asyncio.Task[None]] = set()
+        self._works: list[_Work] = []
+        self._busy_count = 0
+        """Workers that do not wait for work."""
         self._idle: list[asyncio.Future[None]] = []
         self._is_waking = False
+        self._died_at_work = False
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._loop = asyncio.get_running_loop()
@@ -44,24 +74,67 @@ class HandlerRunner:
         """Whether nothing waits and nothing runs."""
         return self._at_rest.is_set()
 
-    def feed(self, messages: Iterable[Message]) -> None:
-        """Take messages to be handled."""
-        self._waiting.extend(messages)
-        if self._waiting:
+    @property
+    def has_waiting(self) -> bool:
+        """Whether messages wait to be begun."""
+        return bool(self._waiting)
+
+    def feed(self, messages: Sequence[Message], *, are_suspect: bool = False) -> None:
+        """Take messages to be handled; suspect ones before the others, and one at a time."""
+        waiting = self._waiting
+        now = self._loop.time()
+        while waiting and not waiting[0].is_live(now):
+            # Nobody may have looked at them for long: a handler that hangs must not fill this process's memory.
+            self._next_waiting()
+        if are_suspect and self._turns is not None:
+            waiting.extendleft(reversed(messages))
+            self._suspect_count += len(messages)
+            self._are_turns_needed = True
+        else:
+            waiting.extend(messages)
+        if waiting:
             self._at_rest.clear()
             self._wake()
+
+    def take_turns(self, turns: Turns | None) -> None:
+        """Let the workers take these turns from now on, where turns are needed; None: no more."""
+        self._turns = turns
+        self._are_turns_needed = turns is not None and turns.are_for_all
+
+    def _next_waiting(self) -> Message:
+        if self._suspect_count:
+            self._suspect_count -= 1
+        return self._waiting.popleft()
 
     def release_waiting(self) -> None:
         """Give back, without counting the attempt, what was not started."""
         while self._waiting:
-            message = self._waiting.popleft()
+            message = self._next_waiting()
             message.settle(RELEASED_AT_ONCE)
         self._rest_if_done()
 
     def drop_waiting(self) -> None:
         """Forget what was not started: its stream has ended."""
         self._waiting.clear()
+        self._suspect_count = 0
         self._rest_if_done()
+
+    def unsaid_since(self) -> float:
+        """Return since when the handler has been at a message that was not said to be begun; infinite: at none."""
+        return min(
+            (w.since for w in self._works if w.message is not None and w.message is not w.said), default=math.inf
+        )
+
+    def say_begun(self, began_until: float, count_max: int) -> int:
+        """Say of messages begun until then, and not said before, that they are; return of how many."""
+        count = 0
+        for work in self._works:
+            message = work.message
+            if message is not None and message is not work.said and work.since <= began_until and count < count_max:
+                work.said = message
+                message.begin()
+                count += 1
+        return count
 
     async def join(self) -> None:
         """Wait until nothing waits and nothing runs."""
@@ -90,47 +163,116 @@ class HandlerRunner:
     def _ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
         self._is_waking = False
-        if not worker.cancelled() and (error := worker.exception()) is not None:
-            # SystemExit and the like, from a handler: not ours to swallow, and the loop has re-raised it already.
-            log.error("handler.worker_ended", exc_info=error)
+        if worker.cancelled():
+            return
+        error = worker.exception()
+        if isinstance(error, Exception):
+            self._on_failure(f"a worker of the handler of group {self.handler.group}", error)
+        if self._died_at_work:
+            # Another takes its place. Not of one that had no message: the mistake may be in waiting for one.
+            self._died_at_work = False
+            if self._waiting:
+                self._wake()
 
     async def _work(self) -> None:
+        work = _Work()
+        self._works.append(work)
+        self._busy_count += 1
+        self._is_waking = False
+        try:
+            await self._work_on(work)
+        except Exception as failure:
+            # A mistake of ours. Its message must not stay unsettled for it.
+            if work.message is not None:
+                with contextlib.suppress(Exception):
+                    work.message.settle(verdict_of(failure))
+                self._died_at_work = True
+            raise
+        finally:
+            self._works.remove(work)
+            self._busy_count -= 1
+            self._rest_if_done()
+
+    async def _work_on(self, work: _Work) -> None:
         waiting = self._waiting
         turn = 0
-        self._is_waking = False
         while True:
             if not waiting:
                 turn = 0
                 await self._idle_until_woken()
                 continue
+            if self._are_turns_needed:
+                await self._take_turn(work)
+                continue
             message = waiting.popleft()
             if waiting and not self._is_waking:
                 self._wake()
-            if not message.is_live(self._loop.time()):
+            now = self._loop.time()
+            if not message.is_live(now):
                 continue
-            self.running_count += 1
-            try:
-                await self._handle(message)
-            finally:
-                self.running_count -= 1
+            work.since = now
+            work.message = message
+            await self._handle(message)
+            work.message = None
             turn += 1
             if turn >= TURN_MESSAGES:
                 turn = 0
                 await asyncio.sleep(0)
 
+    async def _take_turn(self, work: _Work) -> None:
+        """Begin with a message once it is known that we do, and once it is known what became of the one before."""
+        turns = self._turns
+        assert turns is not None  # or none are needed
+        turn = await turns.take()
+        if turn is None:
+            # The session is over: others may be needed by now.
+            return
+        if self._suspect_count or turns.are_for_all:
+            await self._begin_known(work, turns, turn)
+        else:
+            self._are_turns_needed = False
+            turns.give(turn)
+
+    async def _begin_known(self, work: _Work, turns: Turns, turn: int) -> None:
+        try:
+            if self._waiting:
+                message = self._next_waiting()
+                if self._waiting and not self._is_waking:
+                    self._wake()
+                if message.is_live(self._loop.time()):
+                    await self._handle_known(work, message, turns)
+        finally:
+            turns.give(turn)
+
+    async def _handle_known(self, work: _Work, message: Message, turns: Turns) -> None:
+        work.since = self._loop.time()
+        work.message = work.said = message
+        message.begin()
+        try:
+            # The verdict on the one before goes with it.
+            await turns.confirmed()
+        except asyncio.CancelledError:
+            message.settle(RELEASED_AT_ONCE)
+            raise
+        if message.is_live(self._loop.time()):
+            await self._handle(message)
+        work.message = None
+
     async def _idle_until_woken(self) -> None:
+        self._busy_count -= 1
         self._rest_if_done()
         woken = self._loop.create_future()
         self._idle.append(woken)
         try:
             await woken
         finally:
+            self._busy_count += 1
             self._is_waking = False
             if woken in self._idle:
                 self._idle.remove(woken)
 
     def _rest_if_done(self) -> None:
-        if not self._waiting and self.running_count == 0:
+        if not self._waiting and self._busy_count == 0:
             self._at_rest.set()
 
     async def _handle(self, message: Message) -> None:
@@ -144,25 +286,34 @@ class HandlerRunner:
             # Something inside the handler was cancelled, not the worker: a failed attempt like any other.
             message.settle(Verdict(VerdictKind.RETRY, None, "CancelledError in the handler"))
         except HandlerVerdict as said:
-            message.settle(said.verdict)
-        except Exception as failure:
-            # In the text, too: without a formatter of one's own that is all one sees.
-            log.warning(
-                "handler.failed: group=%s topic=%s event_code=%s message_id=%s attempt=%d",
-                self.handler.group,
-                message.topic,
-                message.event_code,
-                message.message_id,
-                message.attempt,
-                extra={"message_id": str(message.message_id)},
-                exc_info=failure,
-            )
+            message.settle(verdict_of(said))
+        except Exception as failure:  # noqa: BLE001 - the user's code: it may raise anything
             message.settle(verdict_of(failure))
+            self._log_failure(message, failure)
+        except BaseException as end:
+            # SystemExit and the like are for the whole program. But the message may be what asks for it each time.
+            message.settle(verdict_of(end))
+            self._log_failure(message, end)
+            if not self._on_failure(f"the handler of group {self.handler.group}", end) and _ends_the_loop(end):
+                raise
         else:
             if outcome is None or not isinstance(outcome, HandlerVerdict):
                 message.ack()
             else:
-                message.settle(outcome.verdict)
+                message.settle(verdict_of(outcome))
+
+    def _log_failure(self, message: Message, failure: BaseException) -> None:
+        # In the text, too: without a formatter of one's own that is all one sees.
+        log.warning(
+            "handler.failed: group=%s topic=%s event_code=%s message_id=%s attempt=%d",
+            self.handler.group,
+            message.topic,
+            message.event_code,
+            message.message_id,
+            message.attempt,
+            extra={"message_id": str(message.message_id)},
+            exc_info=failure,
+        )
 
     async def _call(self, message: Message) -> Any:
         handler = self.handler
@@ -175,3 +326,8 @@ class HandlerRunner:
         # A thread cannot be stopped: past its time the message is tried again while the old call may still run.
         async with asyncio.timeout(handler.timeout_seconds):
             return await call
+
+
+def _ends_the_loop(end: BaseException) -> bool:
+    """Return whether asyncio would end the loop by it, and should: not the one that works for a blocking center."""
+    return isinstance(end, SystemExit | KeyboardInterrupt) and threading.current_thread() is threading.main_thread()

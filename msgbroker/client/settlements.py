@@ -1,8 +1,8 @@
 """Verdicts on their way back to the broker: gathered per lane, attempt and verdict, and sent as ranges of offsets.
 
-Pure: no I/O. `Settlements` belongs to one stream. When it is closed, or a lane of it is revoked, verdicts that still
-come in are dropped: the broker has given those messages to others, and a verdict on a new stream would be about
-another hand-out.
+What is begun goes the same way. Pure: no I/O. `Settlements` belongs to one stream. When it is closed, or a lane of it
+is revoked, verdicts that still come in are dropped: the broker has given those messages to others, and a verdict on a
+new stream would be about another hand-out.
 """
 
 from __future__ import annotations
@@ -36,6 +36,17 @@ class SettledRanges:
     """first, last (inclusive), first, last, ..."""
 
 
+@dataclass(frozen=True, slots=True)
+class BegunRanges:
+    """What was begun of one attempt of one lane."""
+
+    queue_id: int
+    epoch: int
+    attempt: int
+    ranges: list[int]
+    """first, last (inclusive), first, last, ..."""
+
+
 class StreamLane:
     """One lane as one stream sees it: gathers the verdicts on its messages."""
 
@@ -63,6 +74,11 @@ class StreamLane:
         if self.live:
             self._owner.add((self.queue_id, self.epoch, attempt, verdict), queue_offset)
 
+    def begin(self, queue_offset: int, attempt: int) -> None:
+        """Say that a message is begun."""
+        if self.live:
+            self._owner.begin((self.queue_id, self.epoch, attempt), queue_offset)
+
     def take_acked(self) -> list[int]:
         """Return the first-attempt acknowledgements since the last call."""
         acked, self._acked = self._acked, []
@@ -83,6 +99,7 @@ class Settlements:
         self._lanes: dict[tuple[int, int], StreamLane] = {}
         self._acked_lanes: list[StreamLane] = []
         self._others: dict[_Key, list[int]] = {}
+        self._begun: dict[tuple[int, int, int], list[int]] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -103,6 +120,7 @@ class Settlements:
             lane.live = False
             self._acked_lanes = [other for other in self._acked_lanes if other is not lane]
             self._others = {key: offsets for key, offsets in self._others.items() if key[:2] != (queue_id, epoch)}
+            self._begun = {key: offsets for key, offsets in self._begun.items() if key[:2] != (queue_id, epoch)}
 
     def close(self) -> None:
         """Drop everything: the stream has ended."""
@@ -111,6 +129,7 @@ class Settlements:
         self._lanes.clear()
         self._acked_lanes.clear()
         self._others.clear()
+        self._begun.clear()
 
     def add_acked_lane(self, lane: StreamLane) -> None:
         """Take note that *lane* has acknowledgements."""
@@ -129,6 +148,15 @@ class Settlements:
         self._others[key] = [queue_offset]
         if was_empty:
             self._on_first()
+
+    def begin(self, key: tuple[int, int, int], queue_offset: int) -> None:
+        """Take note that a message of (queue, epoch, attempt) is begun; it goes with whatever is sent next."""
+        self._begun.setdefault(key, []).append(queue_offset)
+
+    def take_begun(self) -> list[BegunRanges]:
+        """Return what was begun since the last call: all of it, so that it is never said after its verdict."""
+        begun, self._begun = self._begun, {}
+        return [BegunRanges(*key, coalesce(offsets, len(offsets))[0]) for key, offsets in begun.items()]
 
     def take(
         self, ranges_max: int = limits.SETTLEMENT_RANGES_MAX, bytes_max: int = REQUEST_BYTES_MAX

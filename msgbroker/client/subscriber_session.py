@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import grpc
@@ -19,6 +20,8 @@ from msgbroker.client.config import ClientConfig
 from msgbroker.client.credit import CreditGauge
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.settlements import SettledRanges, Settlements
+from msgbroker.client.texts import safe_text, text_of
+from msgbroker.client.turns import Turns
 from msgbroker.contract import limits
 from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError
 from msgbroker.v1 import subscriber_pb2
@@ -31,6 +34,9 @@ _DRAINING_SECONDS: Final = 5.0
 """How long running handlers may take when the broker wants to stop; it does not wait much longer itself."""
 _FAREWELL_SECONDS: Final = 2.0
 """How long the last verdicts may take to arrive."""
+BEGUN_SECONDS: Final = 0.025
+"""What is begun is said with the next request once its handler has taken so long, alone before it has taken twice as
+long. A handler that is done sooner never needs it: most messages are never said to be begun."""
 _START_SHARE: Final = 0.8
 """Of the ack timeout. What has not been started by then may be somebody else's before it is finished."""
 
@@ -50,10 +56,18 @@ class SessionOverError(Exception):
 class SubscriberSession:
     """What one stream knows: its lanes, its verdicts, its credit."""
 
-    def __init__(self, config: ClientConfig, group: str, dispatcher: Dispatcher, on_attached: OnAttached) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        group: str,
+        dispatcher: Dispatcher,
+        process_id: bytes,
+        on_attached: OnAttached,
+    ) -> None:
         self._config = config
         self._group = group
         self._dispatcher = dispatcher
+        self._process_id = process_id
         self._on_attached = on_attached
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
@@ -62,6 +76,13 @@ class SubscriberSession:
         credit_min = min(asked or dispatcher.concurrency, limits.CREDIT_MAX)
         self._gauge = CreditGauge(credit_min, asked or limits.UNSETTLED_MAX_DEFAULT, self._loop.time())
         self._start_seconds = math.inf
+        self._looking: asyncio.TimerHandle | None = None
+        self._looked_at = 0.0
+        self._turns = Turns(self._confirmed)
+        self._to_confirm: list[asyncio.Future[None]] = []
+        """Who waits for the next request to be confirmed."""
+        self._confirming: deque[tuple[int, list[asyncio.Future[None]]]] = deque()
+        self._confirm_number = 0
         self._is_draining = asyncio.Event()
         self._is_leaving = False
         self._is_finished = False
@@ -73,6 +94,9 @@ class SubscriberSession:
         finally:
             self._settlements.close()
             self._dispatcher.drop_waiting()
+            if self._looking is not None:
+                self._looking.cancel()
+            self._end_turns()
             call.cancel()
 
     # --- down ---------------------------------------------------------------------------------------------------
@@ -91,6 +115,10 @@ class SubscriberSession:
             self._gauge.cap(response.attached.unsettled_max or limits.UNSETTLED_MAX_DEFAULT)
             ack_timeout_seconds = response.attached.ack_timeout_ms / 1_000
             self._start_seconds = ack_timeout_seconds * _START_SHARE if ack_timeout_seconds else math.inf
+            if response.attached.careful_ms:
+                log.info("subscriber.careful", extra={"group": self._group, "ms": response.attached.careful_ms})
+                self._turns.start_carefully(response.attached.careful_ms / 1_000)
+            self._dispatcher.take_turns(self._turns)
             self._on_attached(response.attached)
         for revoked in response.revoked:
             self._settlements.revoke(revoked.queue_id, revoked.epoch)
@@ -100,11 +128,52 @@ class SubscriberSession:
             if self._is_leaving:
                 self._dispatcher.give_back(batch.deliveries, lane)
             else:
-                self._dispatcher.dispatch(batch.deliveries, lane, deadline)
+                self._dispatcher.dispatch(batch.deliveries, lane, deadline, are_suspect=batch.suspect)
+        if response.batches:
+            self._look_out()
+        if response.confirmed:
+            self._take_confirmed(response.confirmed)
         if response.HasField("relocation") and response.relocation.addresses:
             raise SessionOverError(relocation=tuple(response.relocation.addresses))
         if response.draining:
             self._is_draining.set()
+
+    # --- what is begun ------------------------------------------------------------------------------------------
+
+    def _look_out(self) -> None:
+        """See that what handlers are at for a while is said, as long as there is something that was not."""
+        if self._looking is None and (self._dispatcher.has_waiting or self._dispatcher.unsaid_since() < math.inf):
+            self._looking = self._loop.call_later(BEGUN_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        if self._dispatcher.unsaid_since() <= self._loop.time() - BEGUN_SECONDS:
+            self._ready.set()
+        self._look_out()
+
+    def _say_begun(self) -> None:
+        """Gather what is begun for the next request. At most some hundred times a second: not once per request."""
+        now = self._loop.time()
+        if now - self._looked_at >= BEGUN_SECONDS / 4:
+            self._looked_at = now
+            self._dispatcher.say_begun(now - BEGUN_SECONDS, limits.SETTLEMENT_RANGES_MAX)
+
+    async def _confirmed(self) -> None:
+        """Wait until the broker has heard what was said so far, or never will."""
+        confirmed = self._loop.create_future()
+        self._to_confirm.append(confirmed)
+        self._ready.set()
+        await confirmed
+
+    def _take_confirmed(self, number: int) -> None:
+        while self._confirming and self._confirming[0][0] <= number:
+            _resolve(self._confirming.popleft()[1])
+
+    def _end_turns(self) -> None:
+        self._dispatcher.take_turns(None)
+        self._turns.end()
+        _resolve(self._to_confirm)
+        self._take_confirmed(self._confirm_number)
 
     # --- up -----------------------------------------------------------------------------------------------------
 
@@ -136,6 +205,8 @@ class SubscriberSession:
                 group=self._group,
                 instance_id=config.instance_id,
                 host=config.host,
+                process_id=self._process_id,
+                says_begun=True,
                 handled=[
                     subscriber_pb2.MessageType(topic=topic, event_code=event_code)
                     for topic, event_code in self._dispatcher.message_types[: limits.SUBSCRIPTIONS_PER_GROUP_MAX]
@@ -145,10 +216,18 @@ class SubscriberSession:
         )
 
     def _next_request(self) -> subscriber_pb2.SubscribeRequest:
+        self._say_begun()
         taken = self._settlements.take()
         request = subscriber_pb2.SubscribeRequest(
             settlements=[_to_wire(settled) for settled in taken], pause=self._is_leaving
         )
+        for begun in self._settlements.take_begun():
+            request.begun.add(queue_id=begun.queue_id, epoch=begun.epoch, attempt=begun.attempt, ranges=begun.ranges)
+        if self._to_confirm:
+            self._confirm_number += 1
+            request.confirm = self._confirm_number
+            self._confirming.append((self._confirm_number, self._to_confirm))
+            self._to_confirm = []
         credit = None
         if self._dispatcher.credit is None:
             credit = self._gauge.observe(self._settlements.settled_count, self._loop.time())
@@ -182,6 +261,12 @@ class SubscriberSession:
         raise SessionOverError
 
 
+def _resolve(waiters: Iterable[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+
+
 def _to_wire(settled: SettledRanges) -> subscriber_pb2.Settlement:
     verdict = settled.verdict
     delay_ms = 0 if verdict.delay_seconds is None else round(verdict.delay_seconds * 1_000)
@@ -193,5 +278,5 @@ def _to_wire(settled: SettledRanges) -> subscriber_pb2.Settlement:
         ranges=settled.ranges,
         delay_ms=delay_ms,
         immediately=verdict.delay_seconds is not None and delay_ms == 0,
-        error=verdict.error,
+        error=safe_text(text_of(verdict.error), limits.ERROR_TEXT_CHARS_MAX),
     )

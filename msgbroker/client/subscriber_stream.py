@@ -9,13 +9,14 @@ from typing import Any, Final
 import grpc
 
 from msgbroker.client.addresses import RELOCATIONS_IN_A_ROW_MAX, Addresses, Backoff
-from msgbroker.client.background import cancel_and_wait
+from msgbroker.client.background import cancel_and_wait, first_of
 from msgbroker.client.channel import connect, list_brokers
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.failures import from_rpc_error
 from msgbroker.client.missing_subscriptions import MissingSubscriptions
 from msgbroker.client.outages import OutageLog
+from msgbroker.client.runner import OnFailure
 from msgbroker.client.subscriber_session import SessionOverError, SubscriberSession
 from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError, NotUnderstoodError
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
@@ -29,13 +30,24 @@ _LEARN_SECONDS: Final = 1.0
 class SubscriberStream:
     """The task that keeps one group attached."""
 
-    def __init__(self, config: ClientConfig, group: str, dispatcher: Dispatcher, outages: OutageLog) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        group: str,
+        dispatcher: Dispatcher,
+        outages: OutageLog,
+        process_id: bytes,
+        on_failure: OnFailure,
+    ) -> None:
         self.attached = asyncio.Event()
         """Set while a broker serves the group."""
         self._config = config
         self._group = group
         self._dispatcher = dispatcher
         self._outages = outages
+        self._process_id = process_id
+        self._on_failure = on_failure
+        self._refused_by: MessageCenterError | None = None
         self._was_attached = False
         self._loop = asyncio.get_running_loop()
         self._addresses = Addresses(config.addresses)
@@ -44,7 +56,8 @@ class SubscriberStream:
         self._relocations = 0
         self._closing = asyncio.Event()
         self.task = self._loop.create_task(self._run(), name=f"subscriber {group}")
-        """Ends with an error where the group cannot be subscribed at all."""
+        """Ends with an error where the group cannot be subscribed (any more)."""
+        self.task.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """Stop taking messages, finish what is running, send the verdicts, and leave."""
@@ -55,6 +68,10 @@ class SubscriberStream:
             self.task.exception()
         self._dispatcher.drop_waiting()
         await self._dispatcher.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and error is not self._refused_by:
+            self._on_failure(f"the stream of group {self._group}", error)
 
     async def _run(self) -> None:
         closing = self._loop.create_task(self._closing.wait())
@@ -73,6 +90,7 @@ class SubscriberStream:
             cause = over.cause
             if cause is not None and not cause.retryable:
                 self._log_refusal(cause)
+                self._refused_by = cause
                 raise cause from over
             if over.relocation and self._relocations < RELOCATIONS_IN_A_ROW_MAX:
                 self._relocations += 1
@@ -109,21 +127,24 @@ class SubscriberStream:
             channel = connecting.result()
         except BrokerUnavailableError as error:
             raise SessionOverError(error) from error
-        learning = self._loop.create_task(self._learn(channel, address), name="subscriber learn")
         stub: Any = subscriber_pb2_grpc.SubscriberStub(channel)
-        session = SubscriberSession(self._config, self._group, self._dispatcher, self._on_attached)
+        session = SubscriberSession(self._config, self._group, self._dispatcher, self._process_id, self._on_attached)
         try:
-            await session.serve(stub.Subscribe(), self._closing)
+            await first_of(session.serve(stub.Subscribe(), self._closing), self._learn(channel, address))
         except grpc.aio.AioRpcError as error:
             cause = from_rpc_error(error, address)
             if isinstance(cause, NotUnderstoodError):
                 # Another broker may understand it; where only this one was named, it tells of the others.
-                await asyncio.wait([learning, closing], timeout=_LEARN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                await self._learn_at_once(channel, address, closing)
             raise SessionOverError(cause) from error
         finally:
             self.attached.clear()
-            await cancel_and_wait(learning)
             await channel.close()
+
+    async def _learn_at_once(self, channel: grpc.aio.Channel, address: str, closing: asyncio.Task[bool]) -> None:
+        learning = self._loop.create_task(self._learn(channel, address))
+        await asyncio.wait([learning, closing], timeout=_LEARN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        await cancel_and_wait(learning)
 
     def _on_attached(self, attached: subscriber_pb2.Attached) -> None:
         self._missing.take(attached.missing)

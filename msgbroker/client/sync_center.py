@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
@@ -219,9 +220,12 @@ class SyncMessageCenter:
         except BaseException:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        future = asyncio.run_coroutine_threadsafe(_contained(coroutine), loop)
         try:
-            return future.result()
+            outcome = future.result()
+            if isinstance(outcome, _Raised):
+                raise outcome.end
+            return outcome
         finally:
             # Ctrl-C in this thread must not leave the call running in the other.
             future.cancel()
@@ -236,6 +240,19 @@ class SyncMessageCenter:
         if thread.is_current():
             raise RuntimeError("an async handler cannot call SyncMessageCenter: it would wait for itself")
         return thread.loop
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    end: BaseException
+
+
+async def _contained(coroutine: Coroutine[Any, Any, Result]) -> Result | _Raised:
+    """Return what *coroutine* returns, or the SystemExit that it raises: that would end the loop, for all threads."""
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as end:
+        return _Raised(end)
 
 
 class _LoopThread:

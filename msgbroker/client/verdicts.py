@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from msgbroker.client.texts import safe_text, text_of
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidSettingError
 
@@ -46,7 +47,7 @@ class Reject(HandlerVerdict):
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
-        self.verdict = Verdict(VerdictKind.REJECT, None, reason[: limits.ERROR_TEXT_CHARS_MAX])
+        self.verdict = Verdict(VerdictKind.REJECT, None, _error_text(reason))
 
 
 class RetryAfter(HandlerVerdict):
@@ -66,7 +67,7 @@ class RetryAfter(HandlerVerdict):
     def __init__(self, seconds: float, reason: str = "") -> None:
         super().__init__(reason or f"again after {seconds:g} s")
         _check_delay(seconds)
-        self.verdict = Verdict(VerdictKind.RETRY, seconds, reason[: limits.ERROR_TEXT_CHARS_MAX])
+        self.verdict = Verdict(VerdictKind.RETRY, seconds, _error_text(reason))
 
 
 class Release(HandlerVerdict):
@@ -86,7 +87,7 @@ class Release(HandlerVerdict):
     def __init__(self, seconds: float = 0.0, reason: str = "") -> None:
         super().__init__(reason or f"released for {seconds:g} s")
         _check_delay(seconds)
-        self.verdict = Verdict(VerdictKind.RELEASE, seconds, reason[: limits.ERROR_TEXT_CHARS_MAX])
+        self.verdict = Verdict(VerdictKind.RELEASE, seconds, _error_text(reason))
 
 
 RELEASED_AT_ONCE = Verdict(VerdictKind.RELEASE, 0.0, "")
@@ -95,11 +96,17 @@ RELEASED_AT_ONCE = Verdict(VerdictKind.RELEASE, 0.0, "")
 def verdict_of(outcome: object) -> Verdict:
     """Return what an exception that a handler raised, or a value it returned, means for its message."""
     if isinstance(outcome, HandlerVerdict):
-        return outcome.verdict
+        said: object = getattr(outcome, "verdict", None)
+        if isinstance(said, Verdict):
+            return said
+        # A class of the user's own, on top of ours, that did not call our constructor.
     if isinstance(outcome, BaseException):
-        text = f"{type(outcome).__name__}: {outcome}"
-        return Verdict(VerdictKind.RETRY, None, text[: limits.ERROR_TEXT_CHARS_MAX])
+        return Verdict(VerdictKind.RETRY, None, _error_text(f"{type(outcome).__name__}: {text_of(outcome)}"))
     return Verdict(VerdictKind.ACK)
+
+
+def _error_text(reason: object) -> str:
+    return safe_text(text_of(reason), limits.ERROR_TEXT_CHARS_MAX)
 
 
 def _check_delay(seconds: float) -> None:

@@ -327,6 +327,20 @@ class SubscriptionDiffersError(FailedPreconditionError):
         )
 
 
+class InstanceReplacedError(FailedPreconditionError):
+    """Another process has attached under this instance id. Never retryable: they would end each other for ever."""
+
+    reason = "INSTANCE_REPLACED"
+
+    def __init__(self, instance_id: str, host: str) -> None:
+        super().__init__(
+            f"another process has attached as instance {instance_id!r}, from host {host!r}: give each process an "
+            "instance id of its own",
+            instance_id=instance_id,
+            host=host,
+        )
+
+
 class SequenceGapError(FailedPreconditionError):
     """An earlier frame of this publisher is not stored: resend from there, with the same numbers."""
 

@@ -17,6 +17,7 @@ ANY_EVENT_CODE: Final = "*"
 """In a subscription: every event code of the topic."""
 DEFAULT_NAMESPACE: Final = "default"
 
+_NOT_UTF8: Final = "has a lone surrogate, which UTF-8 has no place for"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*\Z")
 
 
@@ -47,7 +48,10 @@ def check_instance_id(name: str) -> str:
 
 def check_key(kind: str, key: str) -> str:
     """Return *key* if it may be a key or an ordering key, else raise InvalidKeyError."""
-    size_bytes = len(key) if key.isascii() else len(key.encode())
+    try:
+        size_bytes = len(key) if key.isascii() else len(key.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidKeyError(kind, _NOT_UTF8) from error
     if size_bytes > limits.KEY_BYTES_MAX:
         raise InvalidKeyError(kind, f"is {size_bytes} bytes; {limits.KEY_BYTES_MAX} at most")
     if "\0" in key:
@@ -67,7 +71,10 @@ def check_headers(headers: Mapping[str, str]) -> None:
             raise InvalidHeadersError(f"header {name!r} is {type(value).__name__}; names and values must be text")
         if "\0" in name or "\0" in value:
             raise InvalidHeadersError(f"header {name!r} contains a NUL character")
-        size_bytes += len(name.encode()) + len(value.encode())
+        try:
+            size_bytes += len(name.encode()) + len(value.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidHeadersError(f"header {name!r} {_NOT_UTF8}") from error
     if size_bytes > limits.HEADERS_BYTES_MAX:
         raise InvalidHeadersError(f"{size_bytes} bytes of header names and values; {limits.HEADERS_BYTES_MAX} at most")
 

@@ -10,6 +10,8 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
+from msgbroker.engine.begun import Begun
+
 
 class Flight:
     """Messages one instance was handed at once and has not answered, in the order of the queue.
@@ -18,7 +20,17 @@ class Flight:
     whole flight may settle that whole range.
     """
 
-    __slots__ = ("deadline", "end", "first", "instance_id", "offsets", "ordering_keys", "stored_at_us")
+    __slots__ = (
+        "begun",
+        "deadline",
+        "end",
+        "first",
+        "instance_id",
+        "offsets",
+        "ordering_keys",
+        "place",
+        "stored_at_us",
+    )
 
     def __init__(
         self,
@@ -27,12 +39,17 @@ class Flight:
         offsets: Sequence[int],
         stored_at_us: list[int],
         ordering_keys: list[str],
+        begun: Begun,
+        place: int,
     ) -> None:
         self.instance_id = instance_id
         self.deadline = deadline
         self.offsets = offsets
         self.stored_at_us = stored_at_us
         self.ordering_keys = ordering_keys
+        self.begun = begun
+        self.place = place
+        """How many messages its instance was handed before these."""
         self.first = offsets[0]
         self.end = offsets[-1] + 1
 
@@ -44,6 +61,8 @@ class Flight:
             self.offsets[low:high],
             self.stored_at_us[low:high],
             self.ordering_keys[low:high],
+            self.begun,
+            self.place + low,
         )
 
 
@@ -72,6 +91,34 @@ class Flights:
     def next_deadline(self) -> float:
         """A time before which no flight's deadline passes; infinite where there is none."""
         return self._next_deadline if self._flights else math.inf
+
+    def of_instance(self, instance_id: str) -> list[Flight]:
+        """Return the flights of *instance_id*."""
+        return [flight for flight in self._flights if flight.instance_id == instance_id]
+
+    def begin(self, instance_id: str, first: int, end: int) -> None:
+        """Note that *instance_id* has begun what it has in flight from *first* to below *end*."""
+        low = max(bisect_right(self._starts, first) - 1, 0)
+        high = bisect_left(self._starts, end)
+        parts: list[Flight] = []
+        for flight in self._flights[low:high]:
+            if flight.instance_id != instance_id or flight.begun is Begun.YES or flight.end <= first:
+                parts.append(flight)
+                continue
+            begun: list[Flight] = []
+            others: list[Flight] = []
+            _split(flight, first, end, begun, others)
+            for part in begun:
+                part.begun = Begun.YES
+            parts += sorted([*begun, *others], key=lambda part: part.first)
+        self._flights[low:high] = parts
+        self._starts[low:high] = [part.first for part in parts]
+
+    def late_and_not_begun(self, now: float) -> set[str]:
+        """Return the instances that have not answered in time for what they have not said to have begun."""
+        if now < self._next_deadline:
+            return set()
+        return {flight.instance_id for flight in self._flights if flight.deadline <= now and flight.begun is Begun.NO}
 
     def cut(self, instance_id: str, first: int, end: int) -> list[Flight]:
         """Take out what *instance_id* has in flight from *first* to below *end*."""

@@ -8,12 +8,11 @@ stores what `checkpoint` returns, answering with `confirm` or `abandon`. `README
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic
 
 from msgbroker.contract import limits
-from msgbroker.engine.flights import Flight
+from msgbroker.engine.begun import Begun, FirstHeld
 from msgbroker.engine.lane_config import Handed, Handout, LaneConfig, LaneCounters
 from msgbroker.engine.lane_state import LaneState
 from msgbroker.engine.messages import MessageT
@@ -21,6 +20,7 @@ from msgbroker.engine.offsets import OffsetRange
 from msgbroker.engine.reading import read, read_gap
 from msgbroker.engine.redeliveries import Redelivery
 from msgbroker.engine.taking import MayHandOut, take
+from msgbroker.engine.taking_back import take_back
 from msgbroker.engine.verdicts import Settled, Verdict
 from msgdb.lane_records import LaneCheckpoint, LaneKey, RedeliveryRow
 
@@ -130,14 +130,47 @@ class Lane(Generic[MessageT]):
         bytes_max: int,
         now: float,
         may_hand_out: MayHandOut[MessageT] | None = None,
+        begun: Begun = Begun.UNKNOWN,
+        place: int = 0,
     ) -> Handout[MessageT]:
         """Return what *instance_id* gets now: at least one message if there is any, even if over *bytes_max*.
 
-        *may_hand_out* is asked for each stress message; one that it denies is settled without delivery.
+        *may_hand_out* is asked for each stress message; one that it denies is settled without delivery. *begun* is what
+        is known of it from the beginning, *place* how many messages the instance was handed so far, over all lanes.
         """
         if self._is_stopped or count_max < 1:
             return Handout()
-        return take(self._state, instance_id, count_max, bytes_max, now, may_hand_out)
+        return take(self._state, instance_id, count_max, bytes_max, now, may_hand_out, begun, place)
+
+    # --- what is begun ------------------------------------------------------------------------------------------
+
+    def begin(self, instance_id: str, first: int, last: int, attempt: int, epoch: int | None = None) -> None:
+        """Note that *instance_id* has begun what it has of that attempt, from *first* to *last* inclusive.
+
+        What it does not have (any more) of that range is none of its business: nothing changes for it.
+        """
+        if epoch is not None and epoch != self.epoch:
+            return
+        state = self._state
+        if attempt == 1:
+            state.flights.begin(instance_id, first, last + 1)
+        if state.again.in_flight:
+            state.again.begin(instance_id, attempt, first, last + 1)
+
+    def first_held(self, instance_id: str) -> FirstHeld | None:
+        """Return which message *instance_id* was handed first of those it holds; None where it holds none."""
+        flights = self._state.flights.of_instance(instance_id)
+        records = self._state.again.of_instance(instance_id)
+        held = [(flight.place, flight.first, 1) for flight in flights]
+        held += [(record.place, record.queue_offset, record.attempt) for record in records]
+        if not held:
+            return None
+        has_begun = any(flight.begun is Begun.YES for flight in flights)
+        return FirstHeld(*min(held), has_begun or any(record.begun is Begun.YES for record in records))
+
+    def late_and_not_begun(self, now: float) -> set[str]:
+        """Return the instances that `expire` would take messages from which they have not said to have begun."""
+        return self._state.flights.late_and_not_begun(now) | self._state.again.late_and_not_begun(now)
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -171,7 +204,12 @@ class Lane(Generic[MessageT]):
                 else:
                     records += state.records_of(flight)
             for record in records:
+                if verdict is not Verdict.RELEASE:
+                    # It was handled, and its instance lives to tell.
+                    record.is_suspect = False
                 state.decide(record, verdict, now, delay_seconds, error[: limits.ERROR_TEXT_CHARS_MAX])
+            if self._is_stopped:
+                state.keep_attempts(records)
         if count:
             state.let_go(instance_id, count)
             self._park_stragglers()
@@ -182,34 +220,42 @@ class Lane(Generic[MessageT]):
         return Settled(count, stale)
 
     def expire(self, now: float) -> dict[str, int]:
-        """Take back what was not answered in time, as failed; return how many messages each instance lost by it."""
+        """Take back what was not answered in time; return how many messages each instance lost by it.
+
+        It has failed, unless its instance would have said if it had begun it: that comes again at once.
+        """
         state = self._state
         error = f"no answer within {state.config.ack_timeout_seconds:g} s"
-        lost = self._take_back(
+        lost = take_back(
+            state,
             state.flights.cut_expired(now),
             state.again.cut_expired(now),
-            lambda record: state.fail(record, now, None, error),
+            now,
+            lambda record: record.begun is not Begun.NO,
+            lambda record, _: state.fail(record, now, None, error),
         )
         state.counters.timed_out += sum(lost.values())
+        self._after_taking_back()
         state.again.promote(now)
         return lost
 
-    def return_instance(self, instance_id: str, now: float, *, counts: bool = True) -> int:
-        """Take back all that *instance_id* has: its stream ended. The next attempt may be made at once.
+    def return_instance(self, instance_id: str, now: float, *, counts: bool = True, has_crashed: bool = False) -> int:
+        """Take back all that *instance_id* has: its stream ended. What was not begun comes again at once.
 
-        The attempt *counts*, unless the instance left in good order: then it had not begun with these.
+        The attempt of what was begun *counts*, unless the instance left in good order. Where it *has_crashed*, all of
+        it is handed out as suspect from now on, until an instance has handled it.
         """
         state = self._state
-
-        def decide(record: Redelivery) -> None:
-            if counts:
-                state.come_back(record, now, STREAM_ENDED)
-            else:
-                state.decide(record, Verdict.RELEASE, now, None, "")
-
-        lost = self._take_back(state.flights.cut_instance(instance_id), state.again.cut_instance(instance_id), decide)
-        if self._is_stopped:
-            state.keep_attempts()
+        lost = take_back(
+            state,
+            state.flights.cut_instance(instance_id),
+            state.again.cut_instance(instance_id),
+            now,
+            lambda record: counts and record.begun is Begun.YES,
+            lambda record, spread: state.come_back(record, now, STREAM_ENDED, spread),
+            makes_suspect=has_crashed,
+        )
+        self._after_taking_back()
         return lost[instance_id]
 
     def withdraw(self, instance_id: str, handed: Handed, now: float) -> int:
@@ -223,7 +269,7 @@ class Lane(Generic[MessageT]):
             state.decide(record, Verdict.RELEASE, now, None, "")
         state.counters.withdrawn += len(records)
         if self._is_stopped:
-            state.keep_attempts()
+            state.keep_attempts(records)
         self._park_stragglers()
         return len(records)
 
@@ -246,21 +292,10 @@ class Lane(Generic[MessageT]):
             state.counters.redelivered -= sum((r.queue_offset, r.attempt) in again for r in records)
         return records
 
-    def _take_back(
-        self, flights: list[Flight], records: list[Redelivery], decide: Callable[[Redelivery], None]
-    ) -> Counter[str]:
-        lost: Counter[str] = Counter()
-        for record in records:
-            lost[record.instance_id] += 1
-        for flight in flights:
-            lost[flight.instance_id] += len(flight.offsets)
-            records += self._state.records_of(flight)
-        for record in sorted(records, key=lambda record: record.queue_offset):
-            decide(record)
-        for instance_id, count in lost.items():
-            self._state.let_go(instance_id, count)
+    def _after_taking_back(self) -> None:
+        if self._is_stopped:
+            self._state.keep_attempts(self._state.again.by_offset.values())
         self._park_stragglers()
-        return lost
 
     def next_wakeup(self) -> float | None:
         """Return when `expire` should be called next, never later than needed; None: nothing is timed."""
@@ -309,7 +344,7 @@ class Lane(Generic[MessageT]):
         self._is_stopped = True
         self._state.ready.clear()
         self._state.again.drop_ready()
-        self._state.keep_attempts()
+        self._state.keep_attempts(self._state.again.by_offset.values())
 
     @property
     def is_stopped(self) -> bool:

@@ -60,6 +60,8 @@ class Handout(Generic[MessageT]):
     """First hand-outs, attempt 1, in the order of the queue."""
     deadline: float = math.inf
     """When the lane takes back what was not answered."""
+    is_suspect: bool = False
+    """Whether all of it was with instances that went away without a word: one of it may have ended them."""
 
     @property
     def count(self) -> int:

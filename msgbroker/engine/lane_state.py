@@ -124,25 +124,31 @@ class LaneState(Generic[MessageT]):
         self.move(record)
         self._come_again(record, now)
 
-    def come_back(self, record: Redelivery, now: float, error: str) -> None:
-        """Count the attempt as failed and make the next one at once: its instance went away."""
-        record.last_error = error
-        if self.config.retry.is_last(record.attempt):
-            self.dead_letter(record, DeadLetterReason.ATTEMPTS_EXHAUSTED)
+    def come_back(self, record: Redelivery, now: float, error: str, spread: float) -> None:
+        """Count the attempt as failed, because its instance went away: the first time the next one is made at once.
+
+        From the second time on the schedule's delay applies, longer by *spread* times itself: what was begun beside
+        each other shall not come again beside each other, or all of it would die with the one that ends instances.
+        """
+        delay_seconds = self.config.retry.delay_after(record.attempt)
+        if delay_seconds is None or record.attempt > 1:
+            self.fail(record, now, (delay_seconds or 0.0) * (1 + spread), error)
             return
+        record.last_error = error
         record.attempt += 1
         record.due_at = now
         if record.is_moved:
             self.writes.upsert(record.queue_offset)
         self.again.make_due(record)
 
-    def keep_attempts(self) -> None:
-        """Give rows to what was attempted and comes again, so that the next owner goes on counting.
+    def keep_attempts(self, records: Iterable[Redelivery]) -> None:
+        """Give rows to those of *records* that come again, so that the next owner goes on counting their attempts.
 
         Or a message that ends the only instance of its group would be a first attempt each time.
         """
-        for record in [r for r in self.again.by_offset.values() if r.attempt > 1 and not r.is_moved]:
-            if record.stage is not Stage.IN_FLIGHT:
+        for record in records:
+            is_settled = self.again.by_offset.get(record.queue_offset) is not record
+            if record.attempt > 1 and not (record.is_moved or is_settled or record.stage is Stage.IN_FLIGHT):
                 self.move(record)
 
     def move(self, record: Redelivery) -> None:
@@ -155,9 +161,11 @@ class LaneState(Generic[MessageT]):
     def records_of(self, flight: Flight) -> list[Redelivery]:
         """Give each message of a flight that was taken out a record of its own, not moved."""
         records = [
-            Redelivery(offset, stored_at_us, ordering_key, 1, flight.deadline)
-            for offset, stored_at_us, ordering_key in zip(
-                flight.offsets, flight.stored_at_us, flight.ordering_keys, strict=True
+            Redelivery(
+                offset, stored_at_us, ordering_key, 1, flight.deadline, begun=flight.begun, place=flight.place + index
+            )
+            for index, (offset, stored_at_us, ordering_key) in enumerate(
+                zip(flight.offsets, flight.stored_at_us, flight.ordering_keys, strict=True)
             )
         ]
         for record in records:
@@ -187,7 +195,7 @@ class LaneState(Generic[MessageT]):
         """
         for flight in self.flights.cut_below(end):
             for record in self.records_of(flight):
-                self.again.hand_out(record, flight.instance_id, flight.deadline)
+                self.again.hand_out(record, flight.instance_id, flight.deadline, record.begun, record.place)
         if self.again.unmoved_count:
             held = [r for r in self.again.by_offset.values() if not r.is_moved and r.queue_offset < end]
             for record in held:

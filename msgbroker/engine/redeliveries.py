@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic
 
+from msgbroker.engine.begun import Begun
 from msgbroker.engine.messages import MessageT
 
 
@@ -48,6 +49,12 @@ class Redelivery:
     instance_id: str = ""
     """Where it is in flight, and until when that instance may answer."""
     deadline: float = math.inf
+    begun: Begun = Begun.NO
+    """Whether it was begun there. What comes again is not begun any more."""
+    place: int = 0
+    """How many messages that instance was handed before this one."""
+    is_suspect: bool = False
+    """It was with an instance that went away without a word, and no other has handled it since."""
 
 
 class Redeliveries(Generic[MessageT]):
@@ -126,21 +133,42 @@ class Redeliveries(Generic[MessageT]):
             self.make_due(record)
         self.ready.clear()
 
-    def hand_out(self, record: Redelivery, instance_id: str, deadline: float) -> None:
+    def hand_out(self, record: Redelivery, instance_id: str, deadline: float, begun: Begun, place: int) -> None:
         """Note that it is in flight."""
         record.stage = Stage.IN_FLIGHT
         record.instance_id = instance_id
         record.deadline = deadline
+        record.begun = begun
+        record.place = place
         self.in_flight[record.queue_offset] = record
         self._next_deadline = min(self._next_deadline, deadline)
 
+    def begin(self, instance_id: str, attempt: int, first: int, end: int) -> None:
+        """Note that *instance_id* has begun what it has of that attempt, from *first* to below *end*."""
+        for record in self._find(instance_id, attempt, first, end):
+            record.begun = Begun.YES
+
+    def of_instance(self, instance_id: str) -> list[Redelivery]:
+        """Return what *instance_id* has in flight."""
+        return [record for record in self.in_flight.values() if record.instance_id == instance_id]
+
+    def late_and_not_begun(self, now: float) -> set[str]:
+        """Return the instances that have not answered in time for what they have not said to have begun."""
+        if now < self._next_deadline:
+            return set()
+        flying = self.in_flight.values()
+        return {record.instance_id for record in flying if record.deadline <= now and record.begun is Begun.NO}
+
     def cut(self, instance_id: str, attempt: int, first: int, end: int) -> list[Redelivery]:
         """Take out of flight what *instance_id* has of that attempt, from *first* to below *end*."""
+        return self._land(self._find(instance_id, attempt, first, end))
+
+    def _find(self, instance_id: str, attempt: int, first: int, end: int) -> list[Redelivery]:
         flying = self.in_flight
         # The range comes from outside and may be of any length: never walk further than there are records.
         offsets = range(first, end) if end - first < len(flying) else [o for o in flying if first <= o < end]
         found = [flying[offset] for offset in offsets if offset in flying]
-        return self._land([r for r in found if r.instance_id == instance_id and r.attempt == attempt])
+        return [r for r in found if r.instance_id == instance_id and r.attempt == attempt]
 
     def cut_each(self, instance_id: str, attempts: Iterable[tuple[int, int]]) -> list[Redelivery]:
         """Take out of flight just these (offset, attempt), as far as *instance_id* has them."""
@@ -149,7 +177,7 @@ class Redeliveries(Generic[MessageT]):
 
     def cut_instance(self, instance_id: str) -> list[Redelivery]:
         """Take out of flight all that *instance_id* has."""
-        return self._land([record for record in self.in_flight.values() if record.instance_id == instance_id])
+        return self._land(self.of_instance(instance_id))
 
     def cut_expired(self, now: float) -> list[Redelivery]:
         """Take out of flight whatever's deadline has passed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgbroker.engine.begun import Begun
 from msgbroker.engine.flights import Flight
 from msgbroker.engine.lane_config import Again, Handout
 from msgbroker.engine.lane_state import LaneState
@@ -21,22 +22,26 @@ def take(
     bytes_max: int,
     now: float,
     may_hand_out: MayHandOut[MessageT] | None,
+    begun: Begun,
+    place: int,
 ) -> Handout[MessageT]:
     """Hand out to *instance_id* what comes again, then what is new; at least one message if there is any."""
     deadline = now + state.config.ack_timeout_seconds
     handout: Handout[MessageT] = Handout(deadline=deadline)
     if state.again.ready:
         bytes_max -= _take_again(state, handout, count_max, bytes_max, may_hand_out)
-        for again in handout.again:
-            state.again.hand_out(state.again.by_offset[again.message.queue_offset], instance_id, deadline)
+        handout.is_suspect = bool(handout.again) and handout.is_suspect
+        for index, again in enumerate(handout.again):
+            record = state.again.by_offset[again.message.queue_offset]
+            state.again.hand_out(record, instance_id, deadline, begun, place + index)
     count_max -= len(handout.again)
-    while count_max > 0 and state.ready and not handout.fresh:
+    while count_max > 0 and state.ready and not (handout.fresh or handout.is_suspect):
         if handout.again and state.ready[0].size_bytes > bytes_max:
             break
         # Empty where all of a batch was denied: then there may be more.
         handout.fresh = _take_fresh(state, count_max, bytes_max, may_hand_out)
     if handout.fresh:
-        state.flights.add(_flight_of(handout.fresh, instance_id, deadline))
+        state.flights.add(_flight_of(handout.fresh, instance_id, deadline, begun, place + len(handout.again)))
     count = handout.count
     if count:
         state.unsettled_by_instance[instance_id] += count
@@ -52,10 +57,15 @@ def _take_again(
     bytes_max: int,
     may_hand_out: MayHandOut[MessageT] | None,
 ) -> int:
-    """Move what comes again into *handout*; return its bytes."""
+    """Move what comes again into *handout*, either suspects or others; return its bytes."""
     ready, taken_bytes = state.again.ready, 0
+    handout.is_suspect = ready[0][0].is_suspect
     while ready and len(handout.again) < count_max:
         record, message = ready[0]
+        if record.is_suspect != handout.is_suspect:
+            if handout.again:
+                break
+            handout.is_suspect = record.is_suspect
         if handout.again and taken_bytes + message.size_bytes > bytes_max:
             break
         ready.popleft()
@@ -103,7 +113,7 @@ def _count_within(batch: Sequence[MessageT], bytes_max: int) -> int:
     raise AssertionError("unreachable: the sum is over the limit")
 
 
-def _flight_of(batch: Sequence[MessageT], instance_id: str, deadline: float) -> Flight:
+def _flight_of(batch: Sequence[MessageT], instance_id: str, deadline: float, begun: Begun, place: int) -> Flight:
     first, last = batch[0].queue_offset, batch[-1].queue_offset
     # Most batches have no holes: then a range says it all.
     is_dense = last - first + 1 == len(batch)
@@ -114,4 +124,6 @@ def _flight_of(batch: Sequence[MessageT], instance_id: str, deadline: float) -> 
         offsets,
         [message.stored_at_us for message in batch],
         [message.ordering_key for message in batch],
+        begun,
+        place,
     )

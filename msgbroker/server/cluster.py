@@ -159,8 +159,12 @@ class Cluster:
 
     async def leave_lanes(self) -> None:
         """Persist, and give up all lanes."""
-        await self._checkpointer.flush_once()
         slots = [slot for group in self._hub.groups.values() for slot in group.slots.values()]
+        for slot in slots:
+            # What stopping gives rows to is persisted with the rest.
+            slot.lane.stop()
+            self._hub.touched(slot)
+        await self._checkpointer.flush_once()
         await self._release(slots)
 
     async def leave_registry(self) -> None:
@@ -278,6 +282,8 @@ class Cluster:
                 # One that was stopped because it was not understood is claimed anew, even if it is again by now.
                 if slot.leaves_at is None and (queue_id not in wanted_here or slot.lane.is_stopped):
                     group.stop_lane(slot)
+                    # It may have nothing to persist but what stopping it gave rows to.
+                    self._hub.touched(slot)
                     slot.leaves_at = now + self.config.drain_seconds
                     self._leaving.append(slot)
         self._leaving = [slot for slot in self._leaving if self._is_here(slot)]

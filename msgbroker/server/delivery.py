@@ -42,6 +42,7 @@ from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause, pause_or_wake
 from msgbroker.server.not_understood import refusal
 from msgbroker.server.outgoing import Outgoing, OutgoingConfig
+from msgbroker.server.recent_crashes import RecentCrashes
 from msgbroker.server.set_aside import SetAside
 from msgbroker.server.suspects import Suspects
 from msgdb.alarms import Alarm, AlarmKind
@@ -85,6 +86,7 @@ class DeliveryHub:
         cache.on_lost_end = self._lost_end
         self.counters = HubCounters()
         self.suspects = Suspects()
+        self.crashes = RecentCrashes()
         self.config = config or DeliveryConfig()
         self.groups: dict[int, GroupDelivery] = {}
         self.ready = ReadyBytes(self.config.ready_bytes_max)
@@ -210,6 +212,7 @@ class DeliveryHub:
                 self._lane_failed,
                 self.ready,
                 self.evaluations,
+                self.crashes,
             )
             if self._snapshot is not None:
                 group.withheld_topics = self._snapshot.withheld.get(route.group_id, _NO_TOPICS)

@@ -18,12 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from confdb.routes import GroupOrder, GroupRoute, Snapshot, TopicRoute
-from msgbroker.contract.errors import NotUnderstoodError
+from msgbroker.contract.errors import InstanceReplacedError, NotUnderstoodError
 from msgbroker.engine.lane_config import LaneConfig
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.stress import StressGate
 from msgbroker.engine.verdicts import Verdict
+from msgbroker.server.blame import blame_first
 from msgbroker.server.evaluation_turns import TimeSlice
 from msgbroker.server.evaluations import Evaluations
 from msgbroker.server.instances import Instance
@@ -33,11 +34,14 @@ from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.leaving import Leaving, StressCheck
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
+from msgbroker.server.recent_crashes import RecentCrashes
 from msgbroker.server.set_aside import SetAside
 
 BATCH_MESSAGES_MAX = 256
 BEHIND_MESSAGES = 4_000
 """So many are on their way through a broker at full speed: a tenth of a second."""
+REST_SECONDS = 1.0
+"""An instance that did not begin with messages in time gets none for so long: time for others to take them."""
 
 
 @dataclass(slots=True)
@@ -68,6 +72,8 @@ class GroupDelivery:
     """Of all groups here."""
     evaluations: Evaluations = field(default_factory=Evaluations)
     """Of all groups here."""
+    crashes: RecentCrashes = field(default_factory=RecentCrashes)
+    """Of all groups here."""
     instances: dict[str, Instance] = field(default_factory=dict)
     slots: dict[int, LaneSlot] = field(default_factory=dict)
     withheld_topics: frozenset[int] = frozenset()
@@ -79,6 +85,8 @@ class GroupDelivery:
     """Lanes that may have something to hand out, in the order of their turns."""
     _watched: dict[int, LaneSlot] = field(default_factory=dict)
     """Lanes that may wait for a time or a read: every other one has neither."""
+    _resting: dict[str, float] = field(default_factory=dict)
+    """Until when, by the name of the instance."""
 
     _reader: LaneReader = field(init=False)
     _leaving: Leaving = field(init=False)
@@ -92,28 +100,45 @@ class GroupDelivery:
     # --- instances --------------------------------------------------------------------------------------------------
 
     def attach(self, instance: Instance, now: float) -> None:
-        """Add an instance; an earlier attachment of the same instance id ends, as if its stream had."""
+        """Add an instance; an earlier attachment of the same instance id ends.
+
+        If it is another process's, that one may be dead, its stream not yet found to be, and this may be its successor:
+        the newcomer wins. If it lives, its stream ends with an error that keeps it from coming back and so on for ever.
+        """
         for other in list(self.instances.values()):
             if other.instance_id == instance.instance_id:
-                self.detach(other, now)
+                is_other_process = bool(other.process_id and instance.process_id) and (
+                    other.process_id != instance.process_id
+                )
+                self.detach(other, now, has_gone=is_other_process)
+                if is_other_process:
+                    other.close(InstanceReplacedError(instance.instance_id, instance.host))
         self.instances[instance.name] = instance
         instance.way_out = self._leaving
         instance.outlet.on_room = lambda: self.wake(self)
         self._takers.append(instance)
         self.wake(self)
 
-    def detach(self, instance: Instance, now: float) -> None:
-        """Remove an instance: what it had returns to its lanes at once.
+    def detach(self, instance: Instance, now: float, *, has_gone: bool = True) -> None:
+        """Remove an instance: what it had returns to its lanes at once. What it had begun counts as failed.
 
-        The attempt counts for what was written to it, unless it said goodbye.
+        Unless it said goodbye. Where it *has_gone* without a word and had begun nothing, one message counts, of those
+        that may have been written to it.
         """
         if self.instances.pop(instance.name, None) is None:
             return
+        # It was never written to it.
+        instance.give_back()
+        has_crashed = has_gone and not instance.has_left and instance.ended_because is None
+        if has_crashed and blame_first((slot.lane for slot in self.slots.values()), instance.name):
+            self.crashes.note(self.route.group_id, instance, now)
         instance.close()
         self._takers.remove(instance)
+        self._resting.pop(instance.name, None)
         for slot in list(self.slots.values()):
             with self.trusted(slot):
-                if slot.lane.return_instance(instance.name, now, counts=not instance.has_left):
+                counts = not instance.has_left
+                if slot.lane.return_instance(instance.name, now, counts=counts, has_crashed=has_crashed):
                     self.touched(slot)
                     self.activate(slot)
 
@@ -126,6 +151,13 @@ class GroupDelivery:
             raise
         except Exception as error:  # noqa: BLE001 - one lane must not end all the others
             self.lane_failed(self, slot, error)
+
+    def begin(self, instance: Instance, queue_id: int, epoch: int, first: int, last: int, attempt: int) -> None:
+        """Note what an instance has begun; of a lane that is not here any more, nothing."""
+        slot = self.slots.get(queue_id)
+        if slot is not None:
+            with self.trusted(slot):
+                slot.lane.begin(instance.name, first, last, attempt, epoch)
 
     def settle(
         self,
@@ -215,6 +247,8 @@ class GroupDelivery:
 
     def tick(self, now: float) -> None:
         """Take back what was not answered in time, see to what is due, and try again what could not be read."""
+        if self._resting:
+            self._end_rests(now)
         if not self._watched:
             return
         due = [slot for slot in list(self._watched.values()) if self._is_due(slot, now)]
@@ -241,12 +275,35 @@ class GroupDelivery:
         return any(self.aside.is_waiting(LaneWork(slot.lane.key, work)) for work in (Work.READING, Work.FETCHING))
 
     def _expire(self, slot: LaneSlot, now: float) -> None:
+        self._note_silence(slot, now)
         for name, count in slot.lane.expire(now).items():
             instance = self.instances.get(name)
             if instance is not None:
                 instance.unsettled -= count
         self.touched(slot)
         self.activate(slot)
+
+    def _note_silence(self, slot: LaneSlot, now: float) -> None:
+        """Let others come first who do not leave messages unbegun, and count one of an instance that says nothing.
+
+        It may hang in a message that kept it from saying so, as one would that blocks its event loop.
+        """
+        for name in slot.lane.late_and_not_begun(now):
+            instance = self.instances.get(name)
+            if instance is None:
+                continue
+            instance.is_resting = True
+            self._resting[name] = now + REST_SECONDS
+            if now - instance.said_at >= self.route.ack_timeout_seconds:
+                blame_first((each.lane for each in self.slots.values()), name)
+                # Once for each time that it should have said something.
+                instance.said_at = now
+
+    def _end_rests(self, now: float) -> None:
+        for name in [name for name, until in self._resting.items() if until <= now]:
+            del self._resting[name]
+            self.instances[name].is_resting = False
+            self.wake(self)
 
     def reroute(self, route: GroupRoute, snapshot: Snapshot, topics: dict[int, TopicRoute]) -> None:
         """Follow a change of the configuration: matching, limits, permissions."""
@@ -346,7 +403,7 @@ class GroupDelivery:
         if not ready_count:
             return work
         check = StressCheck(slot.may_hand_out)
-        handout = lane.take(taker.name, count_max, bytes_max, now, check)
+        handout = lane.take(taker.name, count_max, bytes_max, now, check, taker.begun, taker.handed_count)
         if handout.count:
             permitted_by = slot.may_hand_out if check.has_passed else None
             taker.give(lane.key.queue_id, lane.epoch, handout, slot, permitted_by)

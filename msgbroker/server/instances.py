@@ -6,9 +6,10 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from msgbroker.engine.begun import Begun
 from msgbroker.engine.lane_config import Again, Handed, Handout
 from msgbroker.server import clock, wire
 from msgbroker.server.log_message import WIRE_OVERHEAD_BYTES, LogMessage, Wire
@@ -52,6 +53,8 @@ class Batch:
     handed: Handed
     stress: Stress | None = None
     """Where it has stress messages."""
+    is_suspect: bool = False
+    """One of it may have ended an instance that went away without a word."""
 
     @property
     def held_bytes(self) -> int:
@@ -60,7 +63,7 @@ class Batch:
 
     def without_wires(self) -> Batch:
         """Return what is kept of it while it is written: which messages they are."""
-        return Batch(self.queue_id, self.epoch, (), 0, self.lease, self.deadline, self.handed, self.stress)
+        return replace(self, wires=(), size_bytes=0)
 
 
 class WayOut(Protocol):
@@ -86,8 +89,29 @@ class Instance:
     to be written to it (its own, and those of all outlets), so that an instance that does not read costs little.
     """
 
-    def __init__(self, instance_id: str, credit: int, outbox_bytes_max: int, outlet: Outlet | None = None) -> None:
+    def __init__(
+        self,
+        instance_id: str,
+        credit: int,
+        outbox_bytes_max: int,
+        outlet: Outlet | None = None,
+        *,
+        begun: Begun = Begun.UNKNOWN,
+        process_id: bytes = b"",
+        host: str = "",
+    ) -> None:
         self.instance_id = instance_id
+        self.begun = begun
+        """What is known of a message when it is handed to it."""
+        self.process_id = process_id
+        """Empty if it does not say."""
+        self.host = host
+        self.handed_count = 0
+        """Messages it was given so far."""
+        self.said_at = clock.now()
+        """When it was heard last."""
+        self.is_resting = False
+        """It let messages time out that it had not begun: others come first for a while."""
         self.name = f"{instance_id}#{next(_serials)}"
         """Unique among attachments: an instance that reconnects is another one to the lanes."""
         self.credit = credit
@@ -108,6 +132,7 @@ class Instance:
         self.under_way: list[Batch] = []
         """What is being written: gRPC has it, and has not taken it over."""
         self._notices: list[bytes] = []
+        self._confirmed = 0
         self.wake = asyncio.Event()
 
     @property
@@ -118,7 +143,7 @@ class Instance:
     @property
     def count_room(self) -> int:
         """How many messages it may be given now."""
-        if self.is_paused or self.is_closed or self.bytes_room <= 0:
+        if self.is_paused or self.is_closed or self.is_resting or self.bytes_room <= 0:
             return 0
         return self.credit - self.unsettled
 
@@ -133,10 +158,12 @@ class Instance:
         """Queue messages for writing, as long as *lease* has not passed; *permitted_by*, where some are stress ones."""
         wires, size_bytes = wires_of(handout.fresh, handout.again)
         stress = None if permitted_by is None else Stress(permitted_by, handout)
-        batch = Batch(queue_id, epoch, wires, size_bytes, lease, handout.deadline, handout.handed, stress)
+        is_suspect, deadline = handout.is_suspect, handout.deadline
+        batch = Batch(queue_id, epoch, wires, size_bytes, lease, deadline, handout.handed, stress, is_suspect)
         self.outbox.append(batch)
         self._hold(batch.held_bytes)
         self.unsettled += len(wires)
+        self.handed_count += len(wires)
         self.wake.set()
 
     def revoke(self, queue_id: int, epoch: int) -> None:
@@ -157,11 +184,18 @@ class Instance:
         """Ask it to settle what it has and to subscribe elsewhere."""
         self.notice(subscriber_pb2.SubscribeResponse(draining=True))
 
+    def confirm(self, number: int) -> None:
+        """Tell it that its requests up to that one are carried out. The last number says it for all before."""
+        self._confirmed = number
+        self.wake.set()
+
     def close(self, because: Exception | None = None) -> None:
-        """Give it nothing any more, and end its stream. What was not written goes back to the lanes at once."""
+        """Give it nothing any more, and end its stream. What was not written goes back to the lanes at once.
+
+        What is being written may have arrived: it goes back with all else that it holds, when it is detached.
+        """
         self.is_closed = True
         self.give_back()
-        self._return(self.under_way)
         self.under_way = []
         self.unsettled = 0
         self.ended_because = self.ended_because or because
@@ -196,11 +230,14 @@ class Instance:
     def next_response(self) -> bytes:
         """Return the next encoded SubscribeResponse to write; empty if there is nothing. `written` ends the write."""
         parts = self._take_notices()
+        if self._confirmed:
+            parts.append(subscriber_pb2.SubscribeResponse(confirmed=self._confirmed).SerializeToString())
+            self._confirmed = 0
         size_bytes = 0
         while size_bytes < RESPONSE_BYTES_MAX and (batch := self._next_batch()) is not None:
             size_bytes += batch.size_bytes
             self.under_way.append(batch.without_wires())
-            parts.append(wire.batch_head(batch.queue_id, batch.epoch, batch.size_bytes))
+            parts.append(wire.batch_head(batch.queue_id, batch.epoch, batch.size_bytes, is_suspect=batch.is_suspect))
             parts.extend(itertools.chain.from_iterable(batch.wires))
         response = b"".join(parts)
         if response:

@@ -23,6 +23,7 @@ from msgbroker.contract.errors import (
     MessageCenterError,
     ResourceExhaustedError,
 )
+from msgbroker.engine.begun import Begun
 from msgbroker.server import clock
 from msgbroker.server.call_ending import end_at_once, when_ended
 from msgbroker.server.cluster import Cluster
@@ -186,7 +187,8 @@ class PullService:
         if len(self._pullers) >= _PULLERS_MAX:
             raise TooManyPullersError(f"{_PULLERS_MAX} instances pull from this broker; no more at a time")
         outlet = self._hub.outgoing.open(lambda _: None)
-        instance = Instance(instance_id, 0, self._hub.config.instance_outbox_bytes_max, outlet)
+        # Who calls twice, for a message and for its verdict, has begun with it in between.
+        instance = Instance(instance_id, 0, self._hub.config.instance_outbox_bytes_max, outlet, begun=Begun.YES)
         puller = _Puller(self._hub.attach(route, instance), instance)
         self._pullers[route.group_id, instance_id] = puller
         self._cluster.wake.set()

@@ -32,6 +32,20 @@ _RANGE_WORK: Final = 100
 """What a range costs that covers nothing, in offsets."""
 
 
+async def begin_all(group: GroupDelivery, instance: Instance, begun: Iterable[subscriber_pb2.Begun]) -> None:
+    """Note what an instance says it has begun. Raises InvalidRequestFieldError; what came before that counts."""
+    ranges_left = limits.SETTLEMENT_RANGES_MAX
+    work = 0
+    for each in begun:
+        ranges_left = _less_ranges(ranges_left, each)
+        for first, last in _ranges_of(each):
+            group.begin(instance, each.queue_id, each.epoch, first, last, each.attempt or 1)
+            work += _RANGE_WORK + min(last - first, limits.LANE_WINDOW_MAX)
+            if work > _STRETCH_WORK_MAX:
+                work = 0
+                await asyncio.sleep(0)
+
+
 async def settle_all(
     group: GroupDelivery, instance: Instance, settlements: Iterable[subscriber_pb2.Settlement]
 ) -> None:
@@ -43,9 +57,7 @@ async def settle_all(
         verdict, delay_seconds = verdict_of(settlement)
         error = error_text_of(settlement)
         attempt = settlement.attempt or 1
-        ranges_left -= max(1, len(settlement.ranges) // 2)
-        if ranges_left < 0:
-            raise InvalidRequestFieldError("ranges", f"must be {limits.SETTLEMENT_RANGES_MAX} at most in one request")
+        ranges_left = _less_ranges(ranges_left, settlement)
         queue_id, epoch = settlement.queue_id, settlement.epoch
         for first, last in _ranges_of(settlement):
             group.settle(instance, queue_id, epoch, verdict, first, last, attempt, now, delay_seconds, error)
@@ -57,8 +69,15 @@ async def settle_all(
                 now = clock.now()
 
 
-def _ranges_of(settlement: subscriber_pb2.Settlement) -> Iterator[tuple[int, int]]:
-    ranges = list(settlement.ranges)
+def _less_ranges(ranges_left: int, said: subscriber_pb2.Settlement | subscriber_pb2.Begun) -> int:
+    ranges_left -= max(1, len(said.ranges) // 2)
+    if ranges_left < 0:
+        raise InvalidRequestFieldError("ranges", f"must be {limits.SETTLEMENT_RANGES_MAX} at most in one request")
+    return ranges_left
+
+
+def _ranges_of(said: subscriber_pb2.Settlement | subscriber_pb2.Begun) -> Iterator[tuple[int, int]]:
+    ranges = list(said.ranges)
     if len(ranges) % 2:
         raise InvalidRequestFieldError("ranges", "must be pairs: first, last")
     settled_up_to = -1

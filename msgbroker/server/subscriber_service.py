@@ -22,6 +22,8 @@ from msgbroker.contract.errors import (
     TopicNotFoundError,
     UnfinishedError,
 )
+from msgbroker.engine.begun import Begun
+from msgbroker.server import clock
 from msgbroker.server.call_ending import end_at_once, write
 from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
@@ -30,10 +32,13 @@ from msgbroker.server.grpc_failures import abort_with
 from msgbroker.server.instances import Instance
 from msgbroker.server.not_understood import check_group_served
 from msgbroker.server.places import Places
-from msgbroker.server.settling import settle_all
+from msgbroker.server.settling import begin_all, settle_all
 from msgbroker.v1 import subscriber_pb2
 
 SubscriberContext = grpc.aio.ServicerContext[Any, Any]
+
+CAREFUL_MS: Final = 10_000
+"""How long an instance begins with one message at a time, after another has crashed."""
 
 _DRAINING: Final = subscriber_pb2.SubscribeResponse(draining=True)
 
@@ -83,7 +88,7 @@ class SubscriberService:
         group = self._hub.attach(route, instance)
         self._instances.add(instance)
         self._cluster.wake.set()
-        instance.notice(self._attached(route, missing_subscriptions(snapshot, route, first.hello)))
+        instance.notice(self._attached(route, instance, missing_subscriptions(snapshot, route, first.hello)))
         # What an instance says first may be large, and is not kept for the length of the stream.
         requests = deque([first])
         del first
@@ -113,21 +118,42 @@ class SubscriberService:
     ) -> Instance:
         instance_id = names.check_instance_id(first.hello.instance_id)
         credit = min(first.credit or route.unsettled_max, route.unsettled_max)
-        outlet = self._hub.outgoing.open(lambda error: end_at_once(context, error))
-        instance = Instance(instance_id, credit, self._hub.config.instance_outbox_bytes_max, outlet)
-        outlet.on_stalled = instance.give_back
-        outlet.obeys = instance.may_still_write
+        begun = Begun.NO if first.hello.says_begun else Begun.UNKNOWN
+        process_id = first.hello.process_id
+        if process_id and len(process_id) != limits.PROCESS_ID_BYTES:
+            raise InvalidRequestFieldError("process_id", f"must be {limits.PROCESS_ID_BYTES} bytes, or be left out")
+        host = first.hello.host[: limits.HOST_CHARS_MAX]
+        outbox_bytes_max = self._hub.config.instance_outbox_bytes_max
+
+        def end(because: MessageCenterError) -> None:
+            # It was not its own doing: nothing that it has not begun is to pay.
+            instance.ended_because = instance.ended_because or because
+            end_at_once(context, because)
+
+        instance = Instance(
+            instance_id,
+            credit,
+            outbox_bytes_max,
+            self._hub.outgoing.open(end),
+            begun=begun,
+            process_id=process_id,
+            host=host,
+        )
+        instance.outlet.on_stalled = instance.give_back
+        instance.outlet.obeys = instance.may_still_write
         return instance
 
     def _attached(
-        self, route: GroupRoute, missing: list[subscriber_pb2.MissingSubscription]
+        self, route: GroupRoute, instance: Instance, missing: list[subscriber_pb2.MissingSubscription]
     ) -> subscriber_pb2.SubscribeResponse:
+        is_careful = self._hub.crashes.is_to_be_careful(route.group_id, instance, clock.now())
         return subscriber_pb2.SubscribeResponse(
             attached=subscriber_pb2.Attached(
                 unsettled_max=route.unsettled_max,
                 ack_timeout_ms=int(route.ack_timeout_seconds * 1_000),
                 broker_id=str(self._cluster.identity.broker_id),
                 missing=missing,
+                careful_ms=CAREFUL_MS if is_careful else 0,
             )
         )
 
@@ -153,7 +179,8 @@ class SubscriberService:
             instance.close()
 
     async def _apply(self, group: GroupDelivery, instance: Instance, request: subscriber_pb2.SubscribeRequest) -> None:
-        """Carry out one request: credit, pause, verdicts."""
+        """Carry out one request: credit, pause, what is begun, verdicts."""
+        instance.said_at = clock.now()
         if request.credit:
             if request.credit > limits.CREDIT_MAX:
                 raise InvalidRequestFieldError("credit", f"is {request.credit}; {limits.CREDIT_MAX} at most")
@@ -161,7 +188,12 @@ class SubscriberService:
         if request.pause or request.resume:
             instance.wants_nothing = request.pause and not request.resume
             instance.is_paused = self._draining or (request.pause and not request.resume)
+        if request.begun:
+            # Before the verdicts: what is given back by one of them may be handed out again meanwhile, not begun.
+            await begin_all(group, instance, request.begun)
         await settle_all(group, instance, request.settlements)
+        if request.confirm:
+            instance.confirm(request.confirm)
         group.wake(group)
 
     async def _write(self, context: SubscriberContext, group: GroupDelivery, instance: Instance) -> None:

@@ -17,6 +17,7 @@ _RESPONSE_BATCHES: Final = b"\x0a"
 _BATCH_QUEUE_ID: Final = b"\x08"
 _BATCH_EPOCH: Final = b"\x10"
 _BATCH_DELIVERIES: Final = b"\x1a"
+_BATCH_SUSPECT: Final = b"\x20\x01"
 _DELIVERY_MESSAGE: Final = b"\x0a"
 _DELIVERY_QUEUE_OFFSET: Final = b"\x10"
 _DELIVERY_MESSAGE_ID: Final = b"\x1a\x10"
@@ -79,10 +80,12 @@ def with_attempt(wire: Wire, attempt: int) -> Wire:
     return (_BATCH_DELIVERIES, varint(len(delivery) + len(mark)), delivery, mark)
 
 
-def batch_head(queue_id: int, epoch: int, wires_bytes: int) -> bytes:
+def batch_head(queue_id: int, epoch: int, wires_bytes: int, *, is_suspect: bool = False) -> bytes:
     """Return what comes before a batch's wires in an encoded SubscribeResponse.
 
     Responses may be joined, and their batches then follow each other: so a response is one join of heads and wires.
     """
     lane = b"".join((_BATCH_QUEUE_ID, varint(queue_id), _BATCH_EPOCH, varint(epoch)))
+    if is_suspect:
+        lane += _BATCH_SUSPECT
     return b"".join((_RESPONSE_BATCHES, varint(len(lane) + wires_bytes), lane))

@@ -320,18 +320,29 @@ class InMemoryCenter(MessageCenter):
     def _pump(self) -> None:
         if self._is_dirty:
             self._is_dirty = False
-            for stream in self._memory_streams.values():
-                stream.pump()
+            try:
+                for stream in self._memory_streams.values():
+                    stream.pump()
+            except Exception as failure:  # noqa: BLE001 - whatever it is: nobody else is there to hear of it
+                self._subscribers.fail("delivery in memory", failure)
 
     async def _rest(self, patience_seconds: float | None = None) -> None:
-        """Wait until the handlers are done with all that can be handed out now."""
-        while True:
-            self._pump()
-            for stream in self._memory_streams.values():
-                if not await stream.dispatcher.join(patience_seconds):
-                    return
-            if not self._is_dirty and all(s.dispatcher.is_at_rest for s in self._memory_streams.values()):
-                return
+        """Wait until the handlers are done with all that can be handed out now; raise what ended a part of us."""
+        with self._subscribers.listening():
+            is_at_rest = False
+            while not is_at_rest and await self._rest_once(patience_seconds):
+                is_at_rest = not self._is_dirty and all(
+                    stream.dispatcher.is_at_rest for stream in self._memory_streams.values()
+                )
+        self._subscribers.raise_failure()
+
+    async def _rest_once(self, patience_seconds: float | None) -> bool:
+        """Hand out what can be, and wait for it; return False if it is not done in time, or never will be."""
+        self._pump()
+        for stream in self._memory_streams.values():
+            if self._subscribers.has_failed or not await stream.dispatcher.join(patience_seconds):
+                return False
+        return True
 
     def _next_wakeup(self) -> float:
         return min((stream.next_wakeup() for stream in self._memory_streams.values()), default=math.inf)

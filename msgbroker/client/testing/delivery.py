@@ -63,6 +63,9 @@ class MemoryLane:
         """Settle a message as done."""
         self.settle(queue_offset, attempt or 1, Verdict(VerdictKind.ACK))
 
+    def begin(self, queue_offset: int, attempt: int) -> None:
+        """Do nothing: who asks it here goes on by other means, as time stands still."""
+
     def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
         """Settle a message with any verdict."""
         self.lane.settle(
@@ -89,6 +92,9 @@ class NoLane:
         """Do nothing."""
 
     def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
+        """Do nothing."""
+
+    def begin(self, queue_offset: int, attempt: int) -> None:
         """Do nothing."""
 
 

@@ -19,6 +19,7 @@ from confdb.routes import (
     TopicKind,
     TopicRoute,
 )
+from msgbroker.client.texts import check_encodable
 from msgbroker.contract import limits
 from msgbroker.contract.errors import (
     EventCodeNotFoundError,
@@ -207,4 +208,4 @@ def compile_header(expression: str) -> HeaderPredicate:
     # Here and not above: only tests with HEADER subscriptions need the CEL library.
     from confdb.expression_limits import check_expression
 
-    return check_expression(expression)
+    return check_expression(check_encodable(expression))

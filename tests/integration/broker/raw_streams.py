@@ -70,6 +70,20 @@ class RawSubscriber:
         ]
         await self.send(settlements=settlements)
 
+    async def begin(self, *given: Given) -> None:
+        """Say that these are begun."""
+        await self.send(
+            begun=[
+                subscriber_pb2.Begun(
+                    queue_id=one.queue_id,
+                    epoch=one.epoch,
+                    attempt=one.delivery.attempt or 1,
+                    ranges=[one.delivery.queue_offset, one.delivery.queue_offset],
+                )
+                for one in given
+            ]
+        )
+
     async def send(self, **request: Any) -> None:
         """Send a request."""
         await self._call.write(subscriber_pb2.SubscribeRequest(**request))
@@ -99,12 +113,12 @@ class RawSubscriber:
 
 @asynccontextmanager
 async def raw_subscriber(
-    address: str, group: str = GROUP, *, instance_id: str = "raw", credit: int = 100
+    address: str, group: str = GROUP, *, instance_id: str = "raw", credit: int = 100, **more: Any
 ) -> AsyncIterator[RawSubscriber]:
-    """Open a Subscribe stream."""
+    """Open a Subscribe stream; *more* goes into its hello."""
     async with grpc.aio.insecure_channel(address) as channel:
         call = subscriber_pb2_grpc.SubscriberStub(channel).Subscribe()
-        hello = subscriber_pb2.SubscriberHello(group=group, instance_id=instance_id)
+        hello = subscriber_pb2.SubscriberHello(group=group, instance_id=instance_id, **more)
         await call.write(subscriber_pb2.SubscribeRequest(hello=hello, credit=credit))
         subscriber = RawSubscriber(call)
         try:

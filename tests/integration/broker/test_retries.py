@@ -188,8 +188,8 @@ async def test_what_an_instance_held_when_it_went_away_goes_to_another_at_once(
             assert time.monotonic() - started_at < 2
 
     assert sorted(other.bodies) == [str(number) for number in range(10)]
-    # The attempt that was under way counts: a message that kills its handler must not do so for ever.
-    assert [message.attempt for message in other.messages] == [2] * 10
+    # One attempt counts: a message that kills its process must not do so for ever, and nobody said which it was.
+    assert sorted(message.attempt for message in other.messages) == [1] * 9 + [2]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.3])

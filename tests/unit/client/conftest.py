@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
 
+import pytest
 import pytest_asyncio
 
-from tests.unit.client.fake_broker import FakeBroker
+from tests.unit.client.fake_broker import FakeBroker, ThreadedBroker
 
 
 @pytest_asyncio.fixture
@@ -14,3 +17,19 @@ async def broker() -> AsyncIterator[FakeBroker]:
     """A fake broker that behaves."""
     async with FakeBroker() as fake:
         yield fake
+
+
+@pytest.fixture
+def served() -> Iterator[ThreadedBroker]:
+    """A fake broker on a loop in another thread."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    fake = ThreadedBroker()
+    fake.loop = loop
+    asyncio.run_coroutine_threadsafe(fake.start(), loop).result()
+    yield fake
+    asyncio.run_coroutine_threadsafe(fake.stop(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()

@@ -7,7 +7,7 @@ others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -86,6 +86,9 @@ class SubscribeCall:
         self.hello: subscriber_pb2.SubscriberHello | None = None
         self.credits: list[int] = []
         self.settlements: list[subscriber_pb2.Settlement] = []
+        self.begun: list[tuple[int, int]] = []
+        """(offset, attempt), in the order it was said."""
+        self.requests_with_begun: list[subscriber_pb2.SubscribeRequest] = []
         self.paused = False
         self.half_closed = asyncio.Event()
         self.changed = asyncio.Condition()
@@ -95,7 +98,15 @@ class SubscribeCall:
         """Send a response."""
         self._responses.put_nowait(response)
 
-    def deliver(self, *bodies: bytes, first: int = 0, attempt: int = 1, event_code: str = "EC", epoch: int = 1) -> None:
+    def deliver(
+        self,
+        *bodies: bytes,
+        first: int = 0,
+        attempt: int = 1,
+        event_code: str = "EC",
+        epoch: int = 1,
+        suspect: bool = False,
+    ) -> None:
         """Push a batch of messages of queue 7 with these bodies at offsets from *first* on."""
         self.push(
             subscriber_pb2.SubscribeResponse(
@@ -103,6 +114,7 @@ class SubscribeCall:
                     subscriber_pb2.DeliveryBatch(
                         queue_id=7,
                         epoch=epoch,
+                        suspect=suspect,
                         deliveries=[
                             subscriber_pb2.Delivery(
                                 message=message_pb2.Message(topic="TP", event_code=event_code, body=body),
@@ -124,15 +136,16 @@ class SubscribeCall:
     async def settled(self, count: int) -> list[tuple[int, int, int]]:
         """Wait until so many offsets were settled; return (offset, verdict, attempt) sorted."""
         async with self.changed:
-            await self.changed.wait_for(lambda: len(self._verdicts()) >= count)
-        return self._verdicts()
+            await self.changed.wait_for(lambda: len(self.verdicts) >= count)
+        return self.verdicts
 
-    def _verdicts(self) -> list[tuple[int, int, int]]:
+    @property
+    def verdicts(self) -> list[tuple[int, int, int]]:
+        """What was settled so far: (offset, verdict, attempt) sorted."""
         return sorted(
             (offset, settlement.verdict, settlement.attempt)
             for settlement in self.settlements
-            for first, last in zip(settlement.ranges[::2], settlement.ranges[1::2], strict=True)
-            for offset in range(first, last + 1)
+            for offset in _offsets_of(settlement.ranges)
         )
 
     async def read(self, requests: AsyncIterator[subscriber_pb2.SubscribeRequest]) -> None:
@@ -146,7 +159,13 @@ class SubscribeCall:
                     self.credits.append(request.credit)
                 self.paused = self.paused or request.pause
                 self.settlements.extend(request.settlements)
+                if request.begun:
+                    self.requests_with_begun.append(request)
+                for begun in request.begun:
+                    self.begun += [(o, begun.attempt) for o in _offsets_of(begun.ranges)]
                 self.changed.notify_all()
+            if request.confirm and self.broker.confirms:
+                self.push(subscriber_pb2.SubscribeResponse(confirmed=request.confirm))
         self.half_closed.set()
         self._responses.put_nowait(subscriber_pb2.SubscribeResponse())
         self._responses.put_nowait(None)
@@ -155,6 +174,10 @@ class SubscribeCall:
         """Return what is to be sent."""
         while (response := await self._responses.get()) is not None:
             yield response
+
+
+def _offsets_of(ranges: Sequence[int]) -> list[int]:
+    return [offset for first, last in zip(ranges[::2], ranges[1::2], strict=True) for offset in range(first, last + 1)]
 
 
 class FakeBroker(
@@ -172,6 +195,7 @@ class FakeBroker(
         self.refuse_hello: tuple[grpc.StatusCode, tuple[tuple[str, Any], ...]] | None = None
         self.attached = subscriber_pb2.Attached(unsettled_max=1_000, ack_timeout_ms=60_000)
         self.subscribe_calls: asyncio.Queue[SubscribeCall] = asyncio.Queue()
+        self.confirms = True
         self.answers_held = asyncio.Event()
         self.answers_held.set()
         self.address = ""
@@ -261,3 +285,9 @@ class FakeBroker(
         """Keep what was asked for."""
         self.registered.append(request)
         return directory_pb2.RegisterResponse(created=["topic"])
+
+
+class ThreadedBroker(FakeBroker):
+    """A fake broker and the loop of its thread."""
+
+    loop: asyncio.AbstractEventLoop

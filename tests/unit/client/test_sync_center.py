@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,29 +15,7 @@ from msgbroker.client import (
     Receipt,
     SyncMessageCenter,
 )
-from tests.unit.client.fake_broker import FakeBroker
-
-
-class ThreadedBroker(FakeBroker):
-    """A fake broker and the loop of its thread."""
-
-    loop: asyncio.AbstractEventLoop
-
-
-@pytest.fixture
-def served() -> Iterator[ThreadedBroker]:
-    """A fake broker on a loop in another thread."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    fake = ThreadedBroker()
-    fake.loop = loop
-    asyncio.run_coroutine_threadsafe(fake.start(), loop).result()
-    yield fake
-    asyncio.run_coroutine_threadsafe(fake.stop(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+from tests.unit.client.fake_broker import ThreadedBroker
 
 
 def test_each_way_of_publishing_blocks_no_longer_than_it_says(served: ThreadedBroker) -> None:

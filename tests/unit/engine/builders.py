@@ -74,6 +74,12 @@ def take_all(lane: Lane[FakeMessage], instance_id: str = "a", now: float = 0.0) 
     return lane.take(instance_id, 10_000, ALL_BYTES, now)
 
 
+def begin_all(lane: Lane[FakeMessage], instance_id: str = "a") -> None:
+    """Let *instance_id* begin all that it has."""
+    for attempt in range(1, 5):
+        lane.begin(instance_id, 0, ALL_BYTES, attempt)
+
+
 def fetch_due(lane: Lane[FakeMessage], now: float) -> list[int]:
     """Fetch what is due, and return its offsets."""
     due = lane.due(now, 10_000)

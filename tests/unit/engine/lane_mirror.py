@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from msgbroker.engine.begun import Begun
 from msgbroker.engine.lane_config import Handout, LaneConfig
 from msgbroker.engine.verdicts import Verdict
 from tests.unit.engine.builders import FakeMessage
@@ -27,6 +28,11 @@ class Unsettled:
     """... from then on."""
     has_row: bool = False
     """Its attempts are counted in the store, so the next checkpoint must hold a row."""
+    begun: Begun = Begun.NO
+    place: int = 0
+    """So many messages its instance was handed before it."""
+    is_suspect: bool = False
+    """An instance crashed with it, and none has answered for it since."""
 
 
 class Mirror:
@@ -50,7 +56,7 @@ class Mirror:
                 elif not store.log[offset].matches:
                     self.settled[offset] = "not matched"
 
-    def handed_out(self, handout: Handout[FakeMessage], instance_id: str, now: float) -> None:
+    def handed_out(self, handout: Handout[FakeMessage], instance_id: str, now: float, begun: Begun, place: int) -> None:
         """Check what was handed out, and note where it is."""
         deadline = now + self.config.ack_timeout_seconds
         for message in handout.fresh:
@@ -66,6 +72,11 @@ class Mirror:
             assert expected.attempt == attempt
             assert expected.not_before <= now, f"{offset} came again too early"
             expected.instance_id, expected.deadline = instance_id, deadline
+        in_order = [again.message for again in handout.again] + handout.fresh
+        for index, message in enumerate(in_order):
+            entry = self.unsettled[message.queue_offset]
+            entry.begun, entry.place = begun, place + index
+            assert entry.is_suspect == handout.is_suspect
 
     def settle(self, offset: int, reason: str) -> None:
         """Note that the message is settled."""
@@ -82,8 +93,8 @@ class Mirror:
             if entry.instance_id is not None and instance_id in (None, entry.instance_id)
         ]
 
-    def answered(self, instance_id: str, verdict: Verdict, first: int, last: int, attempt: int) -> list[int]:
-        """Return the messages a verdict is about."""
+    def answered(self, instance_id: str, first: int, last: int, attempt: int) -> list[int]:
+        """Return the messages of that range that the instance has."""
         found = self.in_flight(instance_id)
         return [o for o in found if first <= o <= last and self.unsettled[o].attempt == attempt]
 
@@ -97,6 +108,7 @@ class Mirror:
     def apply(self, offset: int, verdict: Verdict, now: float, delay_seconds: float | None) -> str | None:
         """Apply a verdict to one message; return why it is settled now, if it is."""
         entry = self.unsettled[offset]
+        entry.is_suspect &= verdict is Verdict.RELEASE
         if verdict is Verdict.ACK:
             self.settle(offset, "acked")
         elif verdict is Verdict.REJECT:
@@ -118,21 +130,53 @@ class Mirror:
         entry.attempt += 1
         entry.instance_id, entry.not_before, entry.has_row = None, now + delay, True
 
+    def give_back(self, offset: int, now: float) -> None:
+        """Let it come again at once, uncounted."""
+        entry = self.unsettled[offset]
+        entry.instance_id, entry.not_before = None, now
+
+    def begin(self, instance_id: str, first: int, last: int, attempt: int) -> None:
+        """Note what an instance has begun of what it has."""
+        for offset in self.answered(instance_id, first, last, attempt):
+            self.unsettled[offset].begun = Begun.YES
+
+    def late_and_not_begun(self, now: float) -> set[str]:
+        """Return the instances that have not answered in time for what they would have said to have begun."""
+        late = [self.unsettled[offset] for offset in self.in_flight() if self.unsettled[offset].deadline <= now]
+        return {str(entry.instance_id) for entry in late if entry.begun is Begun.NO}
+
     def expire(self, now: float) -> Counter[str]:
-        """Fail what was not answered in time; return how many each instance lost."""
+        """Take back what was not answered in time; return how many each instance lost."""
         late = [offset for offset in self.in_flight() if self.unsettled[offset].deadline <= now]
         lost = Counter(str(self.unsettled[offset].instance_id) for offset in late)
         for offset in late:
-            self.fail(offset, now, None)
+            if self.unsettled[offset].begun is Begun.NO:
+                self.give_back(offset, now)
+            else:
+                self.fail(offset, now, None)
         return lost
 
-    def return_instance(self, instance_id: str, now: float) -> int:
-        """Take back what an instance had: the attempt counts, the next may be made at once."""
+    def first_held(self, instance_id: str) -> int | None:
+        """Return what an instance was handed first of what it has."""
+        return min(self.in_flight(instance_id), key=lambda offset: self.unsettled[offset].place, default=None)
+
+    def has_begun(self, instance_id: str) -> bool:
+        """Return whether an instance has begun anything of what it has."""
+        return any(self.unsettled[offset].begun is Begun.YES for offset in self.in_flight(instance_id))
+
+    def return_instance(self, instance_id: str, now: float, *, counts: bool, has_crashed: bool) -> int:
+        """Take back what an instance had: only what was begun counts, and only from its second time on it waits."""
         had = self.in_flight(instance_id)
+        begun = [offset for offset in had if counts and self.unsettled[offset].begun is Begun.YES]
         for offset in had:
             entry = self.unsettled[offset]
-            if entry.attempt >= self.config.retry.attempts_max:
-                self.settle(offset, "dead letter")
+            entry.is_suspect |= has_crashed
+            if offset not in begun:
+                self.give_back(offset, now)
+            elif entry.attempt > 1 or self.config.retry.attempts_max == 1:
+                schedule = (*self.config.retry.schedule_seconds, 0.0)
+                spread = 1 + begun.index(offset) / len(begun)
+                self.fail(offset, now, schedule[entry.attempt - 1] * spread)
             else:
                 entry.attempt += 1
                 entry.instance_id, entry.not_before = None, now

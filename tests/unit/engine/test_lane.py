@@ -12,6 +12,7 @@ from tests.unit.engine.builders import (
     CONFIG,
     FakeMessage,
     again_offsets,
+    begin_all,
     fetch_due,
     fresh_offsets,
     make_lane,
@@ -226,24 +227,26 @@ def test_a_message_not_answered_in_time_fails_that_attempt() -> None:
     assert (row.attempt, row.due_in_seconds, row.last_error) == (3, 20.0, "no answer within 30 s")
 
 
-def test_what_an_instance_held_returns_at_once_when_its_stream_ends_and_the_attempt_counts() -> None:
+def test_what_an_instance_held_returns_at_once_when_its_stream_ends_and_counts_if_it_was_begun() -> None:
     lane = make_lane(fed=4)
     lane.take("a", 2, ALL_BYTES, 0.0)
     lane.take("b", 2, ALL_BYTES, 0.0)
+    lane.begin("a", 1, 1, 1)
 
     assert lane.return_instance("a", 1.0) == 2
 
     assert lane.unsettled_by_instance == {"b": 2}
-    assert again_offsets(take_all(lane, "b", now=1.0)) == [(0, 2), (1, 2)]
+    assert again_offsets(take_all(lane, "b", now=1.0)) == [(0, 1), (1, 2)]
 
 
 def test_a_message_that_ends_every_stream_becomes_a_dead_letter() -> None:
     lane = make_lane(fed=1)
-    for _ in range(3):
-        assert take_all(lane).count == 1
-        lane.return_instance("a", 0.0)
+    for now in (0.0, 1.0, 21.0):
+        assert take_all(lane, now=now).count == 1
+        begin_all(lane)
+        lane.return_instance("a", now)
 
-    assert take_all(lane).count == 0
+    assert take_all(lane, now=1e9).count == 0
     [move] = persist(lane).dead_letters
     assert (move.attempts, move.reason) == (3, "ATTEMPTS_EXHAUSTED")
 
@@ -376,9 +379,9 @@ def test_what_comes_again_goes_before_what_is_new_within_the_limits() -> None:
     fetch_due(lane, 0.0)
 
     first = lane.take("b", 9, 250, 0.0)
-    assert (again_offsets(first), fresh_offsets(first)) == ([(0, 2), (1, 2)], [])
+    assert (again_offsets(first), fresh_offsets(first)) == ([(0, 1), (1, 1)], [])
     second = lane.take("b", 9, 150, 0.0)
-    assert (again_offsets(second), fresh_offsets(second)) == ([(2, 2)], [])
+    assert (again_offsets(second), fresh_offsets(second)) == ([(2, 1)], [])
     third = lane.take("b", 9, 150, 0.0)
     assert (again_offsets(third), fresh_offsets(third)) == ([], [3])
 
@@ -424,6 +427,7 @@ def test_a_stopped_lane_lets_all_bodies_go() -> None:
 def test_a_lane_stopped_during_a_fetch_lets_the_bodies_go() -> None:
     lane = make_lane(fed=2)
     take_all(lane)
+    begin_all(lane)
     lane.return_instance("a", 0.0)
     lane.due(0.0, 9)
     lane.stop()

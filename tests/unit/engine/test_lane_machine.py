@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from msgbroker.engine.begun import Begun
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.lane_config import Handout, LaneConfig
 from msgbroker.engine.retry import RetryPolicy
@@ -31,6 +32,8 @@ CONFIGS = (
 KINDS = st.lists(st.sampled_from(["plain", "plain", "plain", "other", "stress"]), max_size=8)
 VERDICTS = st.lists(st.sampled_from([Verdict.ACK, Verdict.RETRY, *Verdict]), max_size=4)
 BYTES = st.sampled_from([1, 250, 450, ALL_BYTES, ALL_BYTES])
+BEGUN = st.sampled_from([Begun.NO, Begun.NO, *Begun])
+ENDS = st.sampled_from(["crash", "crash", "replaced", "goodbye"])
 DELAYS = st.sampled_from([None, None, 0.0, 3.0])
 OUTCOMES = ("committed", "committed", "failed", "answer lost")
 DISTURBANCES = ("crash", "crash after commit", "take over", "stop", "hand over", "drop days", "whitelist")
@@ -67,6 +70,9 @@ class LaneMachine(RuleBasedStateMachine):
         self.dead_perhaps_twice: set[int] = set()
         # Hand-outs that perhaps were never written, the newest last.
         self.waiting: list[tuple[Owner, str, Handout[FakeMessage]]] = []
+        self.places = 0
+        # Whatever may have cost a message an attempt, or its life: a verdict, having been begun, or being blamed.
+        self.may_have_failed: set[int] = set()
 
     @initialize(config=st.sampled_from(CONFIGS))
     def begin(self, config: LaneConfig) -> None:
@@ -145,8 +151,9 @@ class LaneMachine(RuleBasedStateMachine):
         instance_id=st.sampled_from(INSTANCES),
         count_max=st.integers(1, 12),
         bytes_max=BYTES,
+        begun=BEGUN,
     )
-    def take(self, who: str, instance_id: str, count_max: int, bytes_max: int) -> None:
+    def take(self, who: str, instance_id: str, count_max: int, bytes_max: int, begun: Begun) -> None:
         owner = self.who(who)
         was_ready = owner.lane.ready_count
         denied_before = owner.lane.counters.denied
@@ -160,10 +167,15 @@ class LaneMachine(RuleBasedStateMachine):
                 self.denied.add(message.queue_offset)
             return False
 
-        handout = owner.lane.take(instance_id, count_max, bytes_max, self.now, may_hand_out)
-        owner.mirror.handed_out(handout, instance_id, self.now)
+        handout = owner.lane.take(instance_id, count_max, bytes_max, self.now, may_hand_out, begun, self.places)
+        owner.mirror.handed_out(handout, instance_id, self.now, begun, self.places)
         self.waiting = [*self.waiting[-5:], (owner, instance_id, handout)]
         messages = [again.message for again in handout.again] + handout.fresh
+        self.places += len(messages)
+        if begun is Begun.YES:
+            self.may_have_failed |= {message.queue_offset for message in messages}
+        for again in handout.again:
+            assert again.attempt == 1 or again.message.queue_offset in self.may_have_failed
         assert len(messages) == handout.count <= count_max
         assert len(messages) <= 1 or sum(message.size_bytes for message in messages) <= bytes_max
         assert all(self.is_whitelisted or not message.stress for message in messages)
@@ -175,6 +187,7 @@ class LaneMachine(RuleBasedStateMachine):
         instance_id=st.sampled_from(INSTANCES),
         count_max=st.integers(1, 12),
         bytes_max=BYTES,
+        begun=BEGUN,
         data=st.data(),
         verdicts=VERDICTS,
         delay_seconds=DELAYS,
@@ -187,6 +200,7 @@ class LaneMachine(RuleBasedStateMachine):
         instance_id: str,
         count_max: int,
         bytes_max: int,
+        begun: Begun,
         data: st.DataObject,
         verdicts: list[Verdict],
         delay_seconds: float | None,
@@ -197,7 +211,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.feed(who, 20, 0)
         self.ask_for_bodies(who, 10)
         self.answer_bodies(who, is_answered=True)
-        self.take(who, instance_id, count_max, bytes_max)
+        self.take(who, instance_id, count_max, bytes_max, begun)
         self.answer(who, data, verdicts, delay_seconds)
         if outcome is not None:
             self.begin_checkpoint(who)
@@ -245,12 +259,14 @@ class LaneMachine(RuleBasedStateMachine):
         attempt: int,
         delay_seconds: float | None,
     ) -> None:
-        meant = owner.mirror.answered(instance_id, verdict, first, last, attempt)
+        meant = owner.mirror.answered(instance_id, first, last, attempt)
         settled = owner.lane.settle(
             instance_id, verdict, first, last, attempt, self.now, delay_seconds, "boom", owner.lane.epoch
         )
         assert settled.count == len(meant)
         assert settled.stale >= 0
+        if verdict in {Verdict.RETRY, Verdict.REJECT}:
+            self.may_have_failed |= set(meant)
         for offset in meant:
             reason = owner.mirror.apply(offset, verdict, self.now, delay_seconds)
             if owner is self.owner and reason == "acked":
@@ -282,25 +298,83 @@ class LaneMachine(RuleBasedStateMachine):
                 self.denied.add(offset)
 
     @precondition(lambda self: self.any_owner(lambda o: o.lane.in_flight_count > 0))
-    @rule(who=WHO, instance_id=st.sampled_from(INSTANCES))
-    def end_stream(self, who: str, instance_id: str) -> None:
+    @rule(
+        who=WHO,
+        instance_id=st.sampled_from(INSTANCES),
+        first=st.integers(0, 60),
+        length=st.sampled_from([0, 1, 5, 1 << 40]),
+        attempt=st.sampled_from([1, 1, 2, 3]),
+    )
+    def begin_anything(self, who: str, instance_id: str, first: int, length: int, attempt: int) -> None:
+        self.begin_work(self.who(who), instance_id, first, first + length, attempt)
+
+    @precondition(lambda self: self.any_owner(lambda o: o.lane.in_flight_count > 0))
+    @rule(who=WHO, data=st.data(), length=st.sampled_from([0, 0, 2]))
+    def begin_something(self, who: str, data: st.DataObject, length: int) -> None:
         owner = self.who(who)
-        assert owner.lane.return_instance(instance_id, self.now) == owner.mirror.return_instance(instance_id, self.now)
+        in_flight = owner.mirror.in_flight()
+        if in_flight:
+            first = data.draw(st.sampled_from(in_flight), label="first")
+            entry = owner.mirror.unsettled[first]
+            self.begin_work(owner, str(entry.instance_id), first, first + length, entry.attempt)
+
+    def begin_work(self, owner: Owner, instance_id: str, first: int, last: int, attempt: int) -> None:
+        self.may_have_failed |= set(owner.mirror.answered(instance_id, first, last, attempt))
+        owner.lane.begin(instance_id, first, last, attempt, owner.lane.epoch)
+        owner.mirror.begin(instance_id, first, last, attempt)
+
+    def blame(self, owner: Owner, instance_id: str) -> None:
+        """As the driver does where an instance is gone, or stuck: somebody must have been begun."""
+        first = owner.lane.first_held(instance_id)
+        expected = owner.mirror.first_held(instance_id)
+        assert (first.queue_offset if first else None) == expected
+        if first is not None:
+            assert first.place == owner.mirror.unsettled[first.queue_offset].place
+            assert first.has_begun == owner.mirror.has_begun(instance_id)
+            if not first.has_begun:
+                self.begin_work(owner, instance_id, first.queue_offset, first.queue_offset, first.attempt)
+
+    @precondition(lambda self: self.any_owner(lambda o: o.lane.in_flight_count > 0))
+    @rule(who=WHO, instance_id=st.sampled_from(INSTANCES), how=ENDS)
+    def end_stream(self, who: str, instance_id: str, how: str) -> None:
+        owner = self.who(who)
+        if how == "crash":
+            self.blame(owner, instance_id)
+        counts = how != "goodbye"
+        begun_before = [o for o in owner.mirror.in_flight(instance_id) if owner.mirror.unsettled[o].begun is Begun.YES]
+        attempts = sum(entry.attempt for entry in owner.mirror.unsettled.values())
+        end: dict[str, bool] = {"counts": counts, "has_crashed": how == "crash"}
+        returned = owner.lane.return_instance(instance_id, self.now, **end)
+        assert returned == owner.mirror.return_instance(instance_id, self.now, **end)
+        assert how != "crash" or not returned or begun_before, "a crash that nobody paid for may go on for ever"
+        if not counts:
+            assert sum(entry.attempt for entry in owner.mirror.unsettled.values()) == attempts
         self.note_dead_letters(owner)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
-    @rule(seconds=st.sampled_from([0.5, 3.0, 5.0, 10.0, 86_400.0, None]), is_expired=st.booleans())
-    def pass_time(self, seconds: float | None, *, is_expired: bool) -> None:
+    @rule(
+        seconds=st.sampled_from([0.5, 3.0, 5.0, 10.0, 86_400.0, None]),
+        is_expired=st.booleans(),
+        is_blamed=st.booleans(),
+    )
+    def pass_time(self, seconds: float | None, *, is_expired: bool, is_blamed: bool = False) -> None:
         wakeup = self.owner.lane.next_wakeup()
         self.now = max(self.now, wakeup or 0.0) if seconds is None else self.now + seconds
         if is_expired:
-            self.expire(self.owner)
+            self.expire(self.owner, is_blamed=is_blamed)
             if self.stale is not None:
-                self.expire(self.stale)
+                self.expire(self.stale, is_blamed=is_blamed)
 
-    def expire(self, owner: Owner) -> None:
+    def expire(self, owner: Owner, *, is_blamed: bool) -> None:
         wakeup = owner.lane.next_wakeup()
+        if wakeup is not None and wakeup <= self.now:
+            late = owner.lane.late_and_not_begun(self.now)
+            assert late == owner.mirror.late_and_not_begun(self.now)
+            for instance_id in late if is_blamed else ():
+                self.blame(owner, instance_id)
+        late_offsets = [o for o in owner.mirror.in_flight() if owner.mirror.unsettled[o].deadline <= self.now]
+        self.may_have_failed |= {o for o in late_offsets if owner.mirror.unsettled[o].begun is Begun.UNKNOWN}
         expected = owner.mirror.expire(self.now)
         # Called only when it is time, as a driver does: then nothing may be missed.
         if wakeup is not None and wakeup <= self.now:
@@ -382,7 +456,12 @@ class LaneMachine(RuleBasedStateMachine):
             return
         self.checkpoint("owner")
         settled = self.owner.mirror.settled
+        attempts = {o: entry.attempt for o, entry in self.owner.mirror.unsettled.items() if entry.attempt > 1}
         self.claim()
+        rows = {offset: row.attempt for offset, row in self.store.rows.items()}
+        assert {o: rows.get(o) for o in attempts if o >= self.store.first_offset} == {
+            o: attempt for o, attempt in attempts.items() if o >= self.store.first_offset
+        }, "the next owner goes on counting"
         kept = {offset for offset in settled if offset >= self.store.first_offset}
         assert {o for o in self.owner.mirror.settled if o >= self.store.first_offset} == kept
 
@@ -403,6 +482,7 @@ class LaneMachine(RuleBasedStateMachine):
     @invariant()
     def dead_letters_are_written_once(self) -> None:
         dead = self.store.dead_letters
+        assert set(dead) <= self.may_have_failed, "a neighbour that was never begun never pays"
         assert set(dead) <= self.dead
         assert all(dead.count(offset) == 1 for offset in set(dead) - self.dead_perhaps_twice)
 
@@ -446,7 +526,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.feed("owner", 20, 0)
         self.ask_for_bodies("owner", 10)
         self.answer_bodies("owner", is_answered=True)
-        self.take("owner", "a", 12, ALL_BYTES)
+        self.take("owner", "a", 12, ALL_BYTES, Begun.NO)
         for offset in self.owner.mirror.in_flight():
             self.settle(self.owner, "a", Verdict.ACK, offset, offset, self.owner.mirror.unsettled[offset].attempt, None)
         self.begin_checkpoint("owner")

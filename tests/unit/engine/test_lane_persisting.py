@@ -11,6 +11,7 @@ from tests.unit.engine.builders import (
     CONFIG,
     FakeMessage,
     again_offsets,
+    begin_all,
     fresh_offsets,
     make_lane,
     messages,
@@ -170,11 +171,12 @@ def test_a_dead_letter_that_had_a_row_takes_it_along() -> None:
 def test_a_persisted_redelivery_whose_instance_went_away_is_persisted_with_its_next_attempt() -> None:
     lane = make_lane(redeliveries=[row(0, attempt=2)], acked_offset=1)
     take_all(lane)
+    begin_all(lane)
     lane.return_instance("a", 0.0)
 
     [upsert] = persist(lane).redeliveries
 
-    assert (upsert.attempt, upsert.due_in_seconds) == (3, 0.0)
+    assert (upsert.attempt, upsert.due_in_seconds) == (3, 20.0)
 
 
 def test_an_error_text_is_cut_to_its_limit() -> None:

@@ -88,14 +88,14 @@ def returned(instance: Instance) -> Returned:
     return returned
 
 
-def test_what_is_being_written_is_given_back_with_the_rest_when_the_stream_ends(
+def test_what_waits_is_given_back_when_the_stream_ends_and_not_what_is_being_written_and_may_have_arrived(
     instance: Instance, returned: Returned
 ) -> None:
     assert queues_in(instance.next_response()) == [1, 2, 3]
     instance.give(4, 1, handout(), Leased(clock.now() + 60))
     instance.close()
 
-    assert sorted(returned.given_back) == [1, 2, 3, 4]
+    assert returned.given_back == [4]
     assert instance.next_response() == b""
 
 
@@ -148,3 +148,13 @@ def test_notices_count_while_they_wait(instance: Instance) -> None:
     assert subscriber_pb2.SubscribeResponse.FromString(instance.next_response()).revoked[0].queue_id == 1
     instance.written()
     assert instance.outlet.held_bytes == 0
+
+
+def test_of_what_is_to_be_confirmed_the_last_number_says_it_all(instance: Instance) -> None:
+    for number in range(1, 10_001):
+        instance.confirm(number)
+    response = instance.next_response()
+
+    assert subscriber_pb2.SubscribeResponse.FromString(response).confirmed == 10_000
+    assert len(response) < 10
+    assert instance.next_response() == b""

@@ -9,7 +9,7 @@ import pytest
 
 from msgbroker.contract.errors import InvalidRequestFieldError
 from msgbroker.server.instances import Instance
-from msgbroker.server.settling import settle_all
+from msgbroker.server.settling import begin_all, settle_all
 from msgbroker.v1 import subscriber_pb2
 
 
@@ -23,9 +23,16 @@ class Settled:
         self.ranges.append((said[4], said[5]))
         return 1
 
+    def begin(self, *said: Any) -> None:
+        self.ranges.append((said[3], said[4]))
+
 
 def said(*ranges: int) -> subscriber_pb2.Settlement:
     return subscriber_pb2.Settlement(queue_id=1, epoch=1, attempt=1, verdict=subscriber_pb2.VERDICT_ACK, ranges=ranges)
+
+
+def begun(*ranges: int) -> subscriber_pb2.Begun:
+    return subscriber_pb2.Begun(queue_id=1, epoch=1, attempt=1, ranges=ranges)
 
 
 async def settle(*settlements: subscriber_pb2.Settlement) -> tuple[list[tuple[int, int]], int]:
@@ -65,3 +72,33 @@ async def test_many_wide_ranges_leave_turns_to_others() -> None:
 async def test_settlements_without_ranges_count_as_well() -> None:
     with pytest.raises(InvalidRequestFieldError, match="10000"):
         await settle(*[said()] * 10_001)
+
+
+async def test_what_is_begun_is_read_by_the_same_rules() -> None:
+    group = Settled()
+    instance = Instance("one", 1, 1)
+    await begin_all(group, instance, [begun(0, 4, 7, 7), begun(9, 9)])  # type: ignore[arg-type]
+    assert group.ranges == [(0, 4), (7, 7), (9, 9)]
+
+    for ranges in [(1,), (5, 3), (3, 4, 1, 2), (0, 1_000_000)]:
+        with pytest.raises(InvalidRequestFieldError, match="ranges"):
+            await begin_all(group, instance, [begun(*ranges)])  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestFieldError, match="10000"):
+        await begin_all(group, instance, [begun()] * 10_001)  # type: ignore[arg-type]
+
+
+async def test_much_that_is_begun_leaves_turns_to_others() -> None:
+    group = Settled()
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    await begin_all(group, Instance("one", 1, 1), [begun(0, 9_999)] * 10_000)  # type: ignore[arg-type]
+    counting.cancel()
+
+    assert turns >= 1_000

@@ -63,19 +63,19 @@ def test_a_later_attempt_reads_as_the_same_delivery_with_its_attempt(
     assert subscriber_pb2.Delivery.FromString(wire.delivery_of(again)) == delivery
 
 
-@given(st.lists(st.tuples(_UINT, _UINT, st.lists(_DELIVERIES, max_size=3)), max_size=3))
+@given(st.lists(st.tuples(_UINT, _UINT, st.lists(_DELIVERIES, max_size=3), st.booleans()), max_size=3))
 def test_batches_joined_read_as_one_response(
-    batches: list[tuple[int, int, list[subscriber_pb2.Delivery]]],
+    batches: list[tuple[int, int, list[subscriber_pb2.Delivery], bool]],
 ) -> None:
     parts: list[bytes] = []
-    for queue_id, epoch, deliveries in batches:
+    for queue_id, epoch, deliveries, is_suspect in batches:
         wires = [piece for delivery in deliveries for piece in sealed(delivery).wire]
-        parts += [wire.batch_head(queue_id, epoch, sum(map(len, wires))), *wires]
+        parts += [wire.batch_head(queue_id, epoch, sum(map(len, wires)), is_suspect=is_suspect), *wires]
 
     assert subscriber_pb2.SubscribeResponse.FromString(b"".join(parts)) == subscriber_pb2.SubscribeResponse(
         batches=[
-            subscriber_pb2.DeliveryBatch(queue_id=queue_id, epoch=epoch, deliveries=deliveries)
-            for queue_id, epoch, deliveries in batches
+            subscriber_pb2.DeliveryBatch(queue_id=queue_id, epoch=epoch, deliveries=deliveries, suspect=is_suspect)
+            for queue_id, epoch, deliveries, is_suspect in batches
         ]
     )
 

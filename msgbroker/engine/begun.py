@@ -1,0 +1,28 @@
+"""What is known of whether an instance has begun with a message it holds: only what was begun can have failed."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+
+class Begun(Enum):
+    """Whether a message in flight was begun, as far as its instance says."""
+
+    NO = auto()
+    """The instance says what it begins, and has not said it of this one: it does not count, whatever happens."""
+    UNKNOWN = auto()
+    """The instance does not say what it begins: no answer in time counts, the end of its stream does not."""
+    YES = auto()
+    """It has said so, or it is blamed: both count."""
+
+
+class FirstHeld(NamedTuple):
+    """Of what an instance holds of one lane, the message that it was handed first."""
+
+    place: int
+    """It was handed so many messages before, over all lanes."""
+    queue_offset: int
+    attempt: int
+    has_begun: bool
+    """Whether it has begun any of what it holds of this lane."""
