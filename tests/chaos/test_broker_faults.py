@@ -233,19 +233,20 @@ async def _until_taken_over(url: str, dead: BrokerProcess) -> None:
 async def _freeze_with_its_locks(broker: BrokerProcess, center: MessageCenter, url: str) -> asyncio.Task[Receipt]:
     """Freeze *broker* in the middle of a transaction; return the publish that it was about to store."""
     publishing: asyncio.Task[Receipt] | None = None
-    for _ in range(50):
-        with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _ in range(50):
             # It takes its locks, and waits to be told where the queue ends; the answer finds it frozen.
             connection.execute("BEGIN; LOCK TABLE message IN ACCESS EXCLUSIVE MODE")
+            # Only now, or it would be done before the table is locked again.
+            broker.thaw()
             publishing = publishing or asyncio.create_task(center.publish(TOPIC, EVENT_CODE, "p1:1", key="one queue"))
             await eventually(lambda: _rows(url, _WAITS_FOR_TABLE), what="an append that waits")
             broker.freeze()
             connection.execute("ROLLBACK")
-        held = await eventually(
-            lambda: _rows(url, _HOLDS_APPEND_LOCKS) or _rows(url, _NOBODY_AT_WORK), what="its state"
-        )
-        if held != [("nobody",)]:
-            return publishing
-        # It had waited for too long already, and gave up in the very moment.
-        broker.thaw()
+            held = await eventually(
+                lambda: _rows(url, _HOLDS_APPEND_LOCKS) or _rows(url, _NOBODY_AT_WORK), what="its state"
+            )
+            if held != [("nobody",)]:
+                return publishing
+            # It had waited for too long already, and gave up in the very moment.
     raise AssertionError("it never froze with its locks")
