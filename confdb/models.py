@@ -280,3 +280,5 @@ class ConfigVersion(Base):
     singleton: Mapped[int] = mapped_column(SmallInteger, primary_key=True, autoincrement=False)
     version: Mapped[int]
     changed_at: Mapped[datetime] = _now()
+    # The cluster and its timeline that the version was made on. After a promotion versions skip.
+    timeline: Mapped[str | None]

@@ -15,12 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from confdb.models import CONFIG_CHANNEL, AuditEntry, Base, ConfigVersion
+from confdb.models import CONFIG_CHANNEL, AuditEntry, Base
 from confdb.services.checks import check_text
+from confdb.services.versions import Versions, lock_versions, set_version
 from confdb.services.views import View, as_json
 from confdb.store import ConfigStore, constraint_of
 from msgbroker.contract import limits
-from msgbroker.contract.errors import InvalidSettingError, MessageCenterError, NotMigratedError
+from msgbroker.contract.errors import InvalidSettingError, MessageCenterError
 
 # Whoever changes something may freeze in the middle of it, and must not hold up the others for long. One statement,
 # SET LOCAL in effect: it ends with the transaction, also behind a transaction pooler.
@@ -29,9 +30,6 @@ _BOUND_WAITS: Final = sa.text(
     # What an operator was told is changed must not come back with a failover: a group off the whitelist, say.
     " set_config('synchronous_commit', 'on', true)"
 )
-# In a statement of its own, before any other: those after it see what the holder before us committed.
-_LOCK_VERSION: Final = sa.select(ConfigVersion.version).with_for_update()
-_SET_VERSION: Final = sa.update(ConfigVersion).values(version=sa.bindparam("next_version"), changed_at=sa.func.now())
 _NOTIFY: Final = sa.text("SELECT pg_notify(:channel, :version)")
 
 _NO_REFUSALS: Final[Mapping[str, MessageCenterError]] = MappingProxyType({})
@@ -40,16 +38,16 @@ _NO_REFUSALS: Final[Mapping[str, MessageCenterError]] = MappingProxyType({})
 class Change:
     """A change under way. `record` says what it did; without a record it leaves the version as it is."""
 
-    def __init__(self, session: AsyncSession, actor: str, version_before: int) -> None:
+    def __init__(self, session: AsyncSession, actor: str, versions: Versions) -> None:
         self.session = session
         self._actor = actor
-        self._version_before = version_before
+        self._versions = versions
         self._entries: list[AuditEntry] = []
 
     @property
     def version(self) -> int:
         """The version of the configuration once this has committed."""
-        return self._version_before + 1 if self._entries else self._version_before
+        return self._versions.next if self._entries else self._versions.current
 
     async def add(self, row: Base) -> None:
         """Insert *row*, and read what the database filled in."""
@@ -75,7 +73,7 @@ class Change:
             name=name,
             before=_json(before),
             after=_json(after),
-            config_version=self._version_before + 1,
+            config_version=self._versions.next,
         )
         self._entries.append(entry)
 
@@ -85,7 +83,7 @@ class Change:
             return
         self.session.add_all(self._entries)
         await self.session.flush()
-        await self.session.execute(_SET_VERSION, {"next_version": self.version})
+        await set_version(self.session, self._versions)
         await self.session.execute(_NOTIFY, {"channel": CONFIG_CHANNEL, "version": str(self.version)})
 
 
@@ -104,10 +102,7 @@ class Changes:
         try:
             async with self._store.transaction() as session:
                 await session.execute(_BOUND_WAITS)
-                version = (await session.execute(_LOCK_VERSION)).scalar_one_or_none()
-                if version is None:
-                    raise NotMigratedError("the configuration database")
-                change = Change(session, self._actor, version)
+                change = Change(session, self._actor, await lock_versions(session))
                 yield change
                 await change.finish()
         except IntegrityError as error:

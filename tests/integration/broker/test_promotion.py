@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import psycopg
 import pytest
 
@@ -30,16 +26,6 @@ from tests.integration.msgdb.appending import frame, message, new_publisher, ope
 from tests.replicated_postgres import ReplicatedPostgres
 
 OLD, LOST, NEW = 50, 50, 100
-
-
-@pytest.fixture
-def replicated() -> Iterator[ReplicatedPostgres]:
-    with tempfile.TemporaryDirectory(prefix="msgcenter-promoted-") as directory:
-        postgres = ReplicatedPostgres.start(Path(directory))
-        try:
-            yield postgres
-        finally:
-            postgres.stop()
 
 
 async def publish(address: str, name: str, count: int) -> list[str]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,16 +13,6 @@ from msgdb.history import History, find_history, find_history_blocking, note_his
 from msgdb.queues import ensure_queues
 from msgdb.store import MessageStore
 from tests.replicated_postgres import ReplicatedPostgres
-
-
-@pytest.fixture
-def replicated() -> Iterator[ReplicatedPostgres]:
-    with tempfile.TemporaryDirectory(prefix="msgcenter-promoted-") as directory:
-        postgres = ReplicatedPostgres.start(Path(directory))
-        try:
-            yield postgres
-        finally:
-            postgres.stop()
 
 
 async def noted(url: str) -> History:
