@@ -20,6 +20,7 @@ from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.server import clock, grpc_server
 from msgbroker.server.alarm_board import AlarmBoard
+from msgbroker.server.alarm_names import topic_alarm
 from msgbroker.server.announcements import Announcer, Listener, WatchedTopics
 from msgbroker.server.broker import Broker, Loop
 from msgbroker.server.call_gate import CallGate
@@ -200,8 +201,10 @@ def _assemble_committer(
 
 
 def _alarm_of_topic(snapshot: Snapshot, topic_id: int) -> Alarm:
-    names = [topic.name for topic in snapshot.topics.values() if topic.topic_id == topic_id]
-    return Alarm(AlarmKind.TOPIC_SET_ASIDE, f"topic {names[0] if names else topic_id}", "", topic_id=topic_id)
+    found = [topic for topic in snapshot.topics.values() if topic.topic_id == topic_id]
+    if found:
+        return topic_alarm(AlarmKind.TOPIC_SET_ASIDE, found[0])
+    return Alarm(AlarmKind.TOPIC_SET_ASIDE, f"topic {topic_id}", "", topic_id=topic_id)
 
 
 def _teller(

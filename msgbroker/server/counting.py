@@ -12,10 +12,11 @@ import structlog
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgbroker.server import clock
 from msgbroker.server.alarm_board import AlarmBoard
+from msgbroker.server.alarm_names import lane_alarm
 from msgbroker.server.committer import Committer
 from msgbroker.server.dear_expressions import slow_alarms
 from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.group_delivery import GroupDelivery, describe_lane
+from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.loops import pause
 from msgdb.alarms import Alarm, AlarmKind
@@ -91,12 +92,5 @@ class BrokerCounters:
 
 
 def _redeliveries_full(group: GroupDelivery, slot: LaneSlot) -> Alarm:
-    group_id, _, queue_id = slot.lane.key
-    return Alarm(
-        AlarmKind.REDELIVERIES_FULL,
-        describe_lane(group.route.name, slot.topic.name, queue_id),
-        f"{REDELIVERIES_PER_LANE_MAX} messages wait for another attempt: no more is read until some are settled",
-        group_id=group_id,
-        topic_id=slot.topic.topic_id,
-        queue_id=queue_id,
-    )
+    detail = f"{REDELIVERIES_PER_LANE_MAX} messages wait for another attempt: no more is read until some are settled"
+    return lane_alarm(AlarmKind.REDELIVERIES_FULL, group.route, slot.topic, slot.lane.key.queue_id, detail=detail)

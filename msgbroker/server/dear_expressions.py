@@ -20,6 +20,7 @@ from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.engine.matching import Outcome
 from msgbroker.server import clock
 from msgbroker.server.alarm_board import AlarmBoard
+from msgbroker.server.alarm_names import reading_alarm
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.helper_frames import Answer, Question, Request
 from msgbroker.server.helper_process import HelperDiedError, HelperProcess
@@ -232,9 +233,8 @@ def slow_alarms(hub: DeliveryHub) -> list[Alarm]:
             continue
         measured = hub.evaluations.measured(slots[0])
         if measured.is_slow:
-            thing = f"group {group.route.name}, topic {slots[0].topic.name}"
             detail = _slow_detail(measured.seconds_each, hub.evaluations.problem)
-            alarms.append(Alarm(AlarmKind.EXPRESSION_SLOW, thing, detail, group_id=group_id, topic_id=topic_id))
+            alarms.append(reading_alarm(AlarmKind.EXPRESSION_SLOW, group.route, slots[0].topic, detail))
     return alarms
 
 

@@ -22,6 +22,7 @@ from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.server import clock
 from msgbroker.server.alarm_board import AlarmBoard
+from msgbroker.server.alarm_names import lane_alarm
 from msgbroker.server.counters import HubCounters
 from msgbroker.server.evaluation_turns import EvaluationTurns
 from msgbroker.server.evaluations import Evaluations
@@ -29,7 +30,6 @@ from msgbroker.server.group_delivery import (
     BATCH_MESSAGES_MAX,
     GroupDelivery,
     PumpBudget,
-    describe_lane,
     lane_config,
     stress_check,
 )
@@ -283,11 +283,12 @@ class DeliveryHub:
         """Return the alarm that work on a lane fails, without its detail."""
         group_id, _, queue_id = unit.key
         group = self.groups.get(group_id)
-        slot = group.slots.get(queue_id) if group is not None else None
-        group_name = group.route.name if group is not None else str(group_id)
-        lane = describe_lane(group_name, slot.topic.name if slot is not None else "?", queue_id)
-        topic_id = slot.topic.topic_id if slot is not None else None
-        return Alarm(AlarmKind.LANE_SET_ASIDE, f"{lane}: {unit.work}", "", group_id, topic_id, queue_id)
+        if group is None:
+            thing = f"group {group_id}, queue {queue_id}: {unit.work}"
+            return Alarm(AlarmKind.LANE_SET_ASIDE, thing, "", group_id=group_id, queue_id=queue_id)
+        slot = group.slots.get(queue_id)
+        topic = slot.topic if slot is not None else None
+        return lane_alarm(AlarmKind.LANE_SET_ASIDE, group.route, topic, queue_id, unit.work)
 
     def touched(self, slot: LaneSlot) -> None:
         """Note that the lane may have something to persist."""

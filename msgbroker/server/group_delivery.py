@@ -413,11 +413,6 @@ class GroupDelivery:
         return max(work, ready_count - lane.ready_count)
 
 
-def describe_lane(group_name: str, topic_name: str, queue_id: int) -> str:
-    """Return what alarms call a lane."""
-    return f"group {group_name}, topic {topic_name}, queue {queue_id}"
-
-
 def lane_config(route: GroupRoute) -> LaneConfig:
     """Return what a lane takes from its group."""
     return LaneConfig(
