@@ -431,9 +431,10 @@ class TooManyCallsError(ResourceExhaustedError):
 
     reason = "TOO_MANY_CALLS"
 
-    def __init__(self, count_max: int, retry_after_seconds: float) -> None:
+    def __init__(self, kind: str, count_max: int, retry_after_seconds: float) -> None:
         super().__init__(
-            f"this broker answers {count_max} calls, and takes no more at a time: retry in {retry_after_seconds:g} s",
+            f"this broker answers {count_max} {kind}, and takes no more at a time: retry in {retry_after_seconds:g} s",
+            kind=kind,
             max=count_max,
             retry_after_seconds=f"{retry_after_seconds:g}",
         )

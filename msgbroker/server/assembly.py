@@ -104,6 +104,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     pull = PullService(hub, cluster, stores.feed.get)
     directory = DirectoryService(cluster, service, client_registration=settings.client_registration)
     gate = CallGate(settings.calls_max, hub.outgoing)
+    places = (publisher.places, subscriber.places, pull.places, gate.places, health_service.places)
     grpc_server.add_services(server, publisher, subscriber, pull, directory, health_service, gate)
     listener = Listener(stores.messages, hub, lambda: _poll_seconds(cluster))
     side_loops: dict[str, Loop] = {
@@ -114,7 +115,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "health": health.run,
         "counters": BrokerCounters(hub, committer, board).run,
         "alarms": board.run,
-        "pressure": PressureWatch((publisher.places, subscriber.places), gate, hub.outgoing, board).run,
+        "pressure": PressureWatch(places, hub.outgoing, board).run,
         "housekeeping": lambda stop: _keep_house(stop, pull),
     }
     if not settings.pooled:

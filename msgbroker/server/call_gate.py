@@ -14,19 +14,18 @@ from typing import Any, Final, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from msgbroker.contract import limits
-from msgbroker.contract.errors import InvalidRequestFieldError, MessageCenterError, TooManyCallsError, UnfinishedError
-from msgbroker.server import clock
+from msgbroker.contract.errors import InvalidRequestFieldError, MessageCenterError, TooManyCallsError
 from msgbroker.server.call_ending import end_at_once, when_ended
 from msgbroker.server.grpc_failures import Context, abort_with
 from msgbroker.server.outgoing import Outgoing
+from msgbroker.server.places import Places
+from msgbroker.server.sending_in_time import sent_in_time
 
 DecodedT = TypeVar("DecodedT")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 _READING_MAX: Final = 64
 """16 MiB, of the largest requests."""
-_RETRY_AFTER_SECONDS: Final = 0.5
 _SMALL_ANSWER_BYTES: Final = 2_048
 """Not counted beside what a call costs anyway."""
 
@@ -39,10 +38,7 @@ class CallGate:
     """See the module."""
 
     def __init__(self, calls_max: int, outgoing: Outgoing) -> None:
-        self.count_max = calls_max
-        self.count = 0
-        self.refused_count = 0
-        self.refused_at: float | None = None
+        self.places = Places("calls", calls_max, TooManyCallsError)
         self._outgoing = outgoing
         self._reading = asyncio.Semaphore(_READING_MAX)
 
@@ -67,23 +63,13 @@ class CallGate:
         return grpc.stream_unary_rpc_method_handler(read_and_answer)
 
     def _enter(self, context: Context) -> None:
-        """Count the call, until its answer is on its way or given up."""
-        if self.count >= self.count_max:
-            self.refused_count += 1
-            self.refused_at = clock.now()
-            raise TooManyCallsError(self.count_max, _RETRY_AFTER_SECONDS)
-        self.count += 1
-        when_ended(context, self._leave)
-
-    def _leave(self) -> None:
-        self.count -= 1
+        """Give the call a place, until its answer is on its way or given up."""
+        self.places.take()
+        when_ended(context, self.places.leave)
 
     async def _read(self, context: Context) -> bytes:
-        try:
-            async with asyncio.timeout(limits.REQUEST_SECONDS_MAX), self._reading:
-                encoded = await context.read()
-        except TimeoutError as error:
-            raise UnfinishedError("the request", limits.REQUEST_SECONDS_MAX) from error
+        async with sent_in_time("the request"), self._reading:
+            encoded = await context.read()
         if encoded is grpc.aio.EOF:
             raise InvalidRequestFieldError("message", "is missing: the call ended without one")
         assert isinstance(encoded, bytes)

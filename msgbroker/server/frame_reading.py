@@ -8,15 +8,15 @@ that are not complete is apart from the room of those that are: who does not go 
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 import grpc
 
 from msgbroker.contract import limits
-from msgbroker.contract.errors import FrameTooLargeError, InvalidRequestFieldError, UnfinishedError
+from msgbroker.contract.errors import FrameTooLargeError, InvalidRequestFieldError
 from msgbroker.server.decoding import FramePart, Received, frame_decoder
 from msgbroker.server.room import Room
+from msgbroker.server.sending_in_time import sent_in_time
 from msgbroker.v1 import publisher_pb2
 
 Frame = Received[publisher_pb2.PublishFrame]
@@ -36,11 +36,8 @@ class FrameReader:
 
     async def hello(self) -> publisher_pb2.PublisherHello | None:
         """Return what the stream begins with, or None where it ends at once; raises what `next` does."""
-        try:
-            async with asyncio.timeout(limits.REQUEST_SECONDS_MAX):
-                message = await self._context.read()
-        except TimeoutError as error:
-            raise UnfinishedError("the hello of this stream", limits.REQUEST_SECONDS_MAX) from error
+        async with sent_in_time("the hello of this stream"):
+            message = await self._context.read()
         self._first = await self._whole(message)
         return None if self._first is None else self._first.frame.hello
 
@@ -71,11 +68,8 @@ class FrameReader:
             raise FrameTooLargeError("bytes", frame_bytes, limits.FRAME_BYTES_MAX)
         await self._arriving.acquire(frame_bytes)
         self._arriving_bytes = frame_bytes
-        try:
-            async with asyncio.timeout(limits.REQUEST_SECONDS_MAX):
-                encoded = await self._joined(message)
-        except TimeoutError as error:
-            raise UnfinishedError("a frame in parts", limits.REQUEST_SECONDS_MAX) from error
+        async with sent_in_time("a frame in parts"):
+            encoded = await self._joined(message)
         return None if encoded is None else _decode(encoded)
 
     async def _joined(self, first: FramePart) -> bytes | None:

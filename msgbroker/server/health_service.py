@@ -17,6 +17,7 @@ from msgbroker.server.call_ending import write
 from msgbroker.server.decoding import decoder
 from msgbroker.server.grpc_failures import abort_with
 from msgbroker.server.places import Places
+from msgbroker.server.sending_in_time import sent_in_time
 
 SERVICE: Final = "grpc.health.v1.Health"
 
@@ -53,7 +54,8 @@ class HealthService:
         """Say whether a service serves, now and whenever that changes."""
         try:
             with self.places.taken():
-                encoded = await context.read()
+                async with sent_in_time("the request"):
+                    encoded = await context.read()
                 if encoded is not grpc.aio.EOF:
                     await self._tell(_decode(encoded).service, context)
         except MessageCenterError as error:

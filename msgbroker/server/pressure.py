@@ -11,7 +11,6 @@ from typing import Final
 
 from msgbroker.server import clock
 from msgbroker.server.alarm_board import AlarmBoard
-from msgbroker.server.call_gate import CallGate
 from msgbroker.server.loops import pause
 from msgbroker.server.outgoing import Outgoing
 from msgbroker.server.places import Places
@@ -27,13 +26,11 @@ class PressureWatch:
     def __init__(
         self,
         places: Sequence[Places],
-        gate: CallGate,
         outgoing: Outgoing,
         board: AlarmBoard,
         now: Callable[[], float] = clock.now,
     ) -> None:
         self._places = places
-        self._gate = gate
         self._outgoing = outgoing
         self._board = board
         self._now = now
@@ -47,8 +44,6 @@ class PressureWatch:
     def look_once(self) -> None:
         """Let the alarms stand that have to."""
         full = [_full(each.kind, each.count_max) for each in self._places if self._is_recent(each.refused_at)]
-        if self._is_recent(self._gate.refused_at):
-            full.append(_full("calls", self._gate.count_max))
         self._board.replace(AlarmKind.STREAMS_FULL, full)
         is_short = self._is_recent(self._outgoing.ended_for_room_at)
         self._board.replace(AlarmKind.OUTGOING_FULL, [_outgoing_full(self._outgoing)] if is_short else [])

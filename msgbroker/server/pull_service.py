@@ -21,7 +21,6 @@ from msgbroker.contract.errors import (
     BrokerUnavailableError,
     InvalidRequestFieldError,
     MessageCenterError,
-    ResourceExhaustedError,
 )
 from msgbroker.engine.begun import Begun
 from msgbroker.server import clock
@@ -32,6 +31,7 @@ from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.grpc_failures import abort_with
 from msgbroker.server.instances import Batch, Instance
 from msgbroker.server.not_understood import check_group_served
+from msgbroker.server.places import Places
 from msgbroker.server.settling import error_text_of, verdict_of
 from msgbroker.server.subscriber_service import find_group
 from msgbroker.server.wire import delivery_of
@@ -48,12 +48,6 @@ _WAIT_SECONDS_MIN: Final = 0.02
 log = structlog.get_logger(__name__)
 
 
-class TooManyPullersError(ResourceExhaustedError):
-    """More instances pull from this broker than it keeps track of."""
-
-    reason = "TOO_MANY_PULLERS"
-
-
 @dataclass(slots=True, eq=False)
 class _Puller:
     group: GroupDelivery
@@ -66,6 +60,7 @@ class PullService:
     """See the module."""
 
     def __init__(self, hub: DeliveryHub, cluster: Cluster, snapshot: Callable[[], Snapshot]) -> None:
+        self.places = Places("pulling instances", _PULLERS_MAX)
         self._hub = hub
         self._cluster = cluster
         self._snapshot = snapshot
@@ -99,12 +94,13 @@ class PullService:
         for name, puller in list(self._pullers.items()):
             idle = now - puller.used_at > _IDLE_SECONDS and not puller.lock.locked()
             if puller.instance.is_closed or (idle and puller.instance.unsettled == 0):
-                del self._pullers[name]
-                self._detach(puller)
+                self._detach(name)
 
-    def _detach(self, puller: _Puller) -> None:
+    def _detach(self, name: tuple[int, str]) -> None:
+        puller = self._pullers.pop(name)
         self._hub.detach(puller.group, puller.instance)
         puller.instance.outlet.close()
+        self.places.leave()
 
     async def _pull(self, request: subscriber_pb2.PullRequest, context: PullContext) -> subscriber_pb2.PullResponse:
         count = request.messages_max or limits.PULL_MESSAGES_DEFAULT
@@ -179,18 +175,18 @@ class PullService:
         return subscriber_pb2.SettleResponse(settled=settled, stale=len(request.receipts) - settled)
 
     def _puller(self, route: GroupRoute, instance_id: str) -> _Puller:
-        puller = self._pullers.get((route.group_id, instance_id))
-        if puller is not None:
-            if not puller.instance.is_closed:
-                return puller
-            self._detach(puller)
-        if len(self._pullers) >= _PULLERS_MAX:
-            raise TooManyPullersError(f"{_PULLERS_MAX} instances pull from this broker; no more at a time")
+        name = (route.group_id, instance_id)
+        known = self._pullers.get(name)
+        if known is not None:
+            if not known.instance.is_closed:
+                return known
+            self._detach(name)
+        self.places.take()
         outlet = self._hub.outgoing.open(lambda _: None)
         # Who calls twice, for a message and for its verdict, has begun with it in between.
         instance = Instance(instance_id, 0, self._hub.config.instance_outbox_bytes_max, outlet, begun=Begun.YES)
         puller = _Puller(self._hub.attach(route, instance), instance)
-        self._pullers[route.group_id, instance_id] = puller
+        self._pullers[name] = puller
         self._cluster.wake.set()
         return puller
 

@@ -20,7 +20,6 @@ from msgbroker.contract.errors import (
     NotUnderstoodError,
     SubscriptionNotFoundError,
     TopicNotFoundError,
-    UnfinishedError,
 )
 from msgbroker.engine.begun import Begun
 from msgbroker.server import clock
@@ -32,6 +31,7 @@ from msgbroker.server.grpc_failures import abort_with
 from msgbroker.server.instances import Instance
 from msgbroker.server.not_understood import check_group_served
 from msgbroker.server.places import Places
+from msgbroker.server.sending_in_time import sent_in_time
 from msgbroker.server.settling import begin_all, settle_all
 from msgbroker.v1 import subscriber_pb2
 
@@ -106,11 +106,8 @@ class SubscriberService:
 
     async def _first_request(self, context: SubscriberContext) -> Any:
         """Return what the stream begins with, or None where it ends at once. Raises UnfinishedError."""
-        try:
-            async with asyncio.timeout(limits.REQUEST_SECONDS_MAX):
-                first = await context.read()
-        except TimeoutError as error:
-            raise UnfinishedError("the hello of this stream", limits.REQUEST_SECONDS_MAX) from error
+        async with sent_in_time("the hello of this stream"):
+            first = await context.read()
         return None if first is grpc.aio.EOF else first
 
     def _make_instance(

@@ -89,11 +89,14 @@ async def test_a_stream_that_says_nothing_loses_its_place(
 ) -> None:
     monkeypatch.setattr(limits, "REQUEST_SECONDS_MAX", 0.5)
     async with grpc.aio.insecure_channel(broker.address) as channel:
-        for stub in (
+        stubs: list[Any] = [
             publisher_pb2_grpc.PublisherStub(channel).PublishStream,
             subscriber_pb2_grpc.SubscriberStub(channel).Subscribe,
-        ):
-            call: Any = stub()
+            # A watcher that does not even say of what.
+            channel.stream_stream("/grpc.health.v1.Health/Watch"),
+        ]
+        for stub in stubs:
+            call = stub()
             with pytest.raises(grpc.aio.AioRpcError) as raised:
                 await call.read()
             assert reason_of(raised.value) == ("UNAVAILABLE", "UNFINISHED")

@@ -10,7 +10,6 @@ import pytest
 from msgbroker.contract.errors import TooManyStreamsError
 from msgbroker.server import clock
 from msgbroker.server.alarm_board import AlarmBoard
-from msgbroker.server.call_gate import CallGate
 from msgbroker.server.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.places import Places
 from msgbroker.server.pressure import PressureWatch
@@ -25,8 +24,7 @@ class Pressed:
         self.board = AlarmBoard(None, UUID(int=1), "here")  # type: ignore[arg-type]
         self.places = Places("publisher streams", 1)
         self.outgoing = Outgoing(OutgoingConfig(bytes_max=100))
-        self.gate = CallGate(1, self.outgoing)
-        self.watch = PressureWatch([self.places], self.gate, self.outgoing, self.board, lambda: self.now)
+        self.watch = PressureWatch([self.places], self.outgoing, self.board, lambda: self.now)
 
     def stand(self) -> list[AlarmKind]:
         self.watch.look_once()
