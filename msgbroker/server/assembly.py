@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Final
+from typing import Final, NamedTuple
 
 import grpc
 
@@ -41,6 +41,7 @@ from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause
 from msgbroker.server.not_understood import alarms_of, process_version
 from msgbroker.server.outgoing import OutgoingConfig
+from msgbroker.server.places import Places
 from msgbroker.server.pressure import PressureWatch
 from msgbroker.server.publisher_service import PublisherService
 from msgbroker.server.pull_service import PullService
@@ -92,20 +93,11 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     committer = _assemble_committer(settings, stores, hub, tell, topics_aside, first_turn)
     service = ConfigService(stores.config, f"broker {address}", QueueTailReader(stores.messages))
     registrar = EventCodeRegistrar(service)
-    publisher = PublisherService(
-        committer,
-        stores.feed.get,
-        registrar.learn,
-        hub.is_behind,
-        hub.outgoing,
-        settings.publisher_streams_max,
-    )
-    subscriber = SubscriberService(hub, cluster, stores.feed.get, settings.subscriber_streams_max)
-    pull = PullService(hub, cluster, stores.feed.get)
+    served = _assemble_services(settings, stores, hub, cluster, committer, registrar)
     directory = DirectoryService(cluster, service, client_registration=settings.client_registration)
     gate = CallGate(settings.calls_max, hub.outgoing)
-    places = (publisher.places, subscriber.places, pull.places, gate.places, health_service.places)
-    grpc_server.add_services(server, publisher, subscriber, pull, directory, health_service, gate)
+    grpc_server.add_services(server, served.publisher, served.subscriber, served.pull, directory, health_service, gate)
+    places = (*served.places, gate.places, health_service.places)
     listener = Listener(stores.messages, hub, lambda: _poll_seconds(cluster))
     side_loops: dict[str, Loop] = {
         "announcer": announcer.run,
@@ -116,7 +108,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "counters": BrokerCounters(hub, committer, board).run,
         "alarms": board.run,
         "pressure": PressureWatch(places, hub.outgoing, board).run,
-        "housekeeping": lambda stop: _keep_house(stop, pull),
+        "housekeeping": lambda stop: _keep_house(stop, served.pull),
     }
     if not settings.pooled:
         side_loops["listener"] = listener.run
@@ -133,29 +125,53 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "beats": cluster.run_beats,
         **{name: side.kept_running(name, run) for name, run in side_loops.items()},
     }
-    hub.outgoing.on_obeyed = cluster.wake_all
-    _follow_snapshots(stores.feed, hub, cluster, board)
-    stores.feed.on_change(lambda _: publisher.follow())
-    stores.messages.on_new_history(lambda _: stores.queues.forget())
-    stores.messages.on_new_history(lambda _: committer.forget_log())
-    stores.messages.on_new_history(cluster.follow_history)
+    _follow_snapshots(stores.feed, hub, cluster, board, served.publisher)
+    _follow_histories(stores, committer, cluster)
     return Broker(
-        settings,
-        address,
-        stores.feed,
-        hub,
-        committer,
-        checkpointer,
-        cluster,
-        publisher,
-        subscriber,
-        pull,
-        health,
-        board,
-        server,
-        loops,
-        stores.cut,
+        settings=settings,
+        address=address,
+        feed=stores.feed,
+        hub=hub,
+        committer=committer,
+        checkpointer=checkpointer,
+        cluster=cluster,
+        publisher=served.publisher,
+        subscriber=served.subscriber,
+        pull=served.pull,
+        health=health,
+        alarms=board,
+        server=server,
+        loops=loops,
+        cut_connections=stores.cut,
     )
+
+
+class _Services(NamedTuple):
+    """What clients call, as far as it serves messages."""
+
+    publisher: PublisherService
+    subscriber: SubscriberService
+    pull: PullService
+
+    @property
+    def places(self) -> tuple[Places, ...]:
+        """What there may be so many of."""
+        return self.publisher.places, self.subscriber.places, self.pull.places
+
+
+def _assemble_services(
+    settings: BrokerSettings,
+    stores: Stores,
+    hub: DeliveryHub,
+    cluster: Cluster,
+    committer: Committer,
+    registrar: EventCodeRegistrar,
+) -> _Services:
+    publisher = PublisherService(
+        committer, stores.feed.get, registrar.learn, hub.is_behind, hub.outgoing, settings.publisher_streams_max
+    )
+    subscriber = SubscriberService(hub, cluster, stores.feed.get, settings.subscriber_streams_max)
+    return _Services(publisher, subscriber, PullService(hub, cluster, stores.feed.get))
 
 
 def _assemble_delivery(
@@ -222,14 +238,24 @@ def _teller(
     return tell
 
 
-def _follow_snapshots(feed: SnapshotFeed, hub: DeliveryHub, cluster: Cluster, board: AlarmBoard) -> None:
+def _follow_snapshots(
+    feed: SnapshotFeed, hub: DeliveryHub, cluster: Cluster, board: AlarmBoard, publisher: PublisherService
+) -> None:
     def follow(snapshot: Snapshot) -> None:
         hub.follow(snapshot)
+        publisher.follow()
         board.replace(AlarmKind.NOT_UNDERSTOOD, alarms_of(snapshot))
         cluster.wake_all()
 
     follow(feed.current)
     feed.on_change(follow)
+    hub.outgoing.on_obeyed = cluster.wake_all
+
+
+def _follow_histories(stores: Stores, committer: Committer, cluster: Cluster) -> None:
+    stores.messages.on_new_history(lambda _: stores.queues.forget())
+    stores.messages.on_new_history(lambda _: committer.forget_log())
+    stores.messages.on_new_history(cluster.follow_history)
 
 
 def _maintenance(settings: BrokerSettings, stores: Stores) -> Maintenance:
