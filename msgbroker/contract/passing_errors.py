@@ -1,0 +1,171 @@
+"""Errors that pass: too much is asked for at the moment, or something is away. The same may be tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgbroker.contract.error_families import ResourceExhaustedError, UnavailableError
+
+
+class BrokerBusyError(ResourceExhaustedError):
+    """Too many bytes wait to be stored: nothing was stored; retry after the hint."""
+
+    reason = "BROKER_BUSY"
+
+    def __init__(self, waiting_bytes: int, waiting_bytes_max: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"{waiting_bytes} bytes wait to be stored; {waiting_bytes_max} at most: retry in {retry_after_seconds:g} s",
+            waiting_bytes=waiting_bytes,
+            waiting_bytes_max=waiting_bytes_max,
+            retry_after_seconds=f"{retry_after_seconds:g}",
+        )
+
+
+class OutgoingFullError(ResourceExhaustedError):
+    """As much waits at this broker for clients that do not read as may: retry after the hint, or go to another one."""
+
+    reason = "OUTGOING_FULL"
+
+    def __init__(self, waiting_bytes: int, waiting_bytes_max: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"{waiting_bytes} bytes wait for clients that do not read; {waiting_bytes_max} at most: go to another "
+            f"broker, or retry in {retry_after_seconds:g} s",
+            waiting_bytes=waiting_bytes,
+            waiting_bytes_max=waiting_bytes_max,
+            retry_after_seconds=f"{retry_after_seconds:g}",
+        )
+
+
+class TooManyStreamsError(ResourceExhaustedError):
+    """The broker has as many streams of that kind as it may: go to another one."""
+
+    reason = "TOO_MANY_STREAMS"
+
+    def __init__(self, kind: str, count_max: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"this broker has {count_max} {kind}, and takes no more at a time: go to another one, or try again later",
+            kind=kind,
+            max=count_max,
+            retry_after_seconds=f"{retry_after_seconds:g}",
+        )
+
+
+class TooManyCallsError(ResourceExhaustedError):
+    """The broker answers as many calls as it may: retry after the hint, or go to another one."""
+
+    reason = "TOO_MANY_CALLS"
+
+    def __init__(self, kind: str, count_max: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"this broker answers {count_max} {kind}, and takes no more at a time: retry in {retry_after_seconds:g} s",
+            kind=kind,
+            max=count_max,
+            retry_after_seconds=f"{retry_after_seconds:g}",
+        )
+
+
+class ClientBufferFullError(ResourceExhaustedError):
+    """The client holds as many unanswered messages as it may."""
+
+    reason = "CLIENT_BUFFER_FULL"
+
+    def __init__(self, unanswered: int, unanswered_max: int) -> None:
+        super().__init__(
+            f"{unanswered} messages wait for an answer; {unanswered_max} at most",
+            unanswered=unanswered,
+            unanswered_max=unanswered_max,
+        )
+
+
+class StoreUnavailableError(UnavailableError):
+    """PostgreSQL is out of reach. Whatever was acknowledged is stored; the rest may be sent again."""
+
+    reason = "STORE_UNAVAILABLE"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"the message store is out of reach: {detail}")
+
+
+class ConfigUnavailableError(UnavailableError):
+    """The configuration database is out of reach."""
+
+    reason = "CONFIG_UNAVAILABLE"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"the configuration database is out of reach: {detail}")
+
+
+class BrokerUnavailableError(UnavailableError):
+    """No broker can be reached (client side), or this one is stopping (server side)."""
+
+    reason = "BROKER_UNAVAILABLE"
+
+
+class PublishTimeoutError(UnavailableError):
+    """A message got no answer in time (client side). It is not stored, or may be: the text says which."""
+
+    reason = "PUBLISH_TIMEOUT"
+
+    def __init__(self, timeout_seconds: float, *, may_be_stored: bool, address: str = "") -> None:
+        fate = "it was sent and may be stored" if may_be_stored else "it was not sent"
+        whose = f" from {address}" if address else ""
+        super().__init__(
+            f"no answer{whose} within {timeout_seconds:g} s: {fate}",
+            timeout_seconds=f"{timeout_seconds:g}",
+            may_be_stored=may_be_stored,
+            address=address,
+        )
+
+
+class NotUnderstoodError(UnavailableError):
+    """The configuration asks for what this broker's version does not carry out. Another broker may: try there."""
+
+    reason = "NOT_UNDERSTOOD"
+
+    def __init__(self, thing: str, detail: str, features: Sequence[str], version: str) -> None:
+        super().__init__(
+            f"{thing} {detail}: this broker, of version {version}, does not understand that",
+            thing=thing,
+            detail=detail,
+            feature=", ".join(features),
+            version=version,
+        )
+
+
+class UnfinishedError(UnavailableError):
+    """A client has not sent in time what it began. Nothing of it was stored; it may be sent again."""
+
+    reason = "UNFINISHED"
+
+    def __init__(self, what: str, seconds_max: float) -> None:
+        super().__init__(f"{what} was not complete after {seconds_max:g} s", what=what, seconds_max=f"{seconds_max:g}")
+
+
+class NotReadingError(UnavailableError):
+    """A stream or call was not read for too long: what waited for it is given to others. Connect again."""
+
+    reason = "NOT_READING"
+
+    def __init__(self, waited_seconds: float) -> None:
+        super().__init__(
+            f"ended, because nothing was read for {waited_seconds:.1f} s: connect again, here or elsewhere",
+            waited_seconds=f"{waited_seconds:.1f}",
+        )
+
+
+class QueueHeldError(UnavailableError):
+    """Another broker holds the queue (it may be frozen): retry."""
+
+    reason = "QUEUE_HELD"
+
+    def __init__(self, queue_id: int) -> None:
+        super().__init__(f"queue {queue_id} is held by another broker: retry", queue_id=queue_id)
+
+
+class TopicSetAsideError(UnavailableError):
+    """The topic's messages could not be stored, for a reason nobody foresaw: it is tried again in a while."""
+
+    reason = "TOPIC_SET_ASIDE"
+
+    def __init__(self, topic: str, detail: str) -> None:
+        super().__init__(f"topic {topic!r} cannot be stored at the moment: {detail}", topic=topic)
