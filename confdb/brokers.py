@@ -109,7 +109,7 @@ def _beat_statement() -> sa.CompoundSelect[*tuple[Any, ...]]:
     return sa.union_all(sa.select(*beat.c), others).add_cte(pruned)
 
 
-# One statement, one round trip, a few rows: every broker does this every second.
+# One statement, one round trip, a few rows: every broker does this twice a second.
 BEAT: Final = _beat_statement()
 LIST_LIVE: Final = sa.select(*_COLUMNS).where(~_age_over(LIVE_SECONDS)).order_by(Broker.address, Broker.broker_id)
 LEAVE: Final = sa.delete(Broker).where(Broker.broker_id == sa.bindparam("own_broker_id", type_=sa.Uuid))

@@ -201,7 +201,7 @@ async def checkpoint(conn: Connection, owner: UUID, prepared: PreparedCheckpoint
     """
     if not prepared.checkpoints:
         return Checkpointed(set(), set())
-    # First the cursors: their row locks keep a new owner's claim waiting until all that follows is committed.
+    # First the cursors: until all that follows is committed, their row locks keep the lanes from a claim.
     cursor = await conn.execute(MOVE_CURSORS, {**prepared.cursors, "owner": owner}, binary=True)
     unmoved = {LaneKey(*key): is_ours for *key, is_ours in await cursor.fetchall()}
     if unmoved:

@@ -94,13 +94,9 @@ def _described(value: object) -> str:
     return f"{repr(value)[:40]} of type {type(value).__name__}"
 
 
-def frame_bytes(sequence: int, entries: bytes) -> bytes:
-    """Return a whole PublishFrame. Parts of a protobuf message may simply follow each other."""
-    return b"".join((_FRAME_SEQUENCE, varint(sequence), entries))
-
-
 def frame_messages(sequence: int, entries: bytes) -> Iterator[bytes]:
     """Return a frame as the gRPC messages it is sent in: itself, or where it is too large for one, in parts."""
+    # Parts of a protobuf message may simply follow each other.
     head = _FRAME_SEQUENCE + varint(sequence)
     size_bytes = len(head) + len(entries)
     if size_bytes <= limits.GRPC_MESSAGE_BYTES_MAX:

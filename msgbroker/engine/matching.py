@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import IntEnum
 from typing import Generic, NamedTuple
 
 from confdb.routes import (
@@ -45,7 +45,7 @@ def facts_of(messages: Sequence[MessageT]) -> BatchFacts:
     )
 
 
-class Outcome(Enum):
+class Outcome(IntEnum):
     """What came of evaluating an expression on a message."""
 
     MATCH = 1

@@ -84,10 +84,6 @@ class Announcer:
                 log.warning("announcer.store_unavailable")
                 await pause(stop, _RETRY_SECONDS)
 
-    def wake(self) -> None:
-        """Look at the stop signal."""
-        self._wake.set()
-
     async def _announce_on(self, connection: psycopg.AsyncConnection[tuple[object, ...]], stop: asyncio.Event) -> None:
         while not stop.is_set():
             await self._wake.wait()

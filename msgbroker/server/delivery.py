@@ -230,10 +230,6 @@ class DeliveryHub:
         """The topics of this broker's snapshot by their ids."""
         return self._topics
 
-    def topic(self, topic_id: int) -> TopicRoute | None:
-        """Return the topic's route by this broker's snapshot."""
-        return self._topics.get(topic_id)
-
     def open_lane(
         self,
         group: GroupDelivery,

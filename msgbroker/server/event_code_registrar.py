@@ -55,10 +55,6 @@ class EventCodeRegistrar:
                 self._wake.set()
                 await pause(stop, _RETRY_SECONDS)
 
-    def wake(self) -> None:
-        """Look at the stop signal."""
-        self._wake.set()
-
     async def register_once(self) -> None:
         """Register all that is noted."""
         for (namespace, topic), codes in list(self._pending.items()):

@@ -24,12 +24,11 @@ import orjson
 from confdb.expressions import ExpressionFailedError, compile_expression
 from confdb.routes import HeaderPredicate
 from msgbroker.contract.errors import InvalidExpressionError
+from msgbroker.engine.matching import Outcome
 from msgbroker.server.helper_frames import HEAD, Answer, HelperBounds, Question, Request, frame, length_of
 
 OUT_OF_MEMORY: Final = 77
 """Its exit status where an evaluation took more memory than it may."""
-
-_MATCH, _NO_MATCH, _FAILED = 1, 0, -1
 
 
 def main() -> None:
@@ -69,18 +68,18 @@ def _outcomes(question: Question, predicates: list[HeaderPredicate | None]) -> t
     outcomes: list[int] = []
     for number in question.expressions:
         outcomes.append(_outcome(predicates[number], question.headers))
-        if outcomes[-1] == _MATCH:
+        if outcomes[-1] == Outcome.MATCH:
             break
     return tuple(outcomes)
 
 
 def _outcome(predicate: HeaderPredicate | None, headers: dict[str, str]) -> int:
     if predicate is None:
-        return _FAILED
+        return Outcome.FAILED
     try:
-        return _MATCH if predicate(headers) is True else _NO_MATCH
+        return Outcome.MATCH if predicate(headers) is True else Outcome.NO_MATCH
     except ExpressionFailedError:
-        return _FAILED
+        return Outcome.FAILED
     except MemoryError:
         # Not an answer: nobody knows what the expression says of this message.
         os._exit(OUT_OF_MEMORY)

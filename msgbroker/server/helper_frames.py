@@ -12,9 +12,11 @@ from typing import Any, Final
 
 import orjson
 
+from msgbroker.engine.matching import Outcome
+
 HEAD: Final = struct.Struct(">I")
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
-_OUTCOMES: Final = frozenset({-1, 0, 1})
+_OUTCOMES: Final = frozenset(Outcome)
 
 
 class BadFrameError(Exception):

@@ -35,7 +35,7 @@ from msgbroker.server.outgoing import Outgoing
 from msgbroker.server.pace import Pace
 from msgbroker.server.places import Places
 from msgbroker.server.room import Room
-from msgbroker.v1 import message_pb2, publisher_pb2
+from msgbroker.v1 import publisher_pb2
 from msgdb.append_plan import AppendFrame, FrameResult, Gap, Stored, StoredBefore
 from msgdb.outcome import Refused
 
@@ -339,6 +339,3 @@ def _peer_host(peer: str) -> str:
 
 def _now_us() -> int:
     return time.time_ns() // 1_000
-
-
-__all__ = ["PublisherService", "failure_of", "message_pb2", "result_of"]

@@ -58,10 +58,6 @@ class QueueMap:
             self._learn(await list_topic_queues(connection, route.topic_id))
         return self._layouts[route.topic_id]
 
-    def find_layout(self, topic_id: int) -> Layout | None:
-        """Return the topic's layout if it is known."""
-        return self._layouts.get(topic_id)
-
     def is_current(self, route: TopicRoute) -> bool:
         """Return whether the topic's layout is known, and not older than *route*."""
         layout = self._layouts.get(route.topic_id)

@@ -265,13 +265,14 @@ async def test_a_cancelled_publish_that_was_not_sent_is_not_stored(broker: FakeB
 
 
 def test_the_frame_put_together_by_hand_is_what_protobuf_reads() -> None:
-    from msgbroker.client.wire import MessageEncoder, frame_bytes
+    from msgbroker.client.wire import MessageEncoder, frame_messages
 
     encode = MessageEncoder().encode
     sizes = [0, 1, 50, 100, 127, 128, 8_192, 16_383, 16_384, 3_000_000]
     encoded = [encode("TP", "EC", bytes(size), key="k") for size in sizes]
 
-    frame = publisher_pb2.PublishFrame.FromString(frame_bytes(300, b"".join(encoded)))
+    parts = [publisher_pb2.PublishFrame.FromString(sent).part for sent in frame_messages(300, b"".join(encoded))]
+    frame = publisher_pb2.PublishFrame.FromString(b"".join(parts))
 
     assert frame.sequence == 300
     assert [len(message.body) for message in frame.messages] == sizes
