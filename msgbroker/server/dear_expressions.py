@@ -79,6 +79,8 @@ class DearExpressions:
         try:
             while not stop.is_set():
                 self.tend()
+                if not len(self._evaluations.line):
+                    await self._helper.rest()
                 if not await self.evaluate_once():
                     await pause_or_wake(self._evaluations.line.wake, _LOOK_SECONDS)
                 # However many lanes there are about which nothing needs to be asked.
@@ -99,8 +101,6 @@ class DearExpressions:
                 self._evaluations.line.add(lane)
         for slot in [slot for slot in self._troubles if slot.lane.is_stopped]:
             self._forget(slot)
-        if not len(self._evaluations.line):
-            self._helper.rest()
 
     async def evaluate_once(self) -> bool:
         """Have the next lane's messages evaluated; return whether there was something to do, and somebody to do it."""

@@ -110,12 +110,14 @@ class HelperProcess:
         self._restart_seconds = self.config.restart_seconds_min
         return answer
 
-    def rest(self) -> None:
+    async def rest(self) -> None:
         """End it if it has had nothing to do for long; it is started again when it is needed."""
         if self._writer is not None and self._now() - self._used_at > self.config.idle_seconds_max:
             log.info("expression_helper.ended", pid=self.pid)
             self._hang_up()
-            self._kill()
+            process, self._process = self._process, None
+            if process is not None:
+                await asyncio.to_thread(_end, process)
 
     def close(self) -> None:
         """End it for good."""

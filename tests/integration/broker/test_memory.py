@@ -149,6 +149,7 @@ async def test_publishers_that_never_complete_a_frame_cost_a_bounded_amount_and_
         deadline = asyncio.create_task(asyncio.sleep(5, ""))
         await other.publish_while([deadline])
         peak_bytes = memory.peak_bytes
+        assert not any(task.done() for task in sitting), "they were to sit there meanwhile"
         for task in sitting:
             task.cancel()
         await asyncio.gather(*sitting, return_exceptions=True)

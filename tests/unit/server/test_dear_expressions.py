@@ -222,7 +222,8 @@ async def test_a_lane_that_lapses_again_and_again_has_each_message_evaluated_onc
         group = broker.group(1)
         broker.commit(60)
         for _ in range(20):
-            await asyncio.sleep(0.005)
+            asked, lane = len(broker.helper.requests), group.slots[QUEUE].lane
+            await eventually(lambda: len(broker.helper.requests) > asked or lane.next_offset == 60)  # noqa: B023
             broker.hub.close_lane(group, QUEUE)
             broker.open(group)
         await broker.all_read(group)
@@ -290,7 +291,7 @@ async def test_a_lane_that_was_set_aside_is_tried_again_and_goes_on_when_it_can_
         tried = len(broker.helper.requests)
         broker.hub.queue_went_on(QUEUE)
         # It has its time to wait, whatever happens.
-        await asyncio.sleep(0.02)
+        await eventually(lambda: not broker.hub._marked and not len(broker.hub.evaluations.line))
         assert len(broker.helper.requests) == tried
         broker.seconds += 1.5
         broker.hub.evaluations.line.wake.set()

@@ -240,10 +240,10 @@ async def test_what_has_nothing_to_do_for_long_is_ended_and_comes_back_when_it_i
     clock[0] = 9.0
     await helper.ask(ASKED)
     clock[0] = 18.0
-    helper.rest()
+    await helper.rest()
     assert helper.pid == first
     clock[0] = 20.0
-    helper.rest()
+    await helper.rest()
     assert helper.pid is None
 
     assert await helper.is_ready()
