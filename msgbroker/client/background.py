@@ -28,3 +28,8 @@ async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
         task.cancel()
     if tasks:
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def cancelled_by_others() -> BaseException:
+    """Return what a task ended by that somebody cancelled who had no business to: as loud as any failure."""
+    return RuntimeError("its task was cancelled, and not by closing the center")

@@ -82,7 +82,7 @@ def _json_decoder(kind: type) -> Decoder:
     def decode(body: bytes) -> Any:
         try:
             value = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Reject(f"the body is not JSON: {error}") from error
         if not isinstance(value, kind):
             raise Reject(f"the body is a JSON {type(value).__name__}; the handler takes a {kind.__name__}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -17,7 +18,7 @@ from msgbroker.client.handlers import Registration, SubscriberOptions, make_hand
 from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.publisher_stream import PublisherStream
-from msgbroker.client.publishing import Publisher
+from msgbroker.client.publishing import Publisher, PublishingBuffer
 from msgbroker.client.subscriber_stream import SubscriberStream
 from msgbroker.client.subscribers import GroupStream, Subscribers
 from msgbroker.client.wire import MessageEncoder
@@ -122,18 +123,12 @@ class MessageCenter:
             receipt = await center.publish("TP_TRADE", "EC_PAID", b"...", headers={"region": "hz"}, key="order-1")
         """
         encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
-        if timeout_seconds is None:
-            return await self._publish(encoded)
-        was_sent = False
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self.ready()
-                was_sent = True
-                return await self._publish(encoded)
-        except TimeoutError as error:
-            raise PublishTimeoutError(
-                timeout_seconds, may_be_stored=was_sent, address=self._config.addresses_text
-            ) from error
+        buffer = self._running_publisher().buffer
+        if timeout_seconds is None and not buffer.is_full:
+            # The way of nearly all messages: the buffer sees to their time.
+            return await buffer.offer(encoded)
+        within_seconds = self._config.publish_timeout_seconds if timeout_seconds is None else timeout_seconds
+        return await self._publish_within(buffer, encoded, within_seconds)
 
     def publish_soon(
         self,
@@ -216,8 +211,7 @@ class MessageCenter:
                     message.key,
                     message.ordering_key,
                 )
-                while buffer.is_full:
-                    await buffer.room()
+                await buffer.room()
                 answers.append(buffer.offer(encoded))
             except MessageCenterError as error:
                 answers.append(error)
@@ -230,20 +224,26 @@ class MessageCenter:
             await center.ready()
             center.publish_soon("TP_TRADE", "EC_PAID", b"...")
         """
-        buffer = self._running_publisher().buffer
-        while buffer.is_full:
-            await buffer.room()
+        await self._running_publisher().buffer.room()
 
     async def flush(self) -> None:
         """Wait until everything published so far has been answered (or has failed)."""
         if self._publisher is not None:
             await self._publisher.buffer.flush()
 
-    async def _publish(self, encoded: bytes) -> Receipt:
-        buffer = self._running_publisher().buffer
-        while buffer.is_full:
-            await buffer.room()
-        return await buffer.offer(encoded)
+    async def _publish_within(self, buffer: PublishingBuffer, encoded: bytes, within_seconds: float | None) -> Receipt:
+        """Publish in so much time, waiting for room included."""
+        was_offered = False
+        try:
+            async with asyncio.timeout(within_seconds):
+                await buffer.room()
+                was_offered = True
+                # It is given up here; by the buffer a moment later.
+                return await buffer.offer(encoded, math.inf if within_seconds is None else within_seconds + 1.0)
+        except TimeoutError as error:
+            raise PublishTimeoutError(
+                within_seconds or 0.0, may_be_stored=was_offered, address=self._config.addresses_text
+            ) from error
 
     def _running_publisher(self) -> Publisher:
         if self._publisher is None:

@@ -51,9 +51,10 @@ class Frame(Generic[W]):
     waiters: list[W | None]
     """One for each message; None where nobody waits (one-way)."""
     size_bytes: int
-    offered_at: float
-    """When its oldest message was offered."""
+    expiries: list[float]
+    """Of each message: when whoever waits for it has waited long enough."""
     is_expired: bool = False
+    """Nobody waits for any of it any more."""
 
 
 class Reaction(Enum):
@@ -97,6 +98,7 @@ class Outbox(Generic[W]):
         self._config = config
         self._join = join
         self._pending: deque[tuple[bytes, W | None, float]] = deque()
+        """Encoded, who waits for it, and until when."""
         self._pending_bytes = 0
         self._frames: list[Frame[W]] = []
         self._sent = 0  # the first so many frames were sent in this stream
@@ -125,9 +127,9 @@ class Outbox(Generic[W]):
         """How many frames are unanswered, sent in this stream or not."""
         return len(self._frames)
 
-    def offer(self, encoded: bytes, waiter: W | None, now: float) -> bool:
+    def offer(self, encoded: bytes, waiter: W | None, expires_at: float) -> bool:
         """Take one encoded message; return whether the sender should look for work."""
-        self._pending.append((encoded, waiter, now))
+        self._pending.append((encoded, waiter, expires_at))
         size = len(encoded)
         self._pending_bytes += size
         self.size_bytes += size
@@ -193,21 +195,29 @@ class Outbox(Generic[W]):
         # The stream that is still open speaks for the old id: nothing goes out before the next one calls `rewind`.
         self._is_held = True
 
-    def expire(self, offered_before: float) -> Expired[W]:
-        """Give up waiting for what was offered before that time; what was sent may yet be stored."""
+    def expire(self, now: float) -> Expired[W]:
+        """Give up waiting for what has expired; what was sent may yet be stored."""
         expired: Expired[W] = Expired()
-        while self._pending and self._pending[0][2] < offered_before:
-            encoded, waiter, _ = self._pending.popleft()
+        if any(expires_at < now for _, _, expires_at in self._pending):
+            self._expire_pending(now, expired)
+        for frame in self._frames:
+            late = [expires_at < now for expires_at in frame.expiries]
+            frame.is_expired = all(late)
+            waiters = zip(frame.waiters, late, strict=True)
+            expired.maybe_stored.extend(w for w, is_late in waiters if is_late and w is not None and not w.done())
+        return expired
+
+    def _expire_pending(self, now: float, expired: Expired[W]) -> None:
+        kept: deque[tuple[bytes, W | None, float]] = deque()
+        for encoded, waiter, expires_at in self._pending:
+            if expires_at >= now:
+                kept.append((encoded, waiter, expires_at))
+                continue
             self._pending_bytes -= len(encoded)
             self._forget(1, len(encoded))
             if waiter is not None and not waiter.done():
                 expired.never_sent.append(waiter)
-        for frame in self._frames:
-            if frame.offered_at >= offered_before:
-                break
-            frame.is_expired = True
-            expired.maybe_stored.extend(w for w in frame.waiters if w is not None and not w.done())
-        return expired
+        self._pending = kept
 
     @property
     def is_given_up(self) -> bool:
@@ -239,10 +249,10 @@ class Outbox(Generic[W]):
         config = self._config
         encoded_messages: list[bytes] = []
         waiters: list[W | None] = []
-        offered_at = self._pending[0][2]
+        expiries: list[float] = []
         size_bytes = 0
         while self._pending and len(waiters) < config.frame_messages:
-            encoded, waiter, _ = self._pending[0]
+            encoded, waiter, expires_at = self._pending[0]
             if size_bytes + len(encoded) > config.frame_bytes and waiters:
                 break
             self._pending.popleft()
@@ -252,10 +262,11 @@ class Outbox(Generic[W]):
                 continue
             encoded_messages.append(encoded)
             waiters.append(waiter)
+            expiries.append(expires_at)
             size_bytes += len(encoded)
         if not waiters:
             return False
-        frame = Frame(self._next_sequence, self._join(encoded_messages), waiters, size_bytes, offered_at)
+        frame = Frame(self._next_sequence, self._join(encoded_messages), waiters, size_bytes, expiries)
         self._next_sequence += 1
         self._frames.append(frame)
         return True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 from collections import deque
 from collections.abc import Iterable
@@ -51,14 +52,17 @@ class PublishBuffer:
         """Whether a publish has to wait for room (or behind those that wait already)."""
         return bool(self._room_waiters) or self.outbox.is_full
 
-    def offer(self, encoded: bytes) -> ReceiptFuture:
-        """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room."""
+    def offer(self, encoded: bytes, within_seconds: float | None = None) -> ReceiptFuture:
+        """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room.
+
+        *within_seconds*: how long it may take, where that is not what publishing may take.
+        """
         if self._broken is not None:
             raise self._broken
         if self.outbox.is_full:
             raise ClientBufferFullError(self.outbox.count, self._config.unanswered_messages_max)
         answer: ReceiptFuture = self._loop.create_future()
-        if self.outbox.offer(encoded, answer, self._loop.time()):
+        if self.outbox.offer(encoded, answer, self._expiry(within_seconds)):
             self._announce_work()
         return answer
 
@@ -68,18 +72,23 @@ class PublishBuffer:
             raise self._broken
         if self.outbox.is_full:
             return False
-        if self.outbox.offer(encoded, None, self._loop.time()):
+        if self.outbox.offer(encoded, None, self._expiry()):
             self._announce_work()
         return True
 
     async def room(self) -> None:
-        """Wait until there is room for a message, in the order of the callers."""
+        """Wait until there is room for a message, in the order of the callers. Whoever it returns to offers at once."""
         if not self.is_full:
             return
         turn: asyncio.Future[None] = self._loop.create_future()
         self._room_waiters.append(turn)
         try:
             await turn
+            while self.outbox.is_full:
+                # Taken by one who did not have to wait: this one stays the first.
+                turn = self._loop.create_future()
+                self._room_waiters.appendleft(turn)
+                await turn
         except asyncio.CancelledError:
             if turn in self._room_waiters:
                 self._room_waiters.remove(turn)
@@ -124,10 +133,11 @@ class PublishBuffer:
 
     def expire(self, now: float) -> None:
         """Fail what has waited longer than publishing may take."""
-        timeout_seconds = self._config.publish_timeout_seconds
-        if timeout_seconds is None:
+        expired = self.outbox.expire(now)
+        if not expired.never_sent and not expired.maybe_stored:
             return
-        expired = self.outbox.expire(now - timeout_seconds)
+        # Who had a time of its own hears of it from whoever set it.
+        timeout_seconds = self._config.publish_timeout_seconds or 0.0
         address = self._config.addresses_text
         _fail(expired.never_sent, PublishTimeoutError(timeout_seconds, may_be_stored=False, address=address))
         _fail(expired.maybe_stored, PublishTimeoutError(timeout_seconds, may_be_stored=True, address=address))
@@ -145,6 +155,11 @@ class PublishBuffer:
             turn = self._room_waiters.popleft()
             if not turn.done():
                 turn.set_exception(reason)
+
+    def _expiry(self, within_seconds: float | None = None) -> float:
+        if within_seconds is None:
+            within_seconds = self._config.publish_timeout_seconds
+        return math.inf if within_seconds is None else self._loop.time() + within_seconds
 
     def _announce_work(self) -> None:
         self._at_rest.clear()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import grpc
 
 from msgbroker.client.addresses import Addresses, Backoff
-from msgbroker.client.background import cancel_and_wait, first_of
+from msgbroker.client.background import cancel_and_wait, cancelled_by_others, first_of
 from msgbroker.client.channel import connect, list_brokers
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.failures import from_refusal, from_rpc_error
@@ -58,6 +58,7 @@ class PublisherStream:
         self._addresses = Addresses(config.addresses)
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
         self._answered_at = 0.0
+        self._is_closing = False
         self._task = self._loop.create_task(self._run(), name="publisher")
         self._clock = self._loop.create_task(self._expire(), name="publisher clock")
         for task in (self._task, self._clock):
@@ -65,12 +66,16 @@ class PublisherStream:
 
     async def close(self, reason: MessageCenterError) -> None:
         """Stop; whatever is unanswered fails with *reason*."""
+        self._is_closing = True
         await cancel_and_wait(self._task, self._clock)
         self.buffer.close(reason)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # A mistake of ours. Nobody may wait for ever because of it.
+        if self._is_closing:
+            return
+        error = cancelled_by_others() if task.cancelled() else task.exception()
+        if error is not None:
+            # Nobody may wait for ever because of it.
             self.buffer.break_off(_broken_by(error))
             self._on_failure("the publisher", error)
 

@@ -16,14 +16,17 @@ class PublishingBuffer(Protocol):
     def is_full(self) -> bool:
         """Whether a publish has to wait for room."""
 
-    def offer(self, encoded: bytes) -> asyncio.Future[Receipt]:
-        """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room."""
+    def offer(self, encoded: bytes, within_seconds: float | None = None) -> asyncio.Future[Receipt]:
+        """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room.
+
+        *within_seconds*: how long it may take, where that is not what publishing may take.
+        """
 
     def offer_one_way(self, encoded: bytes) -> bool:
         """Take one message that nobody waits for; return False if there is no room."""
 
     async def room(self) -> None:
-        """Wait until there is room."""
+        """Wait until there is room, in the order of the callers. Whoever it returns to offers at once."""
 
     async def flush(self) -> None:
         """Wait until everything was answered, or given up."""

@@ -322,10 +322,19 @@ class HandlerRunner:
                 return await handler.invoke(message)
             async with asyncio.timeout(handler.timeout_seconds):
                 return await handler.invoke(message)
-        call = self._loop.run_in_executor(self._executor, handler.invoke, message)
+        call = self._loop.run_in_executor(self._executor, _invoke, handler, message)
         # A thread cannot be stopped: past its time the message is tried again while the old call may still run.
         async with asyncio.timeout(handler.timeout_seconds):
             return await call
+
+
+def _invoke(handler: Handler, message: Message) -> Any:
+    """Call the handler in its thread."""
+    try:
+        return handler.invoke(message)
+    except StopIteration as end:
+        # No future can carry it: who waits would wait for ever.
+        raise RuntimeError("the handler raised StopIteration") from end
 
 
 def _ends_the_loop(end: BaseException) -> bool:

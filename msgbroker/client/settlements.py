@@ -208,7 +208,8 @@ class _Room:
 
 def coalesce(offsets: list[int], ranges_max: int) -> tuple[list[int], list[int]]:
     """Return *offsets* as at most *ranges_max* flat (first, last) pairs, and those that found no room."""
-    offsets.sort()
+    # One that came twice counts once, or a gap would pass for a neighbour.
+    offsets = sorted(set(offsets))
     if offsets[-1] - offsets[0] == len(offsets) - 1:
         return [offsets[0], offsets[-1]], []
     ranges = [offsets[0]]

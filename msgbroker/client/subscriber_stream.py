@@ -9,7 +9,7 @@ from typing import Any, Final
 import grpc
 
 from msgbroker.client.addresses import RELOCATIONS_IN_A_ROW_MAX, Addresses, Backoff
-from msgbroker.client.background import cancel_and_wait, first_of
+from msgbroker.client.background import cancel_and_wait, cancelled_by_others, first_of
 from msgbroker.client.channel import connect, list_brokers
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.dispatch import Dispatcher
@@ -70,7 +70,10 @@ class SubscriberStream:
         await self._dispatcher.cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and error is not self._refused_by:
+        if task.cancelled() and self._closing.is_set():
+            return
+        error = cancelled_by_others() if task.cancelled() else task.exception()
+        if error is not None and error is not self._refused_by:
             self._on_failure(f"the stream of group {self._group}", error)
 
     async def _run(self) -> None:

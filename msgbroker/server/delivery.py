@@ -169,6 +169,9 @@ class DeliveryHub:
         self._topics = {topic.topic_id: topic for topic in snapshot.topics.values()}
         routes = {route.group_id: route for route in snapshot.groups.values()}
         for group in self.groups.values():
+            # Of every lane, stopped ones too: what is on its way out is held against it, whoever is served.
+            for slot in group.slots.values():
+                slot.may_hand_out = stress_check(group.route, slot.topic, snapshot)
             route = routes.get(group.route.group_id)
             if route is not None:
                 self._follow_route(group, route, snapshot)
@@ -185,16 +188,12 @@ class DeliveryHub:
             group.refuse(refusal(name_group(route), route.not_understood))
             return
         group.refusal = None
-        self._follow(group, route, snapshot)
+        self._follow(group, route)
 
-    def _follow(self, group: GroupDelivery, route: GroupRoute, snapshot: Snapshot) -> None:
+    def _follow(self, group: GroupDelivery, route: GroupRoute) -> None:
         slots = group.slots.values()
         if route is not group.route or any(self._topics.get(slot.topic.topic_id) is not slot.topic for slot in slots):
-            group.reroute(route, snapshot, self._topics)
-            return
-        # Nothing of the group's own: only whom stress messages may go to, and that is asked at every hand-out.
-        for slot in slots:
-            slot.may_hand_out = stress_check(route, slot.topic, snapshot)
+            group.reroute(route, self._topics)
 
     # --- instances --------------------------------------------------------------------------------------------------
 

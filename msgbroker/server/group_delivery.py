@@ -107,9 +107,7 @@ class GroupDelivery:
         """
         for other in list(self.instances.values()):
             if other.instance_id == instance.instance_id:
-                is_other_process = bool(other.process_id and instance.process_id) and (
-                    other.process_id != instance.process_id
-                )
+                is_other_process = other.is_other_than(instance)
                 self.detach(other, now, has_gone=is_other_process)
                 if is_other_process:
                     other.close(InstanceReplacedError(instance.instance_id, instance.host))
@@ -305,8 +303,8 @@ class GroupDelivery:
             self.instances[name].is_resting = False
             self.wake(self)
 
-    def reroute(self, route: GroupRoute, snapshot: Snapshot, topics: dict[int, TopicRoute]) -> None:
-        """Follow a change of the configuration: matching, limits, permissions."""
+    def reroute(self, route: GroupRoute, topics: dict[int, TopicRoute]) -> None:
+        """Follow a change of the configuration: matching and limits."""
         self.route = route
         config = lane_config(route)
         for slot in list(self.slots.values()):
@@ -317,7 +315,6 @@ class GroupDelivery:
             with self.trusted(slot):
                 slot.topic = topics.get(slot.topic.topic_id, slot.topic)
                 slot.match_by(Matcher(route, slot.topic))
-                slot.may_hand_out = stress_check(route, slot.topic, snapshot)
                 slot.lane.reconfigure(config)
                 self.activate(slot)
         self.wake(self)
@@ -328,12 +325,15 @@ class GroupDelivery:
         They have room, and it reads for them or has much in memory. Who takes no more, for a second or for days, is not
         waited for, nor who is held up by expressions of its own.
         """
-        reads = self._reader.reads_under_way
-        if not self._active and not reads:
+        if not self._active and not self._reader.reads_under_way:
             return False
-        if self.route.paused or not any(taker.count_room > 0 for taker in self._takers):
+        if self.route.paused or not self._keeps_waiting(topic_ids):
             return False
-        if not reads.keys().isdisjoint(topic_ids):
+        # Last: there may be many.
+        return any(taker.count_room > 0 for taker in self._takers)
+
+    def _keeps_waiting(self, topic_ids: Collection[int]) -> bool:
+        if not self._reader.reads_under_way.keys().isdisjoint(topic_ids):
             return True
         end_of = self.cache.end_of
         lag = sum(

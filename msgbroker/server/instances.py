@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -108,6 +110,8 @@ class Instance:
         self.host = host
         self.handed_count = 0
         """Messages it was given so far."""
+        self.handed_max = sys.maxsize
+        """So many it may be given in all: a call asks for so many, whatever is settled meanwhile."""
         self.said_at = clock.now()
         """When it was heard last."""
         self.is_resting = False
@@ -145,7 +149,14 @@ class Instance:
         """How many messages it may be given now."""
         if self.is_paused or self.is_closed or self.is_resting or self.bytes_room <= 0:
             return 0
-        return self.credit - self.unsettled
+        return min(self.credit - self.unsettled, self.handed_max - self.handed_count)
+
+    def is_other_than(self, newcomer: Instance) -> bool:
+        """Return whether *newcomer*, of the same instance id, is another one: another process, or another way."""
+        if (self.begun is Begun.YES) is not (newcomer.begun is Begun.YES):
+            # One pulls, the other one has a stream.
+            return True
+        return bool(self.process_id and newcomer.process_id) and self.process_id != newcomer.process_id
 
     def give(
         self,
@@ -215,8 +226,10 @@ class Instance:
             return
         late = [batch for batch in self.under_way if now >= batch.deadline]
         if late:
-            # It may yet arrive. An answer to it is stale.
-            self.under_way = [batch for batch in self.under_way if now < batch.deadline]
+            # It may yet arrive: an answer to it is stale, and until then it is still what is being written. Once.
+            self.under_way = [
+                replace(batch, deadline=math.inf) if now >= batch.deadline else batch for batch in self.under_way
+            ]
         self._return([*late, *self._take_out(lambda batch: now >= batch.deadline)])
 
     def take_batches(self) -> list[Batch]:

@@ -88,7 +88,8 @@ class LaneReader:
         if messages is None:
             slot.is_reading = True
             is_waited_for = not slot.is_dear
-            self.reads_under_way[slot.topic.topic_id] += is_waited_for
+            if is_waited_for:
+                self.reads_under_way[slot.topic.topic_id] += 1
             self.start_task(self._read(slot, offset, is_waited_for=is_waited_for))
             return 0
         if self.aside.units:
@@ -117,9 +118,8 @@ class LaneReader:
             block = await self._try(slot, Work.READING, self.cache.read(lane.key.queue_id, offset, slot.reader))
         finally:
             slot.is_reading = False
-            self.reads_under_way[topic_id] -= is_waited_for
-            if not self.reads_under_way[topic_id]:
-                del self.reads_under_way[topic_id]
+            if is_waited_for:
+                self.reads_under_way -= Counter((topic_id,))
         if block is None:
             return
         if block.first > lane.next_offset:

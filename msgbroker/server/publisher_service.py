@@ -235,6 +235,8 @@ class _Stream:
         received = await self._frames.next()
         if received is not None and received.spans:
             await self._take_in(received)
+        # Whatever there was in it, or nothing.
+        self._frames.done()
         return received is not None
 
     async def _take_in(self, received: Received[publisher_pb2.PublishFrame]) -> None:

@@ -115,7 +115,8 @@ class PullService:
         async with puller.lock:
             instance = puller.instance
             puller.used_at = clock.now()
-            instance.credit = min(instance.unsettled + count, route.unsettled_max)
+            instance.credit = route.unsettled_max
+            instance.handed_max = instance.handed_count + count
             puller.group.wake(puller.group)
             try:
                 async with asyncio.timeout(max(wait_seconds, _WAIT_SECONDS_MIN)):

@@ -368,8 +368,8 @@ class _MemoryPublisher:
         """Where messages go in."""
         return self
 
-    def offer(self, encoded: bytes) -> asyncio.Future[Receipt]:
-        """Store a message."""
+    def offer(self, encoded: bytes, within_seconds: float | None = None) -> asyncio.Future[Receipt]:  # noqa: ARG002
+        """Store a message: that takes no time."""
         answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         try:
             answer.set_result(self._store(encoded))

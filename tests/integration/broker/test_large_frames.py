@@ -187,3 +187,31 @@ async def test_small_frames_do_not_wait_for_all_large_ones_that_came_before(
         await asyncio.gather(*pouring)
 
     assert order.index("small") < 6
+
+
+_BYTES_FIELD_99 = b"\x9a\x06"
+
+
+def empty_frame_in_parts(size_bytes: int) -> list[bytes]:
+    """Return the parts of a frame without messages: a field of a newer version, say, that is large."""
+    length = size_bytes
+    varint = b""
+    while length > 0x7F:
+        varint += bytes([length & 0x7F | 0x80])
+        length >>= 7
+    return parts_of(_BYTES_FIELD_99 + varint + bytes([length]) + bytes(size_bytes))
+
+
+async def test_frames_in_parts_without_messages_leave_no_room_held(trade: ConfigService, broker: Broker) -> None:
+    async with raw_publisher(broker.address) as raw:
+        said = message_pb2.Message(topic=TOPIC, event_code=PAID, body=b"x")
+        await raw.send(1, [said], publisher_id=secrets.token_bytes(16))
+        await raw.answer()
+        for _ in range(3):
+            for part in empty_frame_in_parts(1_000_000):
+                await raw.send_encoded(part)
+        await raw.send(2, [said])
+        assert (await raw.answer()).sequence == 2
+    await eventually(lambda: not broker.publisher._streams)
+
+    assert arriving_bytes(broker) == 0

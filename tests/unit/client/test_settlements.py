@@ -121,3 +121,24 @@ def test_a_request_of_settlements_fits_into_what_a_broker_takes_at_once(text: st
         count += sum(len(offsets_of(each.ranges)) for each in taken)
 
     assert count == settlements.settled_count == 20_500
+
+
+def test_a_message_handled_twice_does_not_settle_its_neighbour() -> None:
+    settlements = Settlements(lambda: None)
+    lane = settlements.lane(1, 1)
+    # Offset 5 came twice with the same attempt (its first hand-out timed out unbegun); 6 is still with its handler.
+    for offset in (5, 7, 5):
+        lane.ack(offset, 1)
+    (settled,) = settlements.take()
+
+    assert settled.ranges == [5, 5, 7, 7]
+
+
+def test_a_message_rejected_twice_does_not_reject_its_neighbour() -> None:
+    settlements = Settlements(lambda: None)
+    lane = settlements.lane(1, 1)
+    for offset in (5, 7, 5):
+        lane.settle(offset, 1, Verdict(VerdictKind.REJECT, None, "no order number"))
+    (settled,) = settlements.take()
+
+    assert settled.ranges == [5, 5, 7, 7]

@@ -93,7 +93,7 @@ def test_expressions_that_failed_are_counted_across_changes_of_the_configuration
     one = OneLane()
     for change in range(2):
         one.slot.matcher.select([log_message(change)], 1)
-        one.group.reroute(group_route(), snapshot(route()), {1: route()})
+        one.group.reroute(group_route(), {1: route()})
 
     assert one.counters.totals()["failed_evaluations"] == 2
 

@@ -318,7 +318,7 @@ async def test_the_alarm_of_a_lane_that_was_set_aside_goes_with_what_it_was_abou
             broker.hub.close_lane(group, QUEUE)
         else:
             cheap = dataclasses.replace(group.route, subscriptions=(dear("true", cost=1, predicate=lambda _: True),))
-            group.reroute(cheap, snapshot(route()), {1: route()})
+            group.reroute(cheap, {1: route()})
         broker.hub.evaluations.line.wake.set()
 
         await eventually(lambda: broker.board.standing == [])
@@ -410,9 +410,9 @@ async def test_what_is_asked_of_the_helper_is_said_by_an_alarm_until_the_subscri
         assert alarm.detail.endswith("; it cannot be started")
 
         cheap = dataclasses.replace(group.route, subscriptions=(dear("true", cost=1, predicate=lambda _: True),))
-        group.reroute(cheap, snapshot(route()), {1: route()})
+        group.reroute(cheap, {1: route()})
         assert slow_alarms(broker.hub) == []
-        group.reroute(dataclasses.replace(group.route, subscriptions=(dear(),)), snapshot(route()), {1: route()})
+        group.reroute(dataclasses.replace(group.route, subscriptions=(dear(),)), {1: route()})
         broker.commit(1)
         await broker.all_read(group)
         assert len(slow_alarms(broker.hub)) == 1
@@ -473,7 +473,7 @@ async def test_what_is_left_over_of_a_change_of_expressions_does_no_harm() -> No
         broker.commit(20)
         await eventually(lambda: broker.helper.requests)
         other = dataclasses.replace(group.route, subscriptions=(dear('headers.number.endsWith("1")'),))
-        group.reroute(other, snapshot(route()), {1: route()})
+        group.reroute(other, {1: route()})
         broker.helper.is_open.set()
         await broker.all_read(group)
 

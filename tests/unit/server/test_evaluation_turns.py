@@ -160,7 +160,7 @@ async def test_of_a_group_with_both_what_takes_no_expression_waits_for_no_time()
     (by_header,) = both.route.subscriptions
     direct = dataclasses.replace(by_header, mode=SubscriptionMode.DIRECT, expression=None, predicate=None)
     other_code = dataclasses.replace(by_header, event_code="EC_OTHER")
-    both.reroute(dataclasses.replace(both.route, subscriptions=(other_code, direct)), snapshot(route()), {1: route()})
+    both.reroute(dataclasses.replace(both.route, subscriptions=(other_code, direct)), {1: route()})
     loop.commit(100)
     await loop.turn()
 
@@ -271,7 +271,7 @@ async def test_other_expressions_than_those_that_were_measured_begin_with_a_clea
 
     (subscription,) = group.route.subscriptions
     changed = dataclasses.replace(group.route, subscriptions=(dataclasses.replace(subscription, expression="other"),))
-    group.reroute(changed, snapshot(route()), {1: route()})
+    group.reroute(changed, {1: route()})
 
     assert loop.hub.evaluations.measured(slot).seconds_each == 0.0
     assert subscription.event_code == PAID
