@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -63,6 +64,7 @@ class LiveBroker:
         return requires <= self.features and topic_id not in self.withheld.get(group_id, ())
 
 
+# Those of JSON as text: what another broker wrote may be beyond what its reader takes, and that is found out here.
 _COLUMNS: Final = (
     Broker.broker_id,
     Broker.address,
@@ -70,12 +72,12 @@ _COLUMNS: Final = (
     Broker.pid,
     Broker.snapshot_version,
     Broker.draining,
-    Broker.groups,
+    sa.cast(Broker.groups, sa.Text).label("groups"),
     Broker.process_version,
     Broker.started_at,
     Broker.heartbeat_at,
     Broker.features,
-    Broker.withheld,
+    sa.cast(Broker.withheld, sa.Text).label("withheld"),
 )
 
 
@@ -176,7 +178,7 @@ def _live(row: sa.Row[*tuple[Any, ...]]) -> LiveBroker:
 # version alike: they agree, and none ends over what another one says of itself.
 
 
-def _instances_of(groups: Any) -> dict[int, int]:
+def _instances_of(groups: str | None) -> dict[int, int]:
     """Return the connected instances by group_id."""
     return {
         group_id: instances
@@ -185,7 +187,7 @@ def _instances_of(groups: Any) -> dict[int, int]:
     }
 
 
-def _withheld_of(withheld: Any) -> dict[int, frozenset[int]]:
+def _withheld_of(withheld: str | None) -> dict[int, frozenset[int]]:
     """Return the topics that are withheld by group_id."""
     return {
         group_id: frozenset(topic_id for topic_id in topic_ids if type(topic_id) is int)
@@ -194,7 +196,11 @@ def _withheld_of(withheld: Any) -> dict[int, frozenset[int]]:
     }
 
 
-def _by_id(entries: Any) -> Iterable[tuple[int, Any]]:
+def _by_id(text: str | None) -> Iterable[tuple[int, Any]]:
+    try:
+        entries = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return
     if isinstance(entries, dict):
         for name, value in entries.items():
             if name.isascii() and name.isdigit() and len(name) <= _ID_CHARS_MAX:

@@ -68,6 +68,13 @@ class Appender:
         except PartitionMissingError as error:
             raise StoreUnavailableError("the partition of a day cannot be made") from error
 
+    async def find_broken(self, frame: AppendFrame) -> dict[int, str]:
+        """Return the places of the messages that cannot be stored, whatever the reason, as far as a try can tell.
+
+        Raises StoreUnavailableError.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._session.find_broken, frame)
+
     async def close(self) -> None:
         """Close the connection, after the transaction in flight."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._session.close)

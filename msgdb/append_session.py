@@ -25,11 +25,12 @@ from typing import Final
 import psycopg
 import structlog
 from psycopg import errors as pg_errors
+from psycopg.pq import TransactionStatus
 
 from msgbroker.contract.errors import StoreUnavailableError
 from msgdb import append_sql, outcome
 from msgdb.anonymous import AnonymousNumbers
-from msgdb.append_held import StuckHolders, set_aside, try_locks
+from msgdb.append_held import Lock, StuckHolders, set_aside, try_locks
 from msgdb.append_plan import AppendFrame, AppendPlan, Buffer, FrameResult, Stored, StoredBefore, plan_append
 from msgdb.append_tails import TailBounds, Tails, read_tails
 from msgdb.connections import BlockingConnection
@@ -41,6 +42,11 @@ from msgdb.poison import REFUSED_ERRORS, find_refused, is_missing_partition
 log = structlog.get_logger(__name__)
 
 _COPIED_PIECES: Final = 384
+_QUICK_BYTES: Final = 512 * 1024
+"""So much is there in time on any way that is worth being used."""
+_BYTES_PER_SECOND_MIN: Final = 256 * 1024
+# What PostgreSQL warns of that has nothing to do with the commit: its transaction ids run out.
+_ELSEWHERE: Final = frozenset({"GetNewTransactionId", "GetNewMultiXactId"})
 """Rows are given to libpq in lots that stay in the processor's cache while they are copied on."""
 
 
@@ -112,6 +118,14 @@ class AppendSession:
         # Once more, on a new connection. It also settles what became of a COMMIT whose answer was lost: the locks wait
         # for the old transaction's end, and its frames are then found as stored before.
         return self._append_on_connection(frames, around_held=around_held)
+
+    def find_broken(self, frame: AppendFrame) -> dict[int, str]:
+        """Return the places of the messages that cannot be stored, whatever the reason, as far as a try can tell.
+
+        Raises StoreUnavailableError.
+        """
+        with store_failures():
+            return find_refused(self._live_connection(), frame, self._transaction_settings, (psycopg.Error,))
 
     def close(self) -> None:
         """Close the connection."""
@@ -191,8 +205,17 @@ class AppendSession:
         else:
             self._roll_back(connection)
         if held:
-            self._stuck.end(connection, held)
+            self._end_stuck(connection, held)
         return [results[place] for place in range(len(frames))]
+
+    def _end_stuck(self, connection: BlockingConnection, held: set[Lock]) -> None:
+        """End holders that do not move. Whatever comes of that, what was stored is stored and is not tried again."""
+        try:
+            self._stuck.end(connection, held)
+        except psycopg.Error:
+            log.warning("append.holders_not_ended", exc_info=True)
+            if connection.info.transaction_status is not TransactionStatus.IDLE:
+                self._give_up_connection()
 
     def _store_locked(
         self, connection: BlockingConnection, frames: Sequence[AppendFrame], queue_ids: set[int], tails: Tails
@@ -220,7 +243,9 @@ class AppendSession:
         self._warning = ""
         try:
             if plan.rows:
-                execute_copying(connection, f"{append_sql.COPY_MESSAGES}; {commit}", _copy_data(plan.rows))
+                data = list(_copy_data(plan.rows))
+                self._allow_for(connection, sum(map(len, data)))
+                execute_copying(connection, f"{append_sql.COPY_MESSAGES}; {commit}", data)
             else:
                 execute(connection, commit)
         except pg_errors.CheckViolation as error:
@@ -231,6 +256,12 @@ class AppendSession:
         if self._warning:
             # It is committed here, and perhaps on no standby: not to be answered as stored by what is known now.
             raise psycopg.OperationalError(f"the server warned: {self._warning}")
+
+    def _allow_for(self, connection: BlockingConnection, size_bytes: int) -> None:
+        """Give much data its time: on a slow way it would be cut off in the middle, each time anew."""
+        if size_bytes > _QUICK_BYTES:
+            seconds = self._config.timeout_seconds + size_bytes / _BYTES_PER_SECOND_MIN
+            execute(connection, f"SET LOCAL statement_timeout = {int(seconds * 1_000)}")
 
     def _look_up(self, connection: BlockingConnection, frame: AppendFrame, result: StoredBefore) -> FrameResult:
         """Return what became of a frame that was stored before."""
@@ -265,7 +296,7 @@ class AppendSession:
         return connection
 
     def _take_notice(self, notice: psycopg.errors.Diagnostic) -> None:
-        if notice.severity_nonlocalized == "WARNING":
+        if notice.severity_nonlocalized == "WARNING" and notice.source_function not in _ELSEWHERE:
             self._warning = notice.message_primary or "of something"
             log.warning("append.server_warned", warning=self._warning)
 

@@ -91,6 +91,8 @@ SESSION_SETTINGS: Final = (
     ("plan_cache_mode", "force_generic_plan"),
     ("jit", "off"),
     ("synchronous_commit", "on"),
+    # That a standby has not got a commit is said by a warning, and by nothing else.
+    ("client_min_messages", "warning"),
 )
 
 

@@ -17,19 +17,25 @@ from msgdb import append_sql
 from msgdb.append_plan import Appendable, AppendFrame, Buffer
 from msgdb.connections import BlockingConnection
 from msgdb.copy_rows import SIGNATURE, TRAILER, row_head
+from msgdb.failures import translate
 
 REFUSED_ERRORS: Final = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
 
 _CLOCK_US: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
-def find_refused(connection: BlockingConnection, frame: AppendFrame, transaction_settings: str) -> dict[int, str]:
-    """Return the places in `frame.messages` that PostgreSQL refuses, with its words."""
+def find_refused(
+    connection: BlockingConnection,
+    frame: AppendFrame,
+    transaction_settings: str,
+    errors: tuple[type[psycopg.Error], ...] = REFUSED_ERRORS,
+) -> dict[int, str]:
+    """Return the places in `frame.messages` that PostgreSQL refuses with one of *errors*, and its words."""
     refused: dict[int, str] = {}
     halves = [(0, len(frame.messages))]
     while halves:
         first, end = halves.pop()
-        problem = _try(connection, frame.messages[first:end], transaction_settings)
+        problem = _try(connection, frame.messages[first:end], transaction_settings, errors)
         if problem is None:
             continue
         if end - first == 1:
@@ -46,7 +52,12 @@ def is_missing_partition(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.errors.CheckViolation) and error.diag.constraint_name is None
 
 
-def _try(connection: BlockingConnection, messages: Sequence[Appendable], transaction_settings: str) -> str | None:
+def _try(
+    connection: BlockingConnection,
+    messages: Sequence[Appendable],
+    transaction_settings: str,
+    errors: tuple[type[psycopg.Error], ...],
+) -> str | None:
     """Return what PostgreSQL says against *messages*, or None; store nothing."""
     if not messages:
         return None
@@ -55,7 +66,10 @@ def _try(connection: BlockingConnection, messages: Sequence[Appendable], transac
         rows = _rows_of(messages, _clock_us(connection))
         with connection.cursor() as cursor, cursor.copy(append_sql.COPY_MESSAGES) as copy:
             copy.write(b"".join(rows))
-    except REFUSED_ERRORS as error:
+    except errors as error:
+        if isinstance(error, psycopg.OperationalError) and translate(error) is not None:
+            # The store is out of reach: that says nothing of the messages.
+            raise
         # Midnight, perhaps: no fault of the messages, and seen to when they are stored.
         return None if is_missing_partition(error) else error.diag.message_primary or str(error)
     finally:

@@ -40,6 +40,7 @@ SELECT EXISTS (
 # Reads all cursors. It is asked when someone registers a subscription, and never in a loop of a broker.
 _LANE_OWNERS: Final = "SELECT DISTINCT owner FROM cursor WHERE owner IS NOT NULL AND lease_until > clock_timestamp()"
 
+_WAIT_FOR_LOCKS: Final = "SELECT set_config('lock_timeout', %s, true)"
 _LOCK: Final = "SELECT pg_advisory_xact_lock(%s, %s)"
 
 # Under the topic's lock. A broker with an old picture may ask for a layout that was replaced: those queues are born
@@ -64,14 +65,19 @@ async def list_queues(conn: Connection) -> list[QueueRow]:
     return [QueueRow._make(row) for row in await cursor.fetchall()]
 
 
-async def ensure_queues(conn: Connection, topic_id: int, generation: int, count: int) -> list[QueueRow]:
+async def ensure_queues(
+    conn: Connection, topic_id: int, generation: int, count: int, *, lock_seconds: float | None = None
+) -> list[QueueRow]:
     """Make what is missing of a topic's layout, seal what it replaces, and return that layout's queues by ordinal.
 
-    Any number may try at once. Not to be called while holding an append lock: sealing takes those of the older queues.
+    Any number may try at once. Not to be called while holding an append lock: sealing takes those of the older queues,
+    and waits *lock_seconds* for each, or what the session says.
     """
     queues = await list_topic_queues(conn, topic_id)
     if not _stands(queues, generation, count):
         async with conn.transaction():
+            if lock_seconds is not None:
+                await conn.execute(_WAIT_FOR_LOCKS, (f"{int(lock_seconds * 1_000)}ms",))
             await conn.execute(_LOCK, (TOPIC_LOCK_CLASS, topic_lock_key(topic_id)))
             await conn.execute(_INSERT, {"topic_id": topic_id, "generation": generation, "count": count})
             await _seal_older(conn, topic_id, generation)

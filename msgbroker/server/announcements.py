@@ -23,6 +23,7 @@ from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause
+from msgbroker.server.set_aside import divided
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -60,6 +61,10 @@ class WatchedTopics:
         return message.route is not None and message.route.topic_id in self._topic_ids
 
 
+# It waits for no disk and no standby. For this transaction only: behind a pooler the session is anybody's.
+_TELL: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
+
+
 class Announcer:
     """Tells the others."""
 
@@ -78,7 +83,6 @@ class Announcer:
         while not stop.is_set():
             try:
                 async with self._store.dedicated_connection() as connection:
-                    await connection.execute("SET synchronous_commit = off")
                     await self._announce_on(connection, stop)
             except StoreUnavailableError:
                 log.warning("announcer.store_unavailable")
@@ -91,7 +95,7 @@ class Announcer:
             while self._pending:
                 some = [self._pending.popitem() for _ in range(min(len(self._pending), _QUEUES_PER_NOTICE_MAX))]
                 payload = ",".join(f"{queue_id}:{end}" for queue_id, end in some)
-                await connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
+                await connection.execute(_TELL, (CHANNEL, payload))
 
 
 class Listener:
@@ -164,6 +168,12 @@ class Listener:
         await self._refresh(self._hub.queues_read())
 
     async def _refresh(self, queue_ids: Sequence[int]) -> None:
-        if queue_ids:
-            for queue_id in await self._hub.cache.refresh_ends(queue_ids):
-                self._hub.queue_went_on(queue_id)
+        # One that cannot be read does not keep the others from being found.
+        await divided(
+            [q for q in queue_ids if not self._hub.is_end_set_aside(q)], self._look_at_ends, self._hub.end_not_found
+        )
+
+    async def _look_at_ends(self, queue_ids: Sequence[int]) -> None:
+        for queue_id in await self._hub.cache.refresh_ends(queue_ids):
+            self._hub.queue_went_on(queue_id)
+        self._hub.ends_found(queue_ids)

@@ -125,7 +125,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "beats": cluster.run_beats,
         **{name: side.kept_running(name, run) for name, run in side_loops.items()},
     }
-    _follow_snapshots(stores.feed, hub, cluster, board, served.publisher)
+    _follow_snapshots(stores.feed, hub, cluster, board, served.publisher, topics_aside)
     _follow_histories(stores, committer, cluster)
     return Broker(
         settings=settings,
@@ -239,10 +239,18 @@ def _teller(
 
 
 def _follow_snapshots(
-    feed: SnapshotFeed, hub: DeliveryHub, cluster: Cluster, board: AlarmBoard, publisher: PublisherService
+    feed: SnapshotFeed,
+    hub: DeliveryHub,
+    cluster: Cluster,
+    board: AlarmBoard,
+    publisher: PublisherService,
+    topics_aside: SetAside[int],
 ) -> None:
     def follow(snapshot: Snapshot) -> None:
         hub.follow(snapshot)
+        for topic_id in topics_aside.units - hub.topics.keys():
+            # Deleted: nothing of it will ever work again.
+            topics_aside.worked(topic_id)
         publisher.follow()
         board.replace(AlarmKind.NOT_UNDERSTOOD, alarms_of(snapshot))
         cluster.wake_all()

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import structlog
 
+from confdb.routes import TopicRoute
 from msgbroker.contract.errors import (
     BrokerBusyError,
     BrokerUnavailableError,
@@ -247,16 +248,16 @@ class Committer:
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - some frame's fault, or its topic's; the others are to be stored
-            return self._divide(flight.batch, error)
+            return await self._divide(flight.batch, error)
         if flight.is_former:
             self._fail(flight.batch, StoreUnavailableError("it goes on with another history, which may lack this"))
             return []
         return self._complete(flight.batch, results)
 
-    def _divide(self, batch: Sequence[PendingFrame], error: Exception) -> list[PendingFrame]:
+    async def _divide(self, batch: Sequence[PendingFrame], error: Exception) -> list[PendingFrame]:
         """Return the frames of a batch that failed for an unknown reason, to be stored each by itself.
 
-        One that was by itself is the cause, and so are its topics, as far as anybody can tell.
+        One that was by itself is the cause: those of its topics that cannot be stored are set aside.
         """
         if len(batch) > 1:
             log.error("committer.batch_failed", frames=len(batch), exc_info=error)
@@ -264,13 +265,28 @@ class Committer:
                 pending.is_alone = True
             return [*batch]
         (pending,) = batch
-        routes = {route.topic_id: route for route in routes_of(pending.frame)}
+        routes = await self._broken_topics(pending.frame)
         for topic_id in routes:
             self._topics_aside.failed(topic_id, error)
         self.counters.failures += 1
         names = ", ".join(sorted(route.name for route in routes.values()))
         self._answer(pending, TopicSetAsideError(names, type(error).__name__))
         return []
+
+    async def _broken_topics(self, frame: AppendFrame) -> dict[int, TopicRoute]:
+        """Return the topics of a frame that cannot be stored: all of them, where nobody can tell."""
+        in_frame = [*routes_of(frame)]
+        routes = {route.topic_id: route for route in in_frame}
+        if len(routes) == 1:
+            return routes
+        try:
+            broken = await self._appender.find_broken(frame)
+        except MemoryError:
+            raise
+        except Exception:
+            log.warning("committer.broken_topics_not_found", exc_info=True)
+            return routes
+        return {in_frame[place].topic_id: in_frame[place] for place in broken} or routes
 
     def _fail(self, batch: Sequence[PendingFrame], error: StoreUnavailableError) -> None:
         self.counters.failures += 1

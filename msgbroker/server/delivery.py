@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -126,6 +126,24 @@ class DeliveryHub:
         """Wake the groups that read this queue here."""
         for group in self._readers.get(queue_id, ()):
             group.queue_went_on(queue_id)
+
+    def end_not_found(self, queue_id: int, error: Exception) -> None:
+        """Set the look at a queue's end aside, for each lane that reads it here."""
+        for group in self._readers.get(queue_id, ()):
+            self.aside.failed(LaneWork(group.slots[queue_id].lane.key, Work.LOOKING), error)
+
+    def is_end_set_aside(self, queue_id: int) -> bool:
+        """Return whether looking at the queue's end failed a moment ago."""
+        return bool(self.aside.units) and any(
+            self.aside.is_waiting(LaneWork(group.slots[queue_id].lane.key, Work.LOOKING))
+            for group in self._readers.get(queue_id, ())
+        )
+
+    def ends_found(self, queue_ids: Sequence[int]) -> None:
+        """Note that the ends of these queues can be looked at."""
+        found = set(queue_ids) if self.aside.units else ()
+        for unit in [unit for unit in self.aside.units if unit.work is Work.LOOKING and unit.key.queue_id in found]:
+            self.aside.worked(unit)
 
     def _lost_end(self, queue_id: int) -> None:
         """Give up the lanes of a queue that lost its end: they have read what is not there, and are claimed anew."""

@@ -17,8 +17,10 @@ import structlog
 from msgbroker.server import clock
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.lane_work import LaneWork, Work
+from msgbroker.server.set_aside import divided
 from msgbroker.server.wanted_lanes import LanesByGroup
 from msgdb.cursors import have_redeliveries, load_redeliveries, release
+from msgdb.failures import RowsHeldError
 from msgdb.history import History
 from msgdb.lane_records import ClaimedLane, LaneKey, OwnedLane, RedeliveryRow
 from msgdb.lost_ends import clamp_to_ends
@@ -46,14 +48,12 @@ class LaneOpening:
         Raises StoreUnavailableError.
         """
         deadline = clock.now() + _SECONDS_MAX
-        claimed = await self._within_log(claimed)
-        async with self._store.connection() as connection:
-            have_rows = await have_redeliveries(connection, [lane.key for lane in claimed])
-        await self._hub.cache.refresh_ends([lane.key.queue_id for lane in claimed])
-        left: list[OwnedLane] = []
+        put_right, have_rows = await self._put_right(claimed)
+        known = {lane.key for lane in put_right}
+        left = [OwnedLane(lane.key, lane.epoch) for lane in claimed if lane.key not in known]
         opened = 0
         # Those with nothing to load first.
-        for lane in sorted(claimed, key=lambda lane: lane.key in have_rows):
+        for lane in sorted(put_right, key=lambda lane: lane.key in have_rows):
             is_open = False
             if clock.now() < deadline:
                 with self._hub.aside.contained(LaneWork(lane.key, Work.CLAIMING)):
@@ -70,6 +70,34 @@ class LaneOpening:
             async with self._store.transaction_in(history) as connection:
                 await release(connection, self._broker_id, left)
         return opened
+
+    async def _put_right(self, claimed: Sequence[ClaimedLane]) -> tuple[list[ClaimedLane], set[LaneKey]]:
+        """Return the lanes within their logs, of which the ends are known, and those of them with something to load.
+
+        Each question is asked for all at once, and where that fails for some of them: a damaged page must not end the
+        broker that claims its lane, nor keep the others from being opened.
+        """
+        good = {lane.key: lane for lane in claimed}
+        have_rows: set[LaneKey] = set()
+
+        async def cut_back(lanes: Sequence[ClaimedLane]) -> None:
+            good.update((lane.key, lane) for lane in await self._within_log(lanes))
+
+        async def find_ends(lanes: Sequence[ClaimedLane]) -> None:
+            await self._hub.cache.refresh_ends([lane.key.queue_id for lane in lanes])
+
+        async def look_for_rows(lanes: Sequence[ClaimedLane]) -> None:
+            async with self._store.connection() as connection:
+                have_rows.update(await have_redeliveries(connection, [lane.key for lane in lanes]))
+
+        def failed(lane: ClaimedLane, error: Exception) -> None:
+            del good[lane.key]
+            if not isinstance(error, RowsHeldError):
+                self._hub.aside.failed(LaneWork(lane.key, Work.CLAIMING), error)
+
+        for step in (cut_back, find_ends, look_for_rows):
+            await divided(list(good.values()), step, failed)
+        return list(good.values()), have_rows
 
     async def _load(self, key: LaneKey) -> Sequence[RedeliveryRow]:
         async with self._store.connection() as connection:

@@ -15,6 +15,7 @@ class Work(StrEnum):
     RENEWING = "renewing its lease"
     SERVING = "serving"
     """All that happens in memory."""
+    LOOKING = "looking for its queue's end"
     READING = "reading"
     FETCHING = "reading again what comes again"
     PERSISTING = "persisting"

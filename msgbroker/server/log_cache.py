@@ -29,7 +29,7 @@ from msgbroker.server.log_message import LogMessage
 from msgbroker.server.log_tail import LogTail
 from msgbroker.server.stored_rows import messages_of_rows
 from msgdb.connections import Connection
-from msgdb.log import first_offsets, next_offsets, read_offsets, read_range
+from msgdb.log import MessageRow, first_offsets, next_offsets, read_offsets, read_range
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -68,6 +68,13 @@ class _End:
     """Every offset below it is committed."""
     hinted: int = 0
     """Somebody says that it reaches so far."""
+
+
+class MissingMessagesError(Exception):
+    """Messages are neither in the log nor were they dropped with their day: somebody has taken them away."""
+
+    def __init__(self, queue_id: int, first: int, end: int) -> None:
+        super().__init__(f"messages {first} to {end - 1} of queue {queue_id} are not there, and were not dropped")
 
 
 class LogCache:
@@ -208,7 +215,9 @@ class LogCache:
                     # A hint that nothing came of, and no newer one.
                     self._end(queue_id).hinted = 0
                 return await self._nothing_from(connection, queue_id, offset, known)
-            messages = messages_of_rows(rows)
+            if rows[0].queue_offset > offset:
+                await self._check_dropped(connection, queue_id, offset, rows[0].queue_offset)
+            messages = messages_of_rows(_without_gap(rows))
         block = Block(
             messages[0].queue_offset,
             messages[-1].queue_offset + 1,
@@ -221,6 +230,12 @@ class LogCache:
         self._keep((queue_id, block.first // BLOCK_OFFSETS), block)
         self.learn_end(queue_id, block.end)
         return block
+
+    async def _check_dropped(self, connection: Connection, queue_id: int, offset: int, first: int) -> None:
+        """Raise MissingMessagesError unless msgdb says that the days before *first* were dropped."""
+        start = (await first_offsets(connection, [queue_id])).get(queue_id, 0)
+        if start < first:
+            raise MissingMessagesError(queue_id, max(start, offset), first)
 
     async def _nothing_from(self, connection: Connection, queue_id: int, offset: int, known: int) -> Block:
         """Say why nothing was read from *offset* on, though the queue was known, or said, to reach further.
@@ -254,3 +269,11 @@ class LogCache:
         if known is None:
             known = self._ends[queue_id] = _End()
         return known
+
+
+def _without_gap(rows: list[MessageRow]) -> list[MessageRow]:
+    """Return *rows* up to the first offset that is missing: whoever wants that one finds out why."""
+    first = rows[0].queue_offset
+    if rows[-1].queue_offset - first == len(rows) - 1:
+        return rows
+    return [row for place, row in enumerate(rows) if row.queue_offset == first + place]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from confdb.routes import TopicRoute
+from msgbroker.server import clock
+from msgdb.failures import RowsHeldError
 from msgdb.queues import QueueRow, ensure_queues, list_queues, list_topic_queues
 from msgdb.store import MessageStore
 
@@ -18,6 +21,19 @@ class Layout:
     queue_ids: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A topic whose older queues somebody holds: they cannot be sealed."""
+
+    again_at: float
+
+
+# All topics that are held together take a quarter of the time of whoever asks, however many they are.
+_LOCK_SECONDS_FIRST: Final = 0.1
+_LOCK_SECONDS: Final = 0.5
+_AGAIN_SECONDS: Final = 2.0
+
+
 class QueueMap:
     """Every queue of the store by its topic."""
 
@@ -25,6 +41,7 @@ class QueueMap:
         self._store = store
         self._layouts: dict[int, Layout] = {}
         self._queues: dict[int, dict[int, QueueRow]] = {}
+        self._held: dict[int, _Held] = {}
         self._must_load = False
         self.version = 0
         """Goes up with everything that is learnt: who has worked something out by the queues can tell."""
@@ -42,6 +59,7 @@ class QueueMap:
         """Know no queue any more: an id may be another topic's in another history of the store."""
         self._queues.clear()
         self._layouts.clear()
+        self._held.clear()
         self._must_load = True
         self.version += 1
 
@@ -52,11 +70,24 @@ class QueueMap:
         layout = self._layouts.get(route.topic_id)
         if layout is not None and layout.generation >= route.generation:
             return layout
+        held = self._held.get(route.topic_id)
+        if held is not None and clock.now() < held.again_at:
+            raise RowsHeldError(f"the queues of topic {route.name} were held a moment ago")
+        lock_seconds = _LOCK_SECONDS_FIRST if held is None else _LOCK_SECONDS
+        try:
+            await self._make(route, lock_seconds)
+        except RowsHeldError:
+            self._held[route.topic_id] = _Held(clock.now() + _AGAIN_SECONDS * (len(self._held) + 1))
+            raise
+        self._held.pop(route.topic_id, None)
+        return self._layouts[route.topic_id]
+
+    async def _make(self, route: TopicRoute, lock_seconds: float) -> None:
         async with self._store.connection() as connection:
-            await ensure_queues(connection, route.topic_id, route.generation, route.queue_count)
+            generation, count = route.generation, route.queue_count
+            await ensure_queues(connection, route.topic_id, generation, count, lock_seconds=lock_seconds)
             # Those of older layouts as well: they are read to their end.
             self._learn(await list_topic_queues(connection, route.topic_id))
-        return self._layouts[route.topic_id]
 
     def is_current(self, route: TopicRoute) -> bool:
         """Return whether the topic's layout is known, and not older than *route*."""

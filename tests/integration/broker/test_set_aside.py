@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -205,6 +206,30 @@ async def test_a_topic_whose_queues_cannot_be_made_fails_alone(
         await execute(message_store, "DROP TRIGGER odd ON queue")
         async with MessageCenter(broker.address, publish_timeout_seconds=60.0) as patient:
             await patient.publish("TP_NEW", PAID, "now it can")
+    await no_alarm(message_store)
+
+
+async def test_of_the_topics_in_one_frame_only_that_is_set_aside_that_cannot_be_stored(
+    two_topics: ConfigService, broker: Broker, message_store: MessageStore, impatient: MessageCenter
+) -> None:
+    await execute(
+        message_store,
+        REFUSE,
+        f"CREATE TRIGGER odd BEFORE INSERT ON message FOR EACH ROW WHEN (NEW.topic = '{OTHER_TOPIC}')"
+        " EXECUTE FUNCTION refuse()",
+    )
+    mixed = [OutgoingMessage(topic, PAID, str(number)) for number in range(5) for topic in (TOPIC, OTHER_TOPIC)]
+    async with MessageCenter(broker.address) as innocent:
+        publishing = asyncio.create_task(impatient.publish_many(mixed))
+        alarm = await alarm_of(message_store, "TOPIC_SET_ASIDE")
+        assert alarm.thing == f"topic {OTHER_TOPIC}"
+        receipts = [await innocent.publish(TOPIC, PAID, str(number)) for number in range(20)]
+        assert all(isinstance(receipt, Receipt) for receipt in receipts)
+        assert [standing.thing for standing in broker.alarms.standing] == [f"topic {OTHER_TOPIC}"]
+        await publishing
+    await execute(message_store, "DROP TRIGGER odd ON message")
+    async with MessageCenter(broker.address, publish_timeout_seconds=60.0) as patient:
+        await patient.publish(OTHER_TOPIC, PAID, "now it can")
     await no_alarm(message_store)
 
 

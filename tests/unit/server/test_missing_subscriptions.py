@@ -15,6 +15,7 @@ from tests.unit.server.test_group_delivery import group_route
 class Counted(tuple[SubscriptionRoute, ...]):
     """Subscriptions that count how often they are gone over."""
 
+    __slots__ = ()
     rounds = 0
 
     def __iter__(self) -> Iterator[SubscriptionRoute]:
