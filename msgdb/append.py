@@ -76,9 +76,10 @@ class Appender:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._session.find_broken, frame)
 
     async def close(self) -> None:
-        """Close the connection, after the transaction in flight."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._session.close)
+        """Close the connection, after the transaction in flight: also where nobody waits for that any more."""
+        closing = self._thread.submit(self._session.close)
         self._thread.shutdown(wait=False)
+        await asyncio.shield(asyncio.wrap_future(closing))
 
     async def _run(
         self, frames: Sequence[AppendFrame], *, around_held: bool, follows: bool = False

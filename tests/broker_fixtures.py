@@ -24,6 +24,7 @@ StartBroker = Callable[..., Awaitable["Broker"]]
 StartBrokerProcess = Callable[..., "BrokerProcess"]
 
 LEASE_SECONDS = 3.0
+_SHOWN_CHARS = 6_000
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -102,6 +103,8 @@ def broker_process(database_url: str, tmp_path: Path) -> Iterator[StartBrokerPro
     yield start
     for process in started:
         process.end()
+        # Shown with a test that fails.
+        print(f"--- {process.log_file.name}\n{process.log[-_SHOWN_CHARS:]}")
 
 
 @pytest.fixture

@@ -104,12 +104,13 @@ class GroupDelivery:
 
         If it is another process's, that one may be dead, its stream not yet found to be, and this may be its successor:
         the newcomer wins. If it lives, its stream ends with an error that keeps it from coming back and so on for ever.
+        So does one that somebody pulls beside.
         """
         for other in list(self.instances.values()):
             if other.instance_id == instance.instance_id:
-                is_other_process = other.is_other_than(instance)
+                is_other_process = other.is_of_other_process(instance)
                 self.detach(other, now, has_gone=is_other_process)
-                if is_other_process:
+                if is_other_process or other.pulls is not instance.pulls:
                     other.close(InstanceReplacedError(instance.instance_id, instance.host))
         self.instances[instance.name] = instance
         instance.way_out = self._leaving

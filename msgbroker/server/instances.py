@@ -151,11 +151,13 @@ class Instance:
             return 0
         return min(self.credit - self.unsettled, self.handed_max - self.handed_count)
 
-    def is_other_than(self, newcomer: Instance) -> bool:
-        """Return whether *newcomer*, of the same instance id, is another one: another process, or another way."""
-        if (self.begun is Begun.YES) is not (newcomer.begun is Begun.YES):
-            # One pulls, the other one has a stream.
-            return True
+    @property
+    def pulls(self) -> bool:
+        """Whether it gets its messages by calls, and not by a stream."""
+        return self.begun is Begun.YES
+
+    def is_of_other_process(self, newcomer: Instance) -> bool:
+        """Return whether *newcomer*, of the same instance id, is known to be another process."""
         return bool(self.process_id and newcomer.process_id) and self.process_id != newcomer.process_id
 
     def give(

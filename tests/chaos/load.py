@@ -101,7 +101,11 @@ class Load:
     async def finish(self, seconds: float = 60.0) -> History:
         """Stop publishing, wait until every group has seen all that was acknowledged, and return the history."""
         await self.stop_publishing()
-        await eventually(lambda: not self.history.missing(self.groups), seconds, what="every group has seen everything")
+        try:
+            await eventually(lambda: not self.history.missing(self.groups), seconds)
+        except AssertionError as error:
+            missing = self.history.missing(self.groups)
+            raise AssertionError(f"not seen by its group within {seconds:g} s: {missing}") from error
         return self.history
 
     async def _center(self, number: int, **settings: Any) -> MessageCenter:
