@@ -288,12 +288,18 @@ class AppendSession:
         if self._connection is not None and not self._connection.closed:
             return self._connection
         with store_failures():
-            connection = self._connect()
+            connection = self._connection = self._connect()
             connection.add_notice_handler(self._take_notice)
             if not self._config.pooled:
-                execute(connection, f"{self._session_settings}; {append_sql.PREPARE_TAILS}")
-        self._connection = connection
+                self._prepare(connection)
         return connection
+
+    def _prepare(self, connection: BlockingConnection) -> None:
+        try:
+            execute(connection, f"{self._session_settings}; {append_sql.PREPARE_TAILS}")
+        except BaseException:
+            self.close()
+            raise
 
     def _take_notice(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.severity_nonlocalized == "WARNING" and notice.source_function not in _ELSEWHERE:

@@ -5,6 +5,7 @@ Imports stay inside the fixtures: unit tests load this module, too.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -104,7 +105,7 @@ def broker_process(database_url: str, tmp_path: Path) -> Iterator[StartBrokerPro
     for process in started:
         process.end()
         # Shown with a test that fails.
-        print(f"--- {process.log_file.name}\n{process.log[-_SHOWN_CHARS:]}")
+        sys.stdout.write(f"--- {process.log_file.name}\n{process.log[-_SHOWN_CHARS:]}\n")
 
 
 @pytest.fixture

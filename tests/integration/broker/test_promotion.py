@@ -12,7 +12,7 @@ from msgdb.queues import list_queues
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBrokerProcess
 from tests.broker_processes import BrokerProcess
-from tests.eventually import eventually, eventually_blocking
+from tests.eventually import eventually
 from tests.integration.broker.collecting import (
     PAID,
     TOPIC,
@@ -49,7 +49,8 @@ async def lose_the_end(replicated: ReplicatedPostgres, brokers: list[BrokerProce
     """
     await got.until(len(await publish(brokers[0].address, "old", OLD)))
     with psycopg.connect(replicated.primary_url, autocommit=True) as connection:
-        eventually_blocking(
+        # Not blocking: what was got is still to be acknowledged, by this very loop.
+        await eventually(
             lambda: connection.execute("SELECT 1 FROM cursor WHERE acked_offset = %s", (OLD,)).fetchone(),
             what="the cursor behind what was delivered",
         )
