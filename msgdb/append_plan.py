@@ -41,6 +41,8 @@ class AppendFrame:
     refusals: tuple[Refused, ...] = ()
     is_anonymous: bool = False
     """Came without a publisher; its id and number are the appender's."""
+    size_bytes: int = 0
+    """About so much is written for it, as far as whoever made it knows."""
 
     @property
     def count(self) -> int:

@@ -176,7 +176,7 @@ class AppendSession:
     def _append_waiting(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
         """Store *frames*; wait for their locks as long as the session may."""
         publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
-        begin = append_sql.begin(self._transaction_settings, publisher_ids, queue_ids)
+        begin = append_sql.begin(self._settings_for(frames), publisher_ids, queue_ids)
         try:
             tails = self._read_tails(connection, publisher_ids, queue_ids, begin)
         except (pg_errors.LockNotAvailable, pg_errors.QueryCanceled) as error:
@@ -193,7 +193,7 @@ class AppendSession:
     def _append_around_held(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
         """Store the frames whose locks are free; answer the others `Held`, and end a holder that does not move."""
         publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
-        held = try_locks(connection, self._transaction_settings, publisher_ids, queue_ids)
+        held = try_locks(connection, self._settings_for(frames), publisher_ids, queue_ids)
         divided = set_aside(frames, held)
         results: dict[int, FrameResult] = {**divided.held}
         if divided.free:
@@ -243,9 +243,7 @@ class AppendSession:
         self._warning = ""
         try:
             if plan.rows:
-                data = list(_copy_data(plan.rows))
-                self._allow_for(connection, sum(map(len, data)))
-                execute_copying(connection, f"{append_sql.COPY_MESSAGES}; {commit}", data)
+                execute_copying(connection, f"{append_sql.COPY_MESSAGES}; {commit}", _copy_data(plan.rows))
             else:
                 execute(connection, commit)
         except pg_errors.CheckViolation as error:
@@ -257,11 +255,17 @@ class AppendSession:
             # It is committed here, and perhaps on no standby: not to be answered as stored by what is known now.
             raise psycopg.OperationalError(f"the server warned: {self._warning}")
 
-    def _allow_for(self, connection: BlockingConnection, size_bytes: int) -> None:
-        """Give much data its time: on a slow way it would be cut off in the middle, each time anew."""
-        if size_bytes > _QUICK_BYTES:
-            seconds = self._config.timeout_seconds + size_bytes / _BYTES_PER_SECOND_MIN
-            execute(connection, f"SET LOCAL statement_timeout = {int(seconds * 1_000)}")
+    def _settings_for(self, frames: Sequence[AppendFrame]) -> str:
+        """Return the settings of a transaction that stores *frames*.
+
+        Much data has more time: on a slow way it would be cut off in the middle, each time anew.
+        """
+        size_bytes = sum(frame.size_bytes for frame in frames)
+        if size_bytes <= _QUICK_BYTES:
+            return self._transaction_settings
+        seconds = self._config.timeout_seconds + size_bytes / _BYTES_PER_SECOND_MIN
+        allowance = f"SET LOCAL statement_timeout = {int(seconds * 1_000)}"
+        return f"{self._transaction_settings}; {allowance}" if self._transaction_settings else allowance
 
     def _look_up(self, connection: BlockingConnection, frame: AppendFrame, result: StoredBefore) -> FrameResult:
         """Return what became of a frame that was stored before."""

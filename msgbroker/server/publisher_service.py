@@ -254,8 +254,11 @@ class _Stream:
             admitted = _refused_whole(error, len(received.spans))
         self._committer.room.take(admitted.more_bytes)
         bytes_held += admitted.more_bytes
-        append_frame = AppendFrame(self._publisher_id, sequence, admitted.messages, admitted.refusals)
-        result = self._committer.submit(append_frame, len(received.encoded), bytes_held)
+        size_bytes = len(received.encoded)
+        append_frame = AppendFrame(
+            self._publisher_id, sequence, admitted.messages, admitted.refusals, size_bytes=size_bytes
+        )
+        result = self._committer.submit(append_frame, size_bytes, bytes_held)
         self._answers.expect(sequence, result, len(admitted.refusals))
 
     async def _write(self) -> None:
