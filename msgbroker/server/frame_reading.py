@@ -46,8 +46,13 @@ class FrameReader:
 
         Raises FrameTooLargeError, InvalidRequestFieldError or UnfinishedError.
         """
-        first, self._first = self._first, None
-        return first or await self._whole(await self._context.read())
+        first = self._first
+        if first is not None:
+            self._first = None
+            return first
+        message = await self._context.read()
+        # Nearly all frames are small, and come whole.
+        return message if type(message) is Received else await self._whole(message)
 
     def done(self) -> None:
         """Give back the room of a frame that came in parts: it has other room by now, or is gone."""

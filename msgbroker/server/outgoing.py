@@ -107,22 +107,28 @@ class Outlet:
         """Note that so much was given to gRPC."""
         if self.is_closed:
             return
-        self._write_bytes = _COPIES_IN_WRITE * size_bytes
-        self.hold(self._write_bytes)
+        # Once for each answer to a publisher: put so that it costs little.
+        held_bytes = self._write_bytes = _COPIES_IN_WRITE * size_bytes
+        self.held_bytes += held_bytes
+        self._outgoing.hold(held_bytes)
         self.writing_since = clock.now()
         self.stress_version = self._outgoing.version if has_stress else None
         self._outgoing.writing[self] = None
 
     def end_write(self) -> None:
         """Note that gRPC has taken it over, or never will."""
-        self.hold(-self._write_bytes)
+        outgoing = self._outgoing
+        if self._write_bytes and not self.is_closed:
+            self.held_bytes -= self._write_bytes
+            outgoing.hold(-self._write_bytes)
         self._write_bytes = 0
         self.is_stalled = False
-        self._outgoing.writing.pop(self, None)
-        is_outdated = self.stress_version not in (None, self._outgoing.version)
-        self.stress_version = None
-        if is_outdated:
-            self._outgoing.on_obeyed()
+        outgoing.writing.pop(self, None)
+        if self.stress_version is not None:
+            is_outdated = self.stress_version != outgoing.version
+            self.stress_version = None
+            if is_outdated:
+                outgoing.on_obeyed()
 
     def close(self) -> None:
         """Let go of all it holds: the stream or call has ended. A repeat changes nothing."""

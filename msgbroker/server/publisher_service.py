@@ -275,9 +275,10 @@ class _Stream:
                 return
 
     async def _write_one(self, answer: bytes) -> None:
-        self._answers.begin_write(answer)
+        answers = self._answers
+        answers.begin_write(answer)
         await write(self._context, answer)
-        self._answers.written()
+        answers.written()
 
 
 def result_of(sequence: int, result: FrameResult) -> publisher_pb2.PublishResult:

@@ -52,10 +52,10 @@ class BrokerSettings(BaseSettings):
         description="Bytes that may wait for clients to read them; above half of it those that do not read are ended.",
     )
     publisher_streams_max: int = Field(
-        1_000, ge=1, description="Publishers at a time; each may cost 0.6 MiB of memory. Others go to another broker."
+        1_000, ge=1, description="Publishers at a time; each may cost 0.8 MiB of memory. Others go to another broker."
     )
     subscriber_streams_max: int = Field(
-        10_000, ge=1, description="Subscribers at a time; each may cost 0.6 MiB of memory. Others go to another broker."
+        10_000, ge=1, description="Subscribers at a time; each may cost 0.8 MiB of memory. Others go to another broker."
     )
     calls_max: int = Field(
         2_000, ge=1, description="Unary calls at a time, Pull among them; each may cost 100 KiB of memory."
