@@ -42,12 +42,12 @@ from msgdb.poison import REFUSED_ERRORS, find_refused, is_missing_partition
 log = structlog.get_logger(__name__)
 
 _COPIED_PIECES: Final = 384
+"""Rows are given to libpq in lots that stay in the processor's cache while they are copied on."""
 _QUICK_BYTES: Final = 512 * 1024
 """So much is there in time on any way that is worth being used."""
 _BYTES_PER_SECOND_MIN: Final = 256 * 1024
-# What PostgreSQL warns of that has nothing to do with the commit: its transaction ids run out.
 _ELSEWHERE: Final = frozenset({"GetNewTransactionId", "GetNewMultiXactId"})
-"""Rows are given to libpq in lots that stay in the processor's cache while they are copied on."""
+"""What PostgreSQL warns of there has nothing to do with the commit: its transaction ids run out."""
 
 
 class LayoutChangedError(Exception):
@@ -212,7 +212,7 @@ class AppendSession:
         """End holders that do not move. Whatever comes of that, what was stored is stored and is not tried again."""
         try:
             self._stuck.end(connection, held)
-        except psycopg.Error:
+        except Exception:
             log.warning("append.holders_not_ended", exc_info=True)
             if connection.info.transaction_status is not TransactionStatus.IDLE:
                 self._give_up_connection()

@@ -26,6 +26,15 @@ class RowsHeldError(StoreUnavailableError):
     """Somebody else has locked rows for too long: whoever wanted many may try with fewer of them."""
 
 
+@contextmanager
+def whole_tables() -> Iterator[None]:
+    """Take what is held for an outage: inside, rows are only read. So a whole table is held, and fewer do not help."""
+    try:
+        yield
+    except RowsHeldError as error:
+        raise StoreUnavailableError("somebody holds a whole table") from error
+
+
 def translate(error: BaseException) -> StoreUnavailableError | None:
     """Return what *error* means for a caller of the store; None if it is not about the store being out of reach."""
     if not isinstance(error, _UNAVAILABLE):

@@ -71,7 +71,7 @@ class PublisherStream:
         self.buffer.close(reason)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if self._is_closing:
+        if task.cancelled() and self._is_closing:
             return
         error = cancelled_by_others() if task.cancelled() else task.exception()
         if error is not None:

@@ -186,7 +186,8 @@ class DeliveryHub:
         self._snapshot = snapshot
         self._topics = {topic.topic_id: topic for topic in snapshot.topics.values()}
         routes = {route.group_id: route for route in snapshot.groups.values()}
-        for group in self.groups.values():
+        # A copy: one whose only lane fails at this is gone afterwards.
+        for group in list(self.groups.values()):
             # Of every lane, stopped ones too: what is on its way out is held against it, whoever is served.
             for slot in group.slots.values():
                 slot.may_hand_out = stress_check(group.route, slot.topic, snapshot)

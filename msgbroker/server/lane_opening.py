@@ -20,7 +20,7 @@ from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.set_aside import divided
 from msgbroker.server.wanted_lanes import LanesByGroup
 from msgdb.cursors import have_redeliveries, load_redeliveries, release
-from msgdb.failures import RowsHeldError
+from msgdb.failures import RowsHeldError, whole_tables
 from msgdb.history import History
 from msgdb.lane_records import ClaimedLane, LaneKey, OwnedLane, RedeliveryRow
 from msgdb.lost_ends import clamp_to_ends
@@ -87,15 +87,17 @@ class LaneOpening:
             await self._hub.cache.refresh_ends([lane.key.queue_id for lane in lanes])
 
         async def look_for_rows(lanes: Sequence[ClaimedLane]) -> None:
-            async with self._store.connection() as connection:
-                have_rows.update(await have_redeliveries(connection, [lane.key for lane in lanes]))
+            with whole_tables():
+                async with self._store.connection() as connection:
+                    have_rows.update(await have_redeliveries(connection, [lane.key for lane in lanes]))
 
         def failed(lane: ClaimedLane, error: Exception) -> None:
             del good[lane.key]
             if not isinstance(error, RowsHeldError):
                 self._hub.aside.failed(LaneWork(lane.key, Work.CLAIMING), error)
 
-        for step in (cut_back, find_ends, look_for_rows):
+        # First what says at once that a whole table is held: that is an outage, and not asked for lane by lane.
+        for step in (find_ends, cut_back, look_for_rows):
             await divided(list(good.values()), step, failed)
         return list(good.values()), have_rows
 

@@ -29,6 +29,7 @@ from msgbroker.server.log_message import LogMessage
 from msgbroker.server.log_tail import LogTail
 from msgbroker.server.stored_rows import messages_of_rows
 from msgdb.connections import Connection
+from msgdb.failures import whole_tables
 from msgdb.log import MessageRow, first_offsets, next_offsets, read_offsets, read_range
 from msgdb.store import MessageStore
 
@@ -134,8 +135,9 @@ class LogCache:
         """Ask msgdb where these queues end, which is the truth even if it is less; return those that went on."""
         known = {queue_id: self.end_of(queue_id) for queue_id in queue_ids}
         times_forgotten = self._times_forgotten
-        async with self._store.connection() as connection:
-            ends = await next_offsets(connection, queue_ids)
+        with whole_tables():
+            async with self._store.connection() as connection:
+                ends = await next_offsets(connection, queue_ids)
         if times_forgotten != self._times_forgotten:
             return []
         return [queue_id for queue_id, end in ends.items() if self._take_end(queue_id, end, known[queue_id])]

@@ -77,7 +77,10 @@ class QueueMap:
         try:
             await self._make(route, lock_seconds)
         except RowsHeldError:
-            self._held[route.topic_id] = _Held(clock.now() + _AGAIN_SECONDS * (len(self._held) + 1))
+            now = clock.now()
+            # Those that nobody has asked for since count no more: their topics may be gone.
+            self._held = {topic_id: each for topic_id, each in self._held.items() if each.again_at > now}
+            self._held[route.topic_id] = _Held(now + _AGAIN_SECONDS * (len(self._held) + 1))
             raise
         self._held.pop(route.topic_id, None)
         return self._layouts[route.topic_id]

@@ -20,3 +20,10 @@ def replicated() -> Iterator[ReplicatedPostgres]:
             yield postgres
         finally:
             postgres.stop()
+
+
+@pytest.fixture
+def synchronous(replicated: ReplicatedPostgres) -> ReplicatedPostgres:
+    """Return a primary whose commits wait for its standby."""
+    replicated.make_synchronous()
+    return replicated

@@ -10,7 +10,7 @@ from msgbroker.contract.errors import MessageCenterError
 from msgbroker.server.app import Broker
 from msgdb.store import MessageStore
 from tests.integration.broker.collecting import PAID, register_topic
-from tests.integration.broker.test_set_aside import REFUSE, alarm_of, execute, no_alarm
+from tests.integration.broker.test_set_aside import alarm_of, no_alarm, refuse_messages
 
 
 async def test_the_alarm_of_a_topic_that_is_deleted_is_cleared(
@@ -18,12 +18,7 @@ async def test_the_alarm_of_a_topic_that_is_deleted_is_cleared(
 ) -> None:
     await register_topic(trade, "TP_ODD")
     await trade.wait_until_active((await trade.topics.update("default", "TP_ODD", description="x")).version)
-    await execute(
-        message_store,
-        REFUSE,
-        "CREATE TRIGGER odd BEFORE INSERT ON message FOR EACH ROW WHEN (NEW.topic = 'TP_ODD')"
-        " EXECUTE FUNCTION refuse()",
-    )
+    await refuse_messages(message_store, "TP_ODD")
     async with MessageCenter(broker.address, publish_timeout_seconds=2.0) as center:
         with pytest.raises(MessageCenterError):
             await center.publish("TP_ODD", PAID, "cannot be stored")
@@ -41,12 +36,7 @@ async def test_topics_of_one_name_in_two_namespaces_have_an_alarm_each(
         await trade.topics.create(namespace, "TP_ODD")
         version = (await trade.event_codes.add(namespace, "TP_ODD", PAID)).version
     await trade.wait_until_active(version)
-    await execute(
-        message_store,
-        REFUSE,
-        "CREATE TRIGGER odd BEFORE INSERT ON message FOR EACH ROW WHEN (NEW.topic = 'TP_ODD')"
-        " EXECUTE FUNCTION refuse()",
-    )
+    await refuse_messages(message_store, "TP_ODD")
     for namespace in ("default", "tenant"):
         async with MessageCenter(broker.address, namespace=namespace, publish_timeout_seconds=2.0) as center:
             with pytest.raises(MessageCenterError):

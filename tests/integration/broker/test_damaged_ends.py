@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from msgbroker.client import MessageCenter, OutgoingMessage
+from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.app import Broker
 from msgdb.alarms import AlarmKind
+from msgdb.failures import RowsHeldError
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually
@@ -92,6 +96,20 @@ async def test_a_queue_whose_end_cannot_be_read_ends_no_broker_that_claims_it(
 
 async def others_until(others: Collected, count: int) -> None:
     await eventually(lambda: len(others.messages) >= count, 15, what=f"{count} messages of the other group")
+
+
+async def test_a_table_that_is_held_is_an_outage_and_not_asked_for_queue_by_queue(
+    broker: Broker, database_url: str
+) -> None:
+    with psycopg.connect(database_url) as holder:
+        holder.execute("LOCK TABLE message IN ACCESS EXCLUSIVE MODE")
+        started_at = time.monotonic()
+        with pytest.raises(StoreUnavailableError) as raised:
+            await broker.hub.cache.refresh_ends(range(1, 65))
+        seconds = time.monotonic() - started_at
+
+    assert not isinstance(raised.value, RowsHeldError), "then it would be tried with half of them, and so on"
+    assert seconds < 5
 
 
 async def test_a_queue_whose_end_cannot_be_read_keeps_no_other_queue_from_being_polled(

@@ -15,6 +15,7 @@ from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
 from msgdb import append_sql
 from tests.broker_fixtures import StartBroker
+from tests.eventually import eventually
 from tests.integration.broker.collecting import GROUP, PAID, TOPIC, register_group, register_topic, subscribed
 
 MANY = [f"TP_MANY_{number}" for number in range(12)]
@@ -57,7 +58,7 @@ async def grown(trade: ConfigService, url: str, seconds: float) -> AsyncIterator
     with busy_holder(url, queues_of_many(url), seconds):
         for topic in MANY:
             changed = await trade.topics.update("default", topic, queue_count=2)
-        assert changed.version
+        await trade.wait_until_active(changed.version)
         yield
 
 
@@ -86,8 +87,7 @@ async def test_layouts_that_wait_cost_no_other_lane_its_lease(
             await center.publish(TOPIC, PAID, "before")
             await points.until(1)
             group = next(g for g in broker.hub.groups.values() if g.route.name == GROUP)
-            await asyncio.sleep(2)
-            assert group.slots
+            await eventually(lambda: group.slots)
             async with grown(trade, database_url, 60):
                 without_lanes = 0.0
                 deadline = time.monotonic() + 16
@@ -115,7 +115,6 @@ async def test_layouts_that_wait_hold_up_no_publisher_of_another_topic(
             await center.publish(topic, PAID, "before")
         await innocent.publish(TOPIC, PAID, "before")
         async with grown(trade, database_url, 60):
-            await asyncio.sleep(1.5)
             waiting = [asyncio.ensure_future(center.publish(topic, PAID, "now")) for topic, center in guilty.items()]
             longest = 0.0
             for _ in range(5):

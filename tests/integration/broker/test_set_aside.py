@@ -74,6 +74,16 @@ async def execute(store: MessageStore, *statements: str) -> None:
             await conn.execute(statement)
 
 
+async def refuse_messages(store: MessageStore, topic: str) -> None:
+    """Let no message of the topic be stored, for a reason that nobody foresaw."""
+    await execute(
+        store,
+        REFUSE,
+        f"CREATE TRIGGER odd BEFORE INSERT ON message FOR EACH ROW WHEN (NEW.topic = '{topic}')"
+        " EXECUTE FUNCTION refuse()",
+    )
+
+
 def damaged_file(postgres: OwnPostgres) -> Path:
     """Return the file that holds the large bodies of today's messages."""
     with psycopg.connect(postgres.url) as connection:
@@ -212,12 +222,7 @@ async def test_a_topic_whose_queues_cannot_be_made_fails_alone(
 async def test_of_the_topics_in_one_frame_only_that_is_set_aside_that_cannot_be_stored(
     two_topics: ConfigService, broker: Broker, message_store: MessageStore, impatient: MessageCenter
 ) -> None:
-    await execute(
-        message_store,
-        REFUSE,
-        f"CREATE TRIGGER odd BEFORE INSERT ON message FOR EACH ROW WHEN (NEW.topic = '{OTHER_TOPIC}')"
-        " EXECUTE FUNCTION refuse()",
-    )
+    await refuse_messages(message_store, OTHER_TOPIC)
     mixed = [OutgoingMessage(topic, PAID, str(number)) for number in range(5) for topic in (TOPIC, OTHER_TOPIC)]
     async with MessageCenter(broker.address) as innocent:
         publishing = asyncio.create_task(impatient.publish_many(mixed))
@@ -236,12 +241,7 @@ async def test_of_the_topics_in_one_frame_only_that_is_set_aside_that_cannot_be_
 async def test_a_topic_that_cannot_be_stored_fails_alone(
     two_topics: ConfigService, broker: Broker, message_store: MessageStore, impatient: MessageCenter
 ) -> None:
-    await execute(
-        message_store,
-        REFUSE,
-        f"CREATE TRIGGER odd BEFORE INSERT ON message FOR EACH ROW WHEN (NEW.topic = '{OTHER_TOPIC}')"
-        " EXECUTE FUNCTION refuse()",
-    )
+    await refuse_messages(message_store, OTHER_TOPIC)
     async with MessageCenter(broker.address) as innocent:
         waiting = [impatient.publish_soon(OTHER_TOPIC, PAID, str(number)) for number in range(5)]
         answers = await innocent.publish_many([OutgoingMessage(TOPIC, PAID, str(number)) for number in range(2_000)])

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import psycopg
-import pytest
 
 from msgbroker.client import MessageCenter, OutgoingMessage, Receipt
 from tests.broker_fixtures import StartBroker
@@ -16,28 +11,17 @@ from tests.integration.broker.collecting import PAID, TOPIC, open_config, regist
 from tests.replicated_postgres import ReplicatedPostgres
 
 
-@pytest.fixture
-def postgres() -> Iterator[ReplicatedPostgres]:
-    with tempfile.TemporaryDirectory(prefix="msgcenter-sync-") as directory:
-        replicated = ReplicatedPostgres.start(Path(directory))
-        try:
-            replicated.make_synchronous()
-            yield replicated
-        finally:
-            replicated.stop()
-
-
 async def test_leases_are_renewed_and_progress_is_kept_without_the_standby(
-    postgres: ReplicatedPostgres, start_broker: StartBroker
+    synchronous: ReplicatedPostgres, start_broker: StartBroker
 ) -> None:
-    url = postgres.primary_url
+    url = synchronous.primary_url
     brokers = [await start_broker(msgdb_url=url, confdb_url=url) for _ in range(2)]
     async with open_config(url) as config:
         await register_topic(config)
         await register_group(config)
     async with MessageCenter(brokers[0].address) as center:
         await center.publish_many([OutgoingMessage(TOPIC, PAID, str(number)) for number in range(100)])
-    postgres.take_standby_away()
+    synchronous.take_standby_away()
     with psycopg.connect(url, autocommit=True) as connection:
 
         def leases() -> set[object]:
@@ -60,7 +44,7 @@ async def test_leases_are_renewed_and_progress_is_kept_without_the_standby(
                 waiting = center.publish_soon(TOPIC, PAID, "new")
                 await eventually(lambda: _waits_for_standby(connection), what="a commit that waits")
                 assert not waiting.done()
-                postgres.bring_standby_back()
+                synchronous.bring_standby_back()
                 assert isinstance(await waiting, Receipt)
 
 

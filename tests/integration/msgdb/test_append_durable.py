@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
@@ -26,20 +24,9 @@ SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_eve
 
 
 @pytest.fixture
-def postgres() -> Iterator[ReplicatedPostgres]:
-    with tempfile.TemporaryDirectory(prefix="msgcenter-sync-") as directory:
-        replicated = ReplicatedPostgres.start(Path(directory))
-        try:
-            replicated.make_synchronous()
-            yield replicated
-        finally:
-            replicated.stop()
-
-
-@pytest.fixture
-async def away_store(postgres: ReplicatedPostgres) -> AsyncIterator[MessageStore]:
+async def away_store(synchronous: ReplicatedPostgres) -> AsyncIterator[MessageStore]:
     """Return a store whose synchronous standby is away."""
-    async with MessageStore.open(postgres.primary_url) as store:
+    async with MessageStore.open(synchronous.primary_url) as store:
         yield store
 
 
@@ -50,14 +37,14 @@ async def queue_id(away_store: MessageStore) -> int:
 
 
 @pytest.fixture
-async def appender(away_store: MessageStore, queue_id: int, postgres: ReplicatedPostgres) -> AsyncIterator[Appender]:
+async def appender(away_store: MessageStore, queue_id: int, synchronous: ReplicatedPostgres) -> AsyncIterator[Appender]:
     """Return an appender that has been at work, just before the standby went away."""
     async with open_appender(away_store) as appender:
         await appender.append([frame(new_publisher(), 1, [message(queue_id, "before")])])
-        postgres.take_standby_away()
+        synchronous.take_standby_away()
         yield appender
         # Whatever waits for the standby could not be closed.
-        postgres.standby.start()
+        synchronous.standby.start()
 
 
 async def store_all(appender: Appender, frames: list[AppendFrame]) -> list[FrameResult]:
@@ -76,9 +63,9 @@ async def store_all(appender: Appender, frames: list[AppendFrame]) -> list[Frame
         around_held = not around_held
 
 
-async def committing(postgres: ReplicatedPostgres) -> int:
+async def committing(synchronous: ReplicatedPostgres) -> int:
     """Return the session whose commit waits for the standby, once there is one."""
-    with psycopg.connect(postgres.primary_url, autocommit=True) as connection:
+    with psycopg.connect(synchronous.primary_url, autocommit=True) as connection:
         row = await eventually(lambda: connection.execute(_COMMITTING).fetchone(), what="a commit that waits")
         assert row is not None
         return int(row[0])
@@ -91,16 +78,16 @@ async def assert_waits(*storing: asyncio.Task[list[FrameResult]]) -> None:
 
 
 async def test_a_commit_that_waits_for_its_standby_is_not_ended_by_another_broker(
-    away_store: MessageStore, appender: Appender, queue_id: int, postgres: ReplicatedPostgres
+    away_store: MessageStore, appender: Appender, queue_id: int, synchronous: ReplicatedPostgres
 ) -> None:
     first = asyncio.create_task(store_all(appender, [frame(new_publisher(), 1, [message(queue_id, "a")])]))
-    pid = await committing(postgres)
+    pid = await committing(synchronous)
     async with open_appender(away_store) as another:
         second = asyncio.create_task(store_all(another, [frame(new_publisher(), 1, [message(queue_id, "b")])]))
         await assert_waits(first, second)
-        assert await committing(postgres) == pid, "its session has been ended"
+        assert await committing(synchronous) == pid, "its session has been ended"
 
-        postgres.bring_standby_back()
+        synchronous.bring_standby_back()
         results = [*await first, *await second]
 
     assert all(isinstance(result, Stored) and not result.duplicate for result in results)
@@ -110,16 +97,16 @@ async def test_a_commit_that_waits_for_its_standby_is_not_ended_by_another_broke
 
 @pytest.mark.parametrize("end", ["pg_terminate_backend", "pg_cancel_backend"])
 async def test_a_commit_whose_wait_somebody_ended_is_not_acknowledged_before_the_standby_has_it(
-    away_store: MessageStore, appender: Appender, queue_id: int, postgres: ReplicatedPostgres, end: str
+    away_store: MessageStore, appender: Appender, queue_id: int, synchronous: ReplicatedPostgres, end: str
 ) -> None:
     storing = asyncio.create_task(store_all(appender, [frame(new_publisher(), 1, [message(queue_id, "a")])]))
-    pid = await committing(postgres)
-    with psycopg.connect(postgres.primary_url, autocommit=True) as connection:
+    pid = await committing(synchronous)
+    with psycopg.connect(synchronous.primary_url, autocommit=True) as connection:
         # Committed here, and nowhere else.
         connection.execute(f"SELECT {end}(%s)", (pid,))
     await assert_waits(storing)
 
-    postgres.bring_standby_back()
+    synchronous.bring_standby_back()
     (result,) = await storing
     assert isinstance(result, Stored)
     async with away_store.connection() as conn:
@@ -127,18 +114,18 @@ async def test_a_commit_whose_wait_somebody_ended_is_not_acknowledged_before_the
 
 
 async def test_a_frame_that_another_broker_finds_stored_is_acknowledged_when_the_standby_has_it(
-    away_store: MessageStore, appender: Appender, queue_id: int, postgres: ReplicatedPostgres
+    away_store: MessageStore, appender: Appender, queue_id: int, synchronous: ReplicatedPostgres
 ) -> None:
     publisher = new_publisher()
     storing = asyncio.create_task(store_all(appender, [frame(publisher, 1, [message(queue_id, "a")])]))
-    pid = await committing(postgres)
+    pid = await committing(synchronous)
     async with open_appender(away_store) as another:
-        with psycopg.connect(postgres.primary_url, autocommit=True) as connection:
+        with psycopg.connect(synchronous.primary_url, autocommit=True) as connection:
             connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
         again = asyncio.create_task(store_all(another, [frame(publisher, 1, [message(queue_id, "a")])]))
         await assert_waits(storing, again)
 
-        postgres.bring_standby_back()
+        synchronous.bring_standby_back()
         results = [*await again, *await storing]
 
     assert all(isinstance(result, Stored) and result.duplicate for result in results)

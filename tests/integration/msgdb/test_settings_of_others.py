@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -20,39 +17,28 @@ from tests.integration.msgdb.test_append_durable import assert_waits, committing
 from tests.replicated_postgres import ReplicatedPostgres
 
 
-@pytest.fixture
-def postgres() -> Iterator[ReplicatedPostgres]:
-    with tempfile.TemporaryDirectory(prefix="msgcenter-sync-") as directory:
-        replicated = ReplicatedPostgres.start(Path(directory))
-        try:
-            replicated.make_synchronous()
-            yield replicated
-        finally:
-            replicated.stop()
-
-
 async def test_what_no_standby_has_is_not_acknowledged_where_warnings_are_not_sent(
-    postgres: ReplicatedPostgres,
+    synchronous: ReplicatedPostgres,
 ) -> None:
-    with psycopg.connect(postgres.primary_url, autocommit=True) as connection:
+    with psycopg.connect(synchronous.primary_url, autocommit=True) as connection:
         connection.execute("ALTER DATABASE center SET client_min_messages = 'error'")
-    async with MessageStore.open(postgres.primary_url) as store:
+    async with MessageStore.open(synchronous.primary_url) as store:
         async with store.connection() as conn:
             queue_id = await make_queue(conn)
         async with open_appender(store) as appender:
             await appender.append([frame(new_publisher(), 1, [message(queue_id, "before")])])
-            postgres.take_standby_away()
+            synchronous.take_standby_away()
             try:
                 frames = [frame(new_publisher(), 1, [message(queue_id, "acknowledged")])]
                 storing = asyncio.create_task(store_all(appender, frames))
-                pid = await committing(postgres)
-                with psycopg.connect(postgres.primary_url, autocommit=True) as connection:
+                pid = await committing(synchronous)
+                with psycopg.connect(synchronous.primary_url, autocommit=True) as connection:
                     # Committed here, and nowhere else.
                     connection.execute("SELECT pg_cancel_backend(%s)", (pid,))
                 await assert_waits(storing)
             finally:
                 # Whatever waits for the standby could not be closed.
-                postgres.standby.start()
+                synchronous.standby.start()
 
 
 async def test_telling_other_brokers_leaves_nothing_on_a_session_of_a_pooler(

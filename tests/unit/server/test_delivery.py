@@ -135,6 +135,26 @@ def test_a_change_elsewhere_leaves_a_groups_lanes_alone_but_for_who_may_see_stre
     assert slot.may_hand_out(message)
 
 
+def test_a_lane_that_fails_at_a_change_is_given_up_and_the_other_groups_follow_it() -> None:
+    leases, topic = Leases(), route()
+    first = leases.group.route
+    other = dataclasses.replace(first, group_id=2, name="SG_OTHER")
+    leases.hub.attach(other, Instance("two", 100, 1_000_000))
+    groups = {(each.namespace, each.name): each for each in (first, other)}
+    leases.hub.follow(snapshot(topic, groups=groups))
+    leases.open(5.0)
+    (slot,) = leases.slots
+    (instance,) = leases.group.instances.values()
+    leases.hub.detach(leases.group, instance)
+    slot.lane.reconfigure = None  # type: ignore[assignment, method-assign]
+    changed = {name: dataclasses.replace(each, attempts_max=7) for name, each in groups.items()}
+    leases.hub.follow(snapshot(topic, groups=changed))
+
+    # Its only lane is gone, and the group with it.
+    assert leases.hub.groups.keys() == {2}
+    assert leases.hub.groups[2].route.attempts_max == 7
+
+
 def test_a_change_of_a_topic_or_of_the_group_is_followed_by_its_lanes() -> None:
     leases, topic = Leases(), route(stress_refused=True)
     leases.open(5.0)
