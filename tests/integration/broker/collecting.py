@@ -24,10 +24,11 @@ Act = Callable[[Message], Awaitable[None]]
 
 
 async def register_topic(config: ConfigService, topic: str = TOPIC, **settings: Any) -> None:
-    """Register a topic with two event codes."""
-    await config.topics.create("default", topic, **settings)
+    """Register a topic with two event codes, and wait until brokers that run take what is published to it."""
+    version = (await config.topics.create("default", topic, **settings)).version
     for event_code in (PAID, REFUNDED):
-        await config.event_codes.add("default", topic, event_code)
+        version = (await config.event_codes.add("default", topic, event_code)).version
+    await config.wait_until_active(version)
 
 
 async def register_group(
