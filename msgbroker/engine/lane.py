@@ -370,9 +370,7 @@ class Lane(Generic[MessageT]):
     def ready_bytes(self) -> int:
         """What those messages have in bytes."""
         state = self._state
-        return sum([message.size_bytes for message in state.ready]) + sum(
-            [message.size_bytes for _, message in state.again.ready]
-        )
+        return state.ready.size_bytes + sum([message.size_bytes for _, message in state.again.ready])
 
     @property
     def due_count(self) -> int:

@@ -8,7 +8,7 @@ be persisted.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic
 
@@ -17,6 +17,7 @@ from msgbroker.engine.lane_config import Handed, LaneConfig, LaneCounters
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.offsets import OffsetRange, SettledOffsets
 from msgbroker.engine.pending_writes import PendingWrites
+from msgbroker.engine.ready import ReadyMessages
 from msgbroker.engine.redeliveries import Redeliveries, Redelivery, Stage
 from msgbroker.engine.verdicts import DeadLetterReason, Verdict
 from msgdb.lane_records import LaneKey, RedeliveryRow
@@ -33,7 +34,7 @@ class LaneState(Generic[MessageT]):
         self.settled = SettledOffsets(acked_offset)
         for first, end in acked_ranges:
             self.settled.add(first, end)
-        self.ready: deque[MessageT] = deque()
+        self.ready: ReadyMessages[MessageT] = ReadyMessages()
         self.flights = Flights()
         self.again: Redeliveries[MessageT] = Redeliveries()
         self.writes = PendingWrites(key, epoch)

@@ -19,7 +19,7 @@ def read(state: LaneState[MessageT], first: int, end: int, matched: Sequence[Mes
         matched = [message for message in matched if message.queue_offset not in state.settled]
     if len(matched) < end - first:
         settle_between(state, first, end, matched)
-    state.ready.extend(matched)
+    state.ready.add(matched)
 
 
 def read_gap(state: LaneState[MessageT], first: int, end: int) -> None:

@@ -36,7 +36,7 @@ def take(
             state.again.hand_out(record, instance_id, deadline, begun, place + index)
     count_max -= len(handout.again)
     while count_max > 0 and state.ready and not (handout.fresh or handout.is_suspect):
-        if handout.again and state.ready[0].size_bytes > bytes_max:
+        if handout.again and state.ready.first_bytes > bytes_max:
             break
         # Empty where all of a batch was denied: then there may be more.
         handout.fresh = _take_fresh(state, count_max, bytes_max, may_hand_out)
@@ -81,16 +81,7 @@ def _take_again(
 def _take_fresh(
     state: LaneState[MessageT], count_max: int, bytes_max: int, may_hand_out: MayHandOut[MessageT] | None
 ) -> list[MessageT]:
-    ready = state.ready
-    if count_max >= len(ready):
-        batch = list(ready)
-        ready.clear()
-    else:
-        batch = [ready.popleft() for _ in range(count_max)]
-    fitting = _count_within(batch, bytes_max)
-    if fitting < len(batch):
-        ready.extendleft(reversed(batch[fitting:]))
-        del batch[fitting:]
+    batch = state.ready.take(count_max, bytes_max)
     if may_hand_out is None:
         return batch
     allowed = [message for message in batch if not message.stress or may_hand_out(message)]
@@ -98,19 +89,6 @@ def _take_fresh(
         state.counters.denied += len(batch) - len(allowed)
         settle_between(state, batch[0].queue_offset, batch[-1].queue_offset + 1, allowed)
     return allowed
-
-
-def _count_within(batch: Sequence[MessageT], bytes_max: int) -> int:
-    """Return how many messages fit into *bytes_max*: at least one."""
-    sizes = [message.size_bytes for message in batch]
-    if sum(sizes) <= bytes_max:
-        return len(sizes)
-    total_bytes = 0
-    for count, size_bytes in enumerate(sizes):
-        total_bytes += size_bytes
-        if total_bytes > bytes_max:
-            return max(count, 1)
-    raise AssertionError("unreachable: the sum is over the limit")
 
 
 def _flight_of(batch: Sequence[MessageT], instance_id: str, deadline: float, begun: Begun, place: int) -> Flight:
