@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgbroker.engine.begun import Begun
 from msgbroker.engine.lane_config import Again, Handed, Handout
@@ -32,6 +32,17 @@ class Lease(Protocol):
     """By `clock.now`. It may be moved on; once it has passed, the lane is given up."""
 
 
+class InstanceRoom(NamedTuple):
+    """What an instance may be given."""
+
+    messages: int
+    """None or less: nothing."""
+    size_bytes: int
+
+
+_NO_ROOM: Final = InstanceRoom(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Stress:
     """What permitted the stress messages of a hand-out, and the hand-out: they may have to be looked at again."""
@@ -40,9 +51,9 @@ class Stress:
     handout: Handout[LogMessage]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Batch:
-    """Messages of one lane on their way to one instance, encoded."""
+    """Messages of one lane on their way to one instance, encoded. Never changed: frozen, it would cost three times."""
 
     queue_id: int
     epoch: int
@@ -65,7 +76,8 @@ class Batch:
 
     def without_wires(self) -> Batch:
         """Return what is kept of it while it is written: which messages they are."""
-        return replace(self, wires=(), size_bytes=0)
+        queue_id, epoch, lease, deadline = self.queue_id, self.epoch, self.lease, self.deadline
+        return Batch(queue_id, epoch, (), 0, lease, deadline, self.handed, self.stress, self.is_suspect)
 
 
 class WayOut(Protocol):
@@ -140,16 +152,14 @@ class Instance:
         self.wake = asyncio.Event()
 
     @property
-    def bytes_room(self) -> int:
-        """How many bytes it may be given now."""
-        return min(self._outbox_bytes_max - self.outbox_bytes, self.outlet.room_bytes)
-
-    @property
-    def count_room(self) -> int:
-        """How many messages it may be given now."""
-        if self.is_paused or self.is_closed or self.is_resting or self.bytes_room <= 0:
-            return 0
-        return min(self.credit - self.unsettled, self.handed_max - self.handed_count)
+    def room(self) -> InstanceRoom:
+        """What it may be given now."""
+        if self.is_paused or self.is_closed or self.is_resting:
+            return _NO_ROOM
+        size_bytes = min(self._outbox_bytes_max - self.outbox_bytes, self.outlet.room_bytes)
+        if size_bytes <= 0:
+            return _NO_ROOM
+        return InstanceRoom(min(self.credit - self.unsettled, self.handed_max - self.handed_count), size_bytes)
 
     @property
     def pulls(self) -> bool:

@@ -223,21 +223,18 @@ class _Stream:
 
     async def _read(self) -> None:
         try:
-            while await self._read_one():
+            while (received := await self._frames.next()) is not None:
+                if received.spans:
+                    await self._take_in(received)
+                # It is not kept here while the next one is awaited, nor its room, whatever there was in it.
+                received = None
+                self._frames.done()
                 await self._pace.give_way(self.admission.topic_ids)
                 await self._answers.room()
         finally:
+            self._frames.done()
             self._ended = True
             self._answers.wake.set()
-
-    async def _read_one(self) -> bool:
-        """Take in the next frame; return whether there was one. It is not kept here while the next is awaited."""
-        received = await self._frames.next()
-        if received is not None and received.spans:
-            await self._take_in(received)
-        # Whatever there was in it, or nothing.
-        self._frames.done()
-        return received is not None
 
     async def _take_in(self, received: Received[publisher_pb2.PublishFrame]) -> None:
         sequence = received.frame.sequence

@@ -116,9 +116,9 @@ def test_an_instance_that_does_not_read_gives_back_what_waits_and_keeps_what_is_
     instance.outlet.on_stalled = instance.give_back
     instance.outlet.give_back()
 
-    assert (returned.given_back, instance.count_room) == ([4], 0)
+    assert (returned.given_back, instance.room.messages) == ([4], 0)
     instance.written()
-    assert instance.count_room > 0
+    assert instance.room.messages > 0
 
 
 def test_what_may_not_leave_is_left_out_of_the_response(instance: Instance, returned: Returned) -> None:
