@@ -17,8 +17,8 @@ from msgbroker.contract.errors import InvalidSettingError
 
 OnUnavailable = Literal["wait", "raise"]
 
-FRAME_BYTES_TARGET: Final = 4 * limits.FRAME_PART_BYTES_MAX - 64
-"""A frame is sealed before it passes this, to be sent in four gRPC messages; one larger message is alone in its frame.
+FRAME_BYTES_TARGET: Final = 2 * limits.FRAME_PART_BYTES_MAX - 64
+"""A frame is sealed before it passes this, to be sent in two gRPC messages; one larger message is alone in its frame.
 
 Smaller frames would spare this process some copying (below 128 KiB glibc does not map memory anew for each buffer), and
 cost it, the broker and the database more: with frames of 120 kB the whole took a third more CPU per message.

@@ -16,7 +16,6 @@ write, reports every answer, and calls `rewind` when it has a new stream. What i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Generic, Protocol, TypeVar
@@ -46,13 +45,14 @@ class Frame(Generic[W]):
     """Messages that are sent, stored and answered together."""
 
     sequence: int
-    messages: bytes
-    """Encoded; see `wire`."""
+    messages: list[bytes]
+    """Each encoded; see `wire`."""
     waiters: list[W | None]
     """One for each message; None where nobody waits (one-way)."""
     size_bytes: int
     expiries: list[float]
     """Of each message: when whoever waits for it has waited long enough."""
+    first_expiry: float
     is_expired: bool = False
     """Nobody waits for any of it any more."""
 
@@ -90,13 +90,12 @@ class Expired(Generic[W]):
 class Outbox(Generic[W]):
     """All unanswered messages of one publisher."""
 
-    def __init__(self, config: OutboxConfig, publisher_id: bytes, join: Callable[[Iterable[bytes]], bytes]) -> None:
+    def __init__(self, config: OutboxConfig, publisher_id: bytes) -> None:
         self.publisher_id = publisher_id
         self.count = 0
         """Messages unanswered, sent or not."""
         self.size_bytes = 0
         self._config = config
-        self._join = join
         self._pending: deque[tuple[bytes, W | None, float]] = deque()
         """Encoded, who waits for it, and until when."""
         self._pending_bytes = 0
@@ -201,6 +200,8 @@ class Outbox(Generic[W]):
         if any(expires_at < now for _, _, expires_at in self._pending):
             self._expire_pending(now, expired)
         for frame in self._frames:
+            if frame.first_expiry >= now:
+                continue
             late = [expires_at < now for expires_at in frame.expiries]
             frame.is_expired = all(late)
             waiters = zip(frame.waiters, late, strict=True)
@@ -246,27 +247,28 @@ class Outbox(Generic[W]):
     def _seal(self) -> bool:
         if not self._pending or not self._worth_sending():
             return False
-        config = self._config
-        encoded_messages: list[bytes] = []
+        pending, config = self._pending, self._config
+        messages: list[bytes] = []
         waiters: list[W | None] = []
         expiries: list[float] = []
         size_bytes = 0
-        while self._pending and len(waiters) < config.frame_messages:
-            encoded, waiter, expires_at = self._pending[0]
-            if size_bytes + len(encoded) > config.frame_bytes and waiters:
+        while pending and len(messages) < config.frame_messages:
+            encoded, waiter, expires_at = pending[0]
+            if size_bytes + len(encoded) > config.frame_bytes and messages:
                 break
-            self._pending.popleft()
-            self._pending_bytes -= len(encoded)
+            pending.popleft()
             if waiter is not None and waiter.done():  # cancelled while it waited
+                self._pending_bytes -= len(encoded)
                 self._forget(1, len(encoded))
                 continue
-            encoded_messages.append(encoded)
+            messages.append(encoded)
             waiters.append(waiter)
             expiries.append(expires_at)
             size_bytes += len(encoded)
-        if not waiters:
+        self._pending_bytes -= size_bytes
+        if not messages:
             return False
-        frame = Frame(self._next_sequence, self._join(encoded_messages), waiters, size_bytes, expiries)
+        frame = Frame(self._next_sequence, messages, waiters, size_bytes, expiries, min(expiries))
         self._next_sequence += 1
         self._frames.append(frame)
         return True

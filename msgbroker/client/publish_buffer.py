@@ -36,12 +36,13 @@ class PublishBuffer:
         self.outbox: Outbox[ReceiptFuture] = Outbox(
             OutboxConfig(config.unanswered_messages_max, config.unanswered_bytes_max, FRAME_BYTES_TARGET),
             new_publisher_id(),
-            b"".join,
         )
         self.work = asyncio.Event()
         """Set when there may be a frame to send."""
         self._config = config
         self._loop = asyncio.get_running_loop()
+        timeout_seconds = config.publish_timeout_seconds
+        self._timeout_seconds = math.inf if timeout_seconds is None else timeout_seconds
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._room_waiters: deque[asyncio.Future[None]] = deque()
@@ -61,8 +62,10 @@ class PublishBuffer:
             raise self._broken
         if self.outbox.is_full:
             raise ClientBufferFullError(self.outbox.count, self._config.unanswered_messages_max)
-        answer: ReceiptFuture = self._loop.create_future()
-        if self.outbox.offer(encoded, answer, self._expiry(within_seconds)):
+        loop = self._loop
+        answer: ReceiptFuture = loop.create_future()
+        expires_at = loop.time() + (self._timeout_seconds if within_seconds is None else within_seconds)
+        if self.outbox.offer(encoded, answer, expires_at):
             self._announce_work()
         return answer
 
@@ -72,7 +75,7 @@ class PublishBuffer:
             raise self._broken
         if self.outbox.is_full:
             return False
-        if self.outbox.offer(encoded, None, self._expiry()):
+        if self.outbox.offer(encoded, None, self._loop.time() + self._timeout_seconds):
             self._announce_work()
         return True
 
@@ -155,11 +158,6 @@ class PublishBuffer:
             turn = self._room_waiters.popleft()
             if not turn.done():
                 turn.set_exception(reason)
-
-    def _expiry(self, within_seconds: float | None = None) -> float:
-        if within_seconds is None:
-            within_seconds = self._config.publish_timeout_seconds
-        return math.inf if within_seconds is None else self._loop.time() + within_seconds
 
     def _announce_work(self) -> None:
         self._at_rest.clear()

@@ -8,7 +8,9 @@ five times as much: it grows its buffer as it goes.)
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 from msgbroker.client.bodies import Body, encode_body
@@ -24,14 +26,14 @@ _FRAME_SEQUENCE: Final = b"\x10"
 _FRAME_MESSAGES: Final = b"\x1a"
 _FRAME_BYTES: Final = b"\x20"
 _FRAME_PART: Final = b"\x2a"
-_CHECKED_TYPES_MAX: Final = 10_000
+_TYPES_MAX: Final = 10_000
 
 
 class MessageEncoder:
-    """Checks and encodes messages; remembers the message types it has checked."""
+    """Checks and encodes messages; remembers the message types it has checked, encoded."""
 
     def __init__(self) -> None:
-        self._checked_types: set[tuple[str, str]] = set()
+        self._types: dict[tuple[str, str], bytes] = {}
 
     def encode(
         self,
@@ -46,11 +48,8 @@ class MessageEncoder:
         if type(topic) is not str or type(event_code) is not str:
             _check_is_text("topic", topic)
             _check_is_text("event code", event_code)
-        if (topic, event_code) not in self._checked_types:
-            self._check_type(topic, event_code)
+        message_type = self._types.get((topic, event_code)) or self._encode_type(topic, event_code)
         message = message_pb2.Message()
-        message.topic = topic
-        message.event_code = event_code
         if body:
             message.body = body if type(body) is bytes else encode_body(body)
         elif not isinstance(body, bytes):
@@ -65,17 +64,21 @@ class MessageEncoder:
             check_headers(headers)
             message.headers.update(headers)
         message.born_at_us = time.time_ns() // 1_000
+        # The type's fields are the first ones: it is the same as if they had been set.
         encoded = message.SerializeToString()
-        if len(encoded) > BODY_ROOM_BYTES:
+        size_bytes = len(message_type) + len(encoded)
+        if size_bytes > BODY_ROOM_BYTES:
             raise BodyTooLargeError(topic, len(message.body), limits.BODY_BYTES_CEILING, is_ceiling=True)
-        return b"".join((_FRAME_MESSAGES, varint(len(encoded)), encoded))
+        return b"".join((_FRAME_MESSAGES, varint(size_bytes), message_type, encoded))
 
-    def _check_type(self, topic: str, event_code: str) -> None:
+    def _encode_type(self, topic: str, event_code: str) -> bytes:
         check_topic(topic)
         check_event_code(event_code)
-        if len(self._checked_types) >= _CHECKED_TYPES_MAX:
-            self._checked_types.clear()
-        self._checked_types.add((topic, event_code))
+        if len(self._types) >= _TYPES_MAX:
+            self._types.clear()
+        encoded = message_pb2.Message(topic=topic, event_code=event_code).SerializeToString()
+        self._types[topic, event_code] = encoded
+        return encoded
 
 
 def _checked_key(kind: str, key: object) -> str:
@@ -94,21 +97,35 @@ def _described(value: object) -> str:
     return f"{repr(value)[:40]} of type {type(value).__name__}"
 
 
-def frame_messages(sequence: int, entries: bytes) -> Iterator[bytes]:
+def frame_messages(sequence: int, messages: Sequence[bytes]) -> Iterator[bytes]:
     """Return a frame as the gRPC messages it is sent in: itself, or where it is too large for one, in parts."""
     # Parts of a protobuf message may simply follow each other.
     head = _FRAME_SEQUENCE + varint(sequence)
-    size_bytes = len(head) + len(entries)
+    size_bytes = len(head) + sum(map(len, messages))
     if size_bytes <= limits.GRPC_MESSAGE_BYTES_MAX:
-        yield head + entries
+        yield b"".join((head, *messages))
         return
-    part_bytes = limits.FRAME_PART_BYTES_MAX
-    at = part_bytes - len(head)
-    view = memoryview(entries)
-    yield b"".join((_FRAME_BYTES, varint(size_bytes), _FRAME_PART, varint(part_bytes), head, view[:at]))
-    for start in range(at, len(entries), part_bytes):
-        part = view[start : start + part_bytes]
-        yield b"".join((_FRAME_PART, varint(len(part)), part))
+    before = _FRAME_BYTES + varint(size_bytes) + _FRAME_PART
+    for pieces in in_parts([head, *messages], limits.FRAME_PART_BYTES_MAX):
+        yield b"".join((before, varint(sum(map(len, pieces))), *pieces))
+        before = _FRAME_PART
+
+
+def in_parts(pieces: Sequence[bytes], part_bytes: int) -> Iterator[list[bytes | memoryview]]:
+    """Divide *pieces*, none of them empty, into parts of so many bytes; a piece may begin in one and end in another."""
+    ends = list(accumulate(map(len, pieces)))
+    begin = index = 0
+    while begin < ends[-1]:
+        end = min(begin + part_bytes, ends[-1])
+        last = bisect_left(ends, end, index)
+        part: list[bytes | memoryview] = list(pieces[index : last + 1])
+        missing, spent = ends[last] - end, begin - (ends[index] - len(pieces[index]))
+        if missing:
+            part[-1] = memoryview(part[-1])[:-missing]
+        if spent:
+            part[0] = memoryview(part[0])[spent:]
+        yield part
+        begin, index = end, last if missing else last + 1
 
 
 def message_of(entry: bytes) -> message_pb2.Message:

@@ -24,7 +24,7 @@ FRAME_MESSAGES_MAX: Final = 1_000
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
 """A frame's messages in all; a single message of a topic with a higher limit may be alone in a larger one."""
 FRAMES_UNANSWERED_MAX: Final = 16
-GRPC_MESSAGE_BYTES_MAX: Final = 256 * 1024
+GRPC_MESSAGE_BYTES_MAX: Final = 512 * 1024
 """What a broker takes in at once, of a stream or a call. So much each stream may cost it that waits for something,
 whoever is at the other end: it is small, and larger frames come in parts."""
 FRAME_PART_BYTES_MAX: Final = GRPC_MESSAGE_BYTES_MAX - 64
@@ -34,7 +34,8 @@ FRAME_BYTES_CEILING: Final = BODY_BYTES_CEILING + 16 * 1024
 GRPC_RESPONSE_BYTES_MAX: Final = 32 * 1024 * 1024
 """gRPC's own limit of 4 MiB, raised to fit deliveries of the largest messages."""
 REQUEST_SECONDS_MAX: Final = 10.0
-"""How long a client may take to send what it has begun: a call's message, a stream's hello, the parts of a frame."""
+"""How long a client may take to send what it has begun: a call's message, a stream's hello, and of a frame in parts as
+much as a gRPC message may have."""
 
 CREDIT_MAX: Final = 10_000
 SETTLEMENT_RANGES_MAX: Final = 10_000

@@ -25,7 +25,7 @@ DecodedT = TypeVar("DecodedT")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 _READING_MAX: Final = 64
-"""16 MiB, of the largest requests."""
+"""32 MiB, of the largest requests."""
 _SMALL_ANSWER_BYTES: Final = 2_048
 """Not counted beside what a call costs anyway."""
 

@@ -73,7 +73,7 @@ class FrameReader:
             raise FrameTooLargeError("bytes", frame_bytes, limits.FRAME_BYTES_MAX)
         await self._arriving.acquire(frame_bytes)
         self._arriving_bytes = frame_bytes
-        async with sent_in_time("a frame in parts"):
+        async with sent_in_time("a frame in parts", frame_bytes):
             encoded = await self._joined(message)
         return None if encoded is None else _decode(encoded)
 

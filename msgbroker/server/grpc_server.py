@@ -37,9 +37,9 @@ CONFDB: Final = "confdb"
 ALARMS: Final = "alarms"
 """Name under which health tells whether an alarm stands at this broker; it serves all the same."""
 
-WINDOW_BYTES: Final = 256 * 1024
-"""What a stream or call may cost that nobody reads. With 64 KiB a publisher at full speed stops so often for the next
-window that 3 % of the rate are lost."""
+WINDOW_BYTES: Final = 128 * 1024
+"""What a stream or call may cost that nobody reads. While somebody does, gRPC lets a whole message come; with 64 KiB
+it says so often how much more may come that small frames lose 3 % of their rate."""
 _SMALL_REQUEST_BYTES_MAX: Final = 4 * 1024
 """Of requests that have nothing but names in them."""
 _REQUEST_BYTES_MAX: Final = 64 * 1024

@@ -124,12 +124,12 @@ async def test_a_frame_that_is_not_completed_in_time_ends_its_stream_and_gives_i
     monkeypatch.setattr(limits, "REQUEST_SECONDS_MAX", 1.0)
     broker = await start_broker(ingest_bytes_max=1024 * 1024)
     large = frame(2, [b"x" * 8_000] * 100)
+    more_than_there_is = 600_000
     async with raw_publisher(broker.address) as sitting, raw_publisher(broker.address) as waiting:
         await greeted(sitting)
         await greeted(waiting)
-        # It has said that there are 4 MiB: more than all the room there is.
-        await sitting.send_encoded(part(b"x" * 100, limits.FRAME_BYTES_CEILING))
-        await eventually(lambda: arriving_bytes(broker) == limits.FRAME_BYTES_CEILING)
+        await sitting.send_encoded(part(b"x" * 100, more_than_there_is))
+        await eventually(lambda: arriving_bytes(broker) == more_than_there_is)
         # A frame that is whole waits for nobody.
         await waiting.send_encoded(frame(2, [b"whole"]))
         assert (await waiting.answer()).sequence == 2
@@ -142,13 +142,30 @@ async def test_a_frame_that_is_not_completed_in_time_ends_its_stream_and_gives_i
     assert arriving_bytes(broker) == 0
 
 
+async def test_a_frame_that_comes_slowly_has_time_by_its_size(
+    trade: ConfigService, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REQUEST_SECONDS_MAX", 1.5)
+    parts = parts_of(frame(2, [b"x" * 8_000] * 250))
+    async with raw_publisher(broker.address) as raw:
+        await greeted(raw)
+        for each in parts:
+            await raw.send_encoded(each)
+            # The way there is slow.
+            await asyncio.sleep(0.6)
+        answer = await raw.answer()
+
+    assert len(parts) == 4
+    assert (answer.sequence, len(answer.queue_ids)) == (2, 250)
+
+
 async def test_a_stream_that_ends_in_the_middle_of_a_frame_leaves_nothing_and_the_frame_is_sent_again(
     trade: ConfigService, broker: Broker, message_store: MessageStore
 ) -> None:
     publisher_id = secrets.token_bytes(16)
     parts = parts_of(frame(1, [b"x" * 8_000] * 100, publisher_id=publisher_id))
     async with raw_publisher(broker.address) as raw:
-        await send(raw, parts[:2])
+        await send(raw, parts[:-1])
         await eventually(lambda: arriving_bytes(broker) > 0)
         await raw.done()
         code, _ = await raw.end()

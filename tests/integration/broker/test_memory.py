@@ -1,6 +1,6 @@
 """What all streams together make a broker hold is bounded, however many there are and whatever they do.
 
-The bound of `docs/operating.md`: what the settings say, and a reserve of 64 MiB and 0.8 MiB for each stream.
+The bound of `docs/operating.md`: what the settings say, and a reserve of 64 MiB and 1 MiB for each stream.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FRAME_BYTES = 4 * MIB
 
 def reserve_bytes(streams: int) -> int:
     """Return what so many streams may cost beside the limits."""
-    return 64 * MIB + streams * 8 * MIB // 10
+    return (64 + streams) * MIB
 
 
 class Memory:

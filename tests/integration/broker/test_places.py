@@ -171,9 +171,9 @@ async def test_a_call_that_is_larger_than_a_broker_takes_at_once_is_refused_in_p
 ) -> None:
     publisher: Any = publisher_pb2_grpc.PublisherStub(channel)
     most = publisher_pb2.PublishRequest(
-        messages=[message_pb2.Message(topic=TOPIC, event_code=PAID, body=b"x" * 8_000)] * 32
+        messages=[message_pb2.Message(topic=TOPIC, event_code=PAID, body=b"x" * 8_000)] * 65
     )
-    assert len((await publisher.Publish(most)).queue_ids) == 32
+    assert len((await publisher.Publish(most)).queue_ids) == 65
     most.messages.append(most.messages[0])
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await publisher.Publish(most)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,6 +17,8 @@ from msgbroker.client.outbox import (
     OutboxConfig,
     Reaction,
 )
+
+Messages: TypeAlias = tuple[bytes, ...]
 
 
 class Ticket:
@@ -31,7 +34,7 @@ class Ticket:
 
 def make_outbox(**changes: int) -> Outbox[Ticket]:
     config = OutboxConfig(**{"messages_max": 1_000, "bytes_max": 10_000, "frame_bytes": 100, **changes})
-    return Outbox(config, b"id-0", b",".join)
+    return Outbox(config, b"id-0")
 
 
 def offer(outbox: Outbox[Ticket], *bodies: bytes, now: float = 0.0) -> list[Ticket]:
@@ -51,8 +54,8 @@ def test_what_waits_goes_in_one_frame_up_to_the_bounds() -> None:
     outbox = make_outbox(frame_messages=3)
     offer(outbox, b"a", b"b", b"c", b"d")
 
-    assert next_frame(outbox).messages == b"a,b,c"
-    assert next_frame(outbox).messages == b"d"
+    assert next_frame(outbox).messages == [b"a", b"b", b"c"]
+    assert next_frame(outbox).messages == [b"d"]
     assert outbox.next_frame() is None
 
 
@@ -60,7 +63,7 @@ def test_a_message_larger_than_a_frame_is_alone_in_one() -> None:
     outbox = make_outbox()
     offer(outbox, b"a", b"b" * 200, b"c")
 
-    assert [next_frame(outbox).messages for _ in range(3)] == [b"a", b"b" * 200, b"c"]
+    assert [next_frame(outbox).messages for _ in range(3)] == [[b"a"], [b"b" * 200], [b"c"]]
 
 
 def test_only_a_frame_worth_its_cost_joins_several_unanswered_ones() -> None:
@@ -93,7 +96,7 @@ def test_a_cancelled_message_is_left_out_and_makes_room() -> None:
     tickets = offer(outbox, b"a", b"b")
     tickets[0].is_done = True
 
-    assert next_frame(outbox).messages == b"b"
+    assert next_frame(outbox).messages == [b"b"]
     assert outbox.count == 1
 
 
@@ -120,7 +123,7 @@ def test_a_frame_stored_out_of_turn_by_an_old_stream_does_not_confuse_it() -> No
     stored = outbox.stored(2)
 
     assert stored is not None
-    assert stored.messages == b"b"
+    assert stored.messages == [b"b"]
     outbox.rewind()
     assert next_frame(outbox).sequence == 1
 
@@ -139,7 +142,7 @@ def test_a_frame_that_can_never_be_stored_is_given_up_when_all_before_it_are_ans
     assert outbox.stored(1) is not None
 
     reaction, given_up = outbox.failed(2, "INVALID_FIELD", retryable=False)
-    assert (reaction, given_up and given_up.messages) == (Reaction.RESTART, b"b")
+    assert (reaction, given_up and given_up.messages) == (Reaction.RESTART, [b"b"])
 
 
 def test_a_broker_that_wants_an_older_number_than_there_is_makes_it_start_again() -> None:
@@ -189,15 +192,15 @@ class ModelBroker:
 
     last: dict[bytes, int] = field(default_factory=dict)
     log: list[bytes] = field(default_factory=list)
-    impossible: set[bytes] = field(default_factory=set)
+    impossible: set[Messages] = field(default_factory=set)
     """Frames that no broker will ever store: what can never succeed is refused by all alike."""
 
-    def store(self, publisher_id: bytes, sequence: int, messages: bytes) -> int | None:
+    def store(self, publisher_id: bytes, sequence: int, messages: Messages) -> int | None:
         """Store a frame and return None, or the number expected instead."""
         last = self.last.get(publisher_id, 0)
         if sequence == last + 1 and messages not in self.impossible:
             self.last[publisher_id] = sequence
-            self.log.extend(messages.split(b","))
+            self.log.extend(messages)
             return None
         return None if sequence <= last else last + 1
 
@@ -209,8 +212,8 @@ class OutboxMachine(RuleBasedStateMachine):
         super().__init__()
         self.outbox = make_outbox(frame_messages=4, frames_unanswered_max=6)
         self.broker = ModelBroker()
-        self.under_way: list[tuple[bytes, int, bytes]] = []
-        self.late: list[tuple[bytes, int, bytes]] = []
+        self.under_way: list[tuple[bytes, int, Messages]] = []
+        self.late: list[tuple[bytes, int, Messages]] = []
         self.tickets: dict[bytes, Ticket] = {}
         self.given_up: set[bytes] = set()
         self.ids = 0
@@ -227,7 +230,7 @@ class OutboxMachine(RuleBasedStateMachine):
     def send(self) -> None:
         frame = self.outbox.next_frame()
         if frame is not None:
-            self.under_way.append((self.outbox.publisher_id, frame.sequence, frame.messages))
+            self.under_way.append((self.outbox.publisher_id, frame.sequence, tuple(frame.messages)))
 
     @precondition(lambda self: self.under_way)
     @rule()
@@ -251,8 +254,8 @@ class OutboxMachine(RuleBasedStateMachine):
         else:
             reaction, frame = self.outbox.failed(sequence, "SOME_REASON", retryable=retryable)
             if frame is not None:
-                self.broker.impossible.add(frame.messages)
-                self.given_up.update(frame.messages.split(b","))
+                self.broker.impossible.add(tuple(frame.messages))
+                self.given_up.update(frame.messages)
             self._react(reaction)
         self._rewind_if_quiet()
 

@@ -271,7 +271,7 @@ def test_the_frame_put_together_by_hand_is_what_protobuf_reads() -> None:
     sizes = [0, 1, 50, 100, 127, 128, 8_192, 16_383, 16_384, 3_000_000]
     encoded = [encode("TP", "EC", bytes(size), key="k") for size in sizes]
 
-    parts = [publisher_pb2.PublishFrame.FromString(sent).part for sent in frame_messages(300, b"".join(encoded))]
+    parts = [publisher_pb2.PublishFrame.FromString(sent).part for sent in frame_messages(300, encoded)]
     frame = publisher_pb2.PublishFrame.FromString(b"".join(parts))
 
     assert frame.sequence == 300

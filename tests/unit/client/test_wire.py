@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgbroker.client.config import FRAME_BYTES_TARGET
-from msgbroker.client.wire import MessageEncoder, frame_messages, message_of
+from msgbroker.client.wire import MessageEncoder, frame_messages, in_parts, message_of
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidHeadersError
 from msgbroker.v1 import publisher_pb2
@@ -32,7 +32,7 @@ def test_what_is_encoded_by_hand_reads_as_it_was_meant(
     encode = MessageEncoder().encode
     entries = [encode("TP_TRADE", "EC_PAID", body, headers, key, ordering_key), encode("TP_TRADE", "EC_PAID")]
 
-    (sent,) = frame_messages(sequence, b"".join(entries))
+    (sent,) = frame_messages(sequence, entries)
     frame = publisher_pb2.PublishFrame.FromString(sent)
 
     assert frame.sequence == sequence
@@ -44,10 +44,12 @@ def test_what_is_encoded_by_hand_reads_as_it_was_meant(
     assert message_of(entries[0]) == said
 
 
-@pytest.mark.parametrize("size", [0, 1, 262_000, 262_139, 262_140, 262_141, 262_144, 524_300, 1_048_500, 4_200_000])
-def test_a_frame_is_sent_in_as_few_messages_as_a_broker_takes(size: int) -> None:
-    entries = random.Random(size).randbytes(size)
-    whole = publisher_pb2.PublishFrame(sequence=300).SerializeToString() + entries
+@pytest.mark.parametrize("size", [1, 524_000, 524_283, 524_284, 524_285, 524_288, 1_048_600, 2_097_000, 4_200_000])
+@pytest.mark.parametrize("entry_bytes", [700, 131_000, 5_000_000])
+def test_a_frame_is_sent_in_as_few_messages_as_a_broker_takes(size: int, entry_bytes: int) -> None:
+    entries_bytes = random.Random(size).randbytes(size)
+    entries = [entries_bytes[at : at + entry_bytes] for at in range(0, size, entry_bytes)]
+    whole = publisher_pb2.PublishFrame(sequence=300).SerializeToString() + entries_bytes
     sent = list(frame_messages(300, entries))
     assert max(map(len, sent)) <= limits.GRPC_MESSAGE_BYTES_MAX
     if len(whole) <= limits.GRPC_MESSAGE_BYTES_MAX:
@@ -60,10 +62,19 @@ def test_a_frame_is_sent_in_as_few_messages_as_a_broker_takes(size: int) -> None
     assert [part.frame_bytes for part in parts] == [len(whole)] + [0] * (len(parts) - 1)
 
 
-def test_a_frame_at_full_speed_fills_four_messages() -> None:
-    assert len(list(frame_messages(1 << 40, bytes(FRAME_BYTES_TARGET)))) == 4
+def test_a_frame_at_full_speed_fills_two_messages() -> None:
+    assert len(list(frame_messages(1 << 40, [bytes(FRAME_BYTES_TARGET)]))) == 2
 
 
 def test_headers_that_are_not_text_are_refused_by_name() -> None:
     with pytest.raises(InvalidHeadersError, match="'amount' is int"):
         MessageEncoder().encode("TP_TRADE", "EC_PAID", headers={"amount": 5})  # type: ignore[dict-item]
+
+
+@given(st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=30), st.integers(1, 40))
+def test_pieces_are_divided_into_parts_of_one_size(pieces: list[bytes], part_bytes: int) -> None:
+    parts = [b"".join(part) for part in in_parts(pieces, part_bytes)]
+
+    assert b"".join(parts) == b"".join(pieces)
+    assert {len(part) for part in parts[:-1]} <= {part_bytes}
+    assert 0 < len(parts[-1]) <= part_bytes
