@@ -18,7 +18,7 @@ import structlog
 
 from msgbroker.contract import limits
 from msgbroker.engine.matching import Outcome, Selected
-from msgbroker.server.evaluation_turns import TimeSlice
+from msgbroker.server.evaluation_turns import TURN_SECONDS, TimeSlice
 from msgbroker.server.known_outcomes import KnownOutcomes
 from msgbroker.server.lane_line import LaneInLine, LaneLine
 from msgbroker.server.lane_slot import LaneSlot
@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 SLOW_SECONDS: Final = 0.001
 """What takes so long for a message is not evaluated on the event loop: twice what may be registered can take."""
 CHEAP_SECONDS: Final = SLOW_SECONDS / 4
+LONG_SECONDS: Final = 0.000_02
+"""What takes no longer for a message is work like any other: all else that a broker does for one takes half as long."""
 DEAR_SECONDS: Final = 0.000_05
 """Who takes so long for a message is behind by its own doing: nobody else is made to wait for it."""
 _SLOW_SLICES: Final = 3
@@ -39,6 +41,9 @@ _QUIET_HERE: Final = 100
 _QUIET_ELSEWHERE: Final = 1_000
 _LOOK_SECONDS: Final = 0.000_000_5
 """What a message takes beside its evaluation: most of a batch may be of other event codes."""
+_REACH_MIN: Final = 64
+"""Messages: some of them may take no expression, and need no time."""
+_REACH_SECONDS_EACH_MIN: Final = 0.000_001
 _MEASURED_MAX: Final = 10_000
 _REMEMBERED: Final = 256
 
@@ -112,6 +117,14 @@ class Evaluations:
         self._cpu_now = cpu_now
         self._measured: dict[TopicOfGroup, Measured] = {}
 
+    def reach(self, slot: LaneSlot, time_slice: TimeSlice) -> int:
+        """Return how many messages are worth looking at for *time_slice*: those that it will do for, and some more."""
+        measured = self.measured(slot)
+        if measured.is_slow:
+            return _REACH_MIN
+        seconds = min(time_slice.seconds_left, TURN_SECONDS)
+        return max(_REACH_MIN, int(seconds / max(measured.seconds_each, _REACH_SECONDS_EACH_MIN)))
+
     def decide(
         self,
         slot: LaneSlot,
@@ -146,9 +159,10 @@ class Evaluations:
         selected = matcher.select_within(messages, slot.lane.key.queue_id, lambda: now() >= ends_at)
         evaluations = matcher.evaluations - evaluated_before
         if evaluations:
-            time_slice.spend(now() - started_at)
+            spent_seconds = now() - started_at
             looking_seconds = selected.decided * _LOOK_SECONDS
             measured.add_slice(max(0.0, self._cpu_now() - cpu_before - looking_seconds), evaluations)
+            time_slice.spend(spent_seconds, are_long=measured.seconds_each >= LONG_SECONDS)
             slot.is_dear = measured.seconds_each >= DEAR_SECONDS
             if measured.is_slow:
                 log.warning("expressions.moved_out", lane=slot.lane.key, seconds=round(measured.seconds_each, 6))

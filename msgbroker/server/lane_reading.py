@@ -81,6 +81,8 @@ class LaneReader:
         if slot.is_reading or offset >= self.cache.may_reach(queue_id) or self._is_waiting(slot, Work.READING):
             return 0
         wanted = min(lane.wants(), BLOCK_OFFSETS)
+        if slot.matcher.expressions:
+            wanted = min(wanted, self.evaluations.reach(slot, time_slice))
         room_bytes = self._room_bytes(slot, bytes_max)
         if wanted <= 0 or room_bytes <= 0:
             return 0

@@ -12,8 +12,8 @@ import pytest
 
 from confdb.routes import GroupRoute, SubscriptionMode
 from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.evaluation_turns import TURN_SECONDS, EvaluationTurns
-from msgbroker.server.evaluations import Evaluations
+from msgbroker.server.evaluation_turns import TURN_SECONDS, EvaluationTurns, TimeSlice
+from msgbroker.server.evaluations import LONG_SECONDS, Evaluations
 from msgbroker.server.group_delivery import BEHIND_MESSAGES, GroupDelivery
 from msgbroker.server.instances import Instance
 from msgbroker.server.log_cache import LogCache
@@ -179,6 +179,41 @@ async def test_when_a_turn_was_used_up_evaluating_rests_for_as_long() -> None:
     loop.seconds += TURN_SECONDS * 0.2
 
     assert await loop.turn() >= TURN_SECONDS
+
+
+async def test_for_expressions_that_take_no_longer_than_all_else_nothing_rests() -> None:
+    loop = Loop()
+    loop.header_group(1, LONG_SECONDS / 4)
+    loop.commit(10_000)
+
+    assert [await loop.turn() >= TURN_SECONDS for _ in range(3)] == [True, True, True]
+    assert loop.most_in_a_turn <= TURN_SECONDS + LONG_SECONDS
+
+
+async def test_evaluating_rests_for_what_long_expressions_took_of_a_turn() -> None:
+    loop = Loop()
+    loop.header_group(1, LONG_SECONDS * 5)
+    loop.header_group(2, LONG_SECONDS / 4)
+    loop.commit(10_000)
+    assert await loop.turn() >= TURN_SECONDS
+    assert await loop.turn() == 0.0
+    # Two of four slices were theirs.
+    loop.seconds += TURN_SECONDS / 2 + LONG_SECONDS * 10
+
+    assert await loop.turn() >= TURN_SECONDS
+
+
+async def test_no_more_is_looked_at_than_there_is_time_for() -> None:
+    loop = Loop()
+    group = loop.header_group(1, 0.000_01)
+    loop.commit(1_000)
+    await loop.turns()
+    evaluations, slot = loop.hub.evaluations, group.slots[1]
+
+    assert evaluations.reach(slot, TimeSlice(0.000_1)) == 64
+    assert evaluations.reach(slot, TimeSlice(TURN_SECONDS)) == pytest.approx(200, rel=0.1)
+    # Nothing is known of it yet.
+    assert evaluations.reach(loop.header_group(2).slots[1], TimeSlice(TURN_SECONDS)) == 2_000
 
 
 async def test_what_waits_for_time_goes_on_by_itself() -> None:
