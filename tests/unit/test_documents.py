@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from msgbroker.contract import limits
 from msgbroker.server.counters import HubCounters
 from msgdb.alarms import AlarmKind
 
@@ -35,3 +36,13 @@ def test_operators_are_told_what_each_count_is() -> None:
     counted = HubCounters().totals([]).keys() - IN_WORDS
 
     assert [name for name in sorted(counted) if f"`{name}`" not in OPERATING] == []
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "docs/limits.md", *sorted(ROOT.glob("msgbroker/proto/**/*.proto"))], ids=lambda path: path.name
+)
+def test_bytes_that_people_are_told_of_are_limits(path: Path) -> None:
+    told = {int(number.replace(",", "")) for number in re.findall(r"\b(\d+(?:,\d{3})+) bytes", path.read_text())}
+    meant = {value for name, value in vars(limits).items() if "BYTES" in name}
+
+    assert told - meant == set()
