@@ -93,7 +93,20 @@ def frame(topic: str) -> bytes:
     return encoded
 
 
-async def pour(address: str, encoded: bytes, frames: int, *, is_whole: bool = False, misses: int = 0) -> str:
+class Start:
+    """Where streams wait until all are there: what one pours in keeps no other from saying hello in time."""
+
+    def __init__(self, streams: int = 1) -> None:
+        self._barrier = asyncio.Barrier(streams)
+
+    async def line_up(self) -> None:
+        """Wait for the others, once hello is said."""
+        await self._barrier.wait()
+
+
+async def pour(
+    address: str, encoded: bytes, frames: int, start: Start, *, is_whole: bool = False, misses: int = 0
+) -> str:
     """Send frames as fast as they are let through a connection of its own; return what became of them."""
     options = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1))
     async with grpc.aio.insecure_channel(address, options) as channel:
@@ -102,6 +115,7 @@ async def pour(address: str, encoded: bytes, frames: int, *, is_whole: bool = Fa
         hello = publisher_pb2.PublisherHello(publisher_id=secrets.token_bytes(16))
         try:
             await call.write(publisher_pb2.PublishFrame(hello=hello).SerializeToString())
+            await start.line_up()
             for sequence in range(1, frames + 1):
                 numbered = publisher_pb2.PublishFrame(sequence=sequence).SerializeToString() + encoded
                 parts = [numbered] if is_whole else parts_of(numbered)
@@ -114,7 +128,8 @@ async def pour(address: str, encoded: bytes, frames: int, *, is_whole: bool = Fa
                     return str(answer.failure.reason or answer.refusals[0].refusal.reason)
             return "stored"
         except grpc.aio.AioRpcError as error:
-            return str(dict(error.trailing_metadata() or ()).get("msgcenter-reason") or error.details())
+            said = dict(error.trailing_metadata() or ()).get("msgcenter-reason")
+            return str(said or f"{error.details()} ({error.debug_error_string()})")
         finally:
             call.cancel()
 
@@ -128,7 +143,8 @@ async def test_any_number_of_publishers_that_send_all_they_can_cost_a_bounded_am
     async with ordinary(broker) as other:
         memory = Memory(broker)
         encoded = frame(topic)
-        pouring = [asyncio.create_task(pour(broker.address, encoded, 2)) for _ in range(streams)]
+        start = Start(streams)
+        pouring = [asyncio.create_task(pour(broker.address, encoded, 2, start)) for _ in range(streams)]
         outcomes = await other.publish_while(pouring)
 
     assert outcomes == {becomes: streams}
@@ -145,7 +161,8 @@ async def test_publishers_that_never_complete_a_frame_cost_a_bounded_amount_and_
     async with ordinary(broker) as other:
         memory = Memory(broker)
         encoded = frame(TOPIC)
-        sitting = [asyncio.create_task(pour(broker.address, encoded, 1, misses=1)) for _ in range(streams)]
+        start = Start(streams)
+        sitting = [asyncio.create_task(pour(broker.address, encoded, 1, start, misses=1)) for _ in range(streams)]
         deadline = asyncio.create_task(asyncio.sleep(5, ""))
         await other.publish_while([deadline])
         peak_bytes = memory.peak_bytes
@@ -165,7 +182,7 @@ async def test_a_message_of_any_size_is_refused_before_it_is_taken_in(
     async with ordinary(broker):
         memory = Memory(broker)
         # Up to grpcio 1.83 its core takes all of it in, and then looks at its size.
-        outcomes = [await pour(broker.address, b"\x1a" + b"x" * 200 * MIB, 1, is_whole=True) for _ in range(2)]
+        outcomes = [await pour(broker.address, b"\x1a" + b"x" * 200 * MIB, 1, Start(), is_whole=True) for _ in range(2)]
 
     assert all(str(limits.GRPC_MESSAGE_BYTES_MAX) in outcome for outcome in outcomes), outcomes
     assert memory.peak_bytes < 32 * MIB
