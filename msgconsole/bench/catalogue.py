@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from msgconsole.bench.scenario import BareCopy, Groups, LateGroup, Phase, Publishing, Scenario
+from msgconsole.bench.scenario import BareCopy, DearNeighbour, Groups, LateGroup, Phase, Publishing, Scenario, Step
 
 ONE_GROUP: Final = "one group"
 FIVE_GROUPS: Final = "five groups"
@@ -28,6 +28,8 @@ HELD_SNAPSHOT: Final = "held snapshot"
 WORKERS_1: Final = "2 publishers, 1 worker"
 WORKERS_2: Final = "2 publishers, 2 workers"
 HOT_TOPIC: Final = "hot topic, large configuration"
+ONE_CALLER: Final = "one awaiting caller"
+ONE_CALLER_BESIDE: Final = "one awaiting caller, dear neighbour"
 
 
 def warm_up(messages: int) -> Phase:
@@ -107,6 +109,13 @@ def workers(messages: int, rounds: int = 3) -> tuple[Phase, ...]:
 def hot_topic(messages: int) -> Phase:
     """The load of `one_group`, beside a large configuration."""
     return Phase(HOT_TOPIC, messages)
+
+
+def neighbour(messages: int) -> tuple[Step, ...]:
+    """One caller that awaits each publish, alone, and beside another tenant whose expression takes long."""
+    alone = Phase(ONE_CALLER, messages, publishing=Publishing.AWAIT, concurrency=1)
+    warm = replace(alone, messages=messages // 10, is_warm_up=True)
+    return warm, alone, DearNeighbour(), warm, replace(alone, name=ONE_CALLER_BESIDE)
 
 
 def baseline(scale: float = 1.0) -> Scenario:

@@ -9,11 +9,19 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from msgconsole.bench import bare_copy, large_configuration, surroundings
+from msgconsole.bench import bare_copy, dear_neighbour, large_configuration, surroundings
 from msgconsole.bench.center import BenchCenter
 from msgconsole.bench.phase_runner import PhaseRunner
 from msgconsole.bench.results import RunResult
-from msgconsole.bench.scenario import BareCopy, FreshStart, LargeConfiguration, Phase, Scenario, Step
+from msgconsole.bench.scenario import (
+    BareCopy,
+    DearNeighbour,
+    FreshStart,
+    LargeConfiguration,
+    Phase,
+    Scenario,
+    Step,
+)
 
 
 class Driver:
@@ -65,6 +73,10 @@ class Driver:
                 runner.background["listener"] = (listener.pid,)
                 result.configuration = configuration
                 self._say(f"large configuration: {configuration}")
+            case DearNeighbour():
+                neighbour = stack.enter_context(dear_neighbour.connect(center, step))
+                runner.background["neighbour"] = (neighbour.pid,)
+                self._say("a neighbour reads its backlog by an expression that takes long")
             case Phase():
                 measured = runner.run(step)
                 self._say(

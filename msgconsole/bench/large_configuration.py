@@ -116,7 +116,7 @@ def _live(center: BenchCenter, step: LargeConfiguration) -> dict[str, Any]:
         ]
         for number in range(step.live_groups)
     }
-    return {"addresses": center.address, "groups": groups}
+    return {"addresses": center.address, "namespace": NAMESPACE, "groups": groups}
 
 
 async def _change(center: BenchCenter, changes: int) -> tuple[list[float], list[float]]:

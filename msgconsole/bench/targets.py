@@ -75,6 +75,10 @@ def _published(phase: PhaseResult) -> float:
     return phase.published_per_second
 
 
+def _receipt_p99(phase: PhaseResult) -> float:
+    return phase.receipt_ms["p99"]
+
+
 def _median(name: str, measure: Callable[[PhaseResult], float]) -> Callable[[RunResult], float | None]:
     return lambda run: run.median(name, measure)
 
@@ -155,6 +159,9 @@ _RATIOS: Final[dict[str, Callable[[RunResult], float | None]]] = {
     "held snapshot, rate at its end / at its start": _held_rate,
     "held snapshot, receipt p50 at its end / at its start": _held_receipt,
     "2 workers / 1 worker": _quotient(_median(catalogue.WORKERS_2, _rate), _median(catalogue.WORKERS_1, _rate)),
+    "beside a dear neighbour / alone, receipt p99": _quotient(
+        _median(catalogue.ONE_CALLER_BESIDE, _receipt_p99), _median(catalogue.ONE_CALLER, _receipt_p99)
+    ),
     "hot topic in a large configuration / one group": _quotient(
         _median(catalogue.HOT_TOPIC, _rate), _median(catalogue.ONE_GROUP, _rate)
     ),
@@ -228,6 +235,12 @@ _TARGETS: Final = (
         "×",
         _RATIOS["hot topic in a large configuration / one group"],
         at_least=_BACKLOG_RATIO_MIN,
+    ),
+    _Target(
+        "publish beside a dear expression of another tenant, p99 of alone",
+        "×",
+        _RATIOS["beside a dear neighbour / alone, receipt p99"],
+        at_most=1.5,
     ),
     _Target("broker memory, peak of all phases", "MB", _memory, at_most=300),
     _Target("2 workers, of 1", "×", _RATIOS["2 workers / 1 worker"], at_least=1),

@@ -20,5 +20,6 @@ SCENARIO = Scenario(
         catalogue.header(30_000),
         catalogue.header_100(3_000),
         *catalogue.backlog(60_000, 20_000, rounds=1),
+        *catalogue.neighbour(2_000),
     ),
 )

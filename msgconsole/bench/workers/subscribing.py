@@ -53,7 +53,7 @@ async def listen(task: dict[str, Any], orders: Orders) -> dict[str, Any]:
     async def ignore(_message: Message) -> None:
         """Acknowledge."""
 
-    async with MessageCenter(task["addresses"]) as center:
+    async with MessageCenter(task["addresses"], namespace=task["namespace"]) as center:
         for group, topics in task["groups"].items():
             for topic in topics:
                 center.subscriber(group=group, topic=topic, event_code=EVENT_CODE)(ignore)
