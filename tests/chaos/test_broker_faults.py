@@ -17,20 +17,14 @@ from tests.chaos.history import Place, read_log
 from tests.chaos.load import EVENT_CODE, TOPIC, Load, register
 from tests.eventually import eventually
 
-_WAITS_FOR_TABLE = """
-SELECT 1 FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-WHERE a.datname = current_database() AND NOT l.granted AND l.locktype = 'relation'
+_APPENDS = f"""
+SELECT DISTINCT a.pid, a.state FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE a.datname = current_database() AND l.locktype = 'advisory' AND l.granted AND l.classid = {QUEUE_LOCK_CLASS}
 """
-_HOLDS_APPEND_LOCKS = f"""
-SELECT DISTINCT a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-WHERE a.datname = current_database() AND a.state = 'idle in transaction' AND l.locktype = 'advisory' AND l.granted
-  AND l.classid = {QUEUE_LOCK_CLASS}
-"""
-_NOBODY_AT_WORK = """
-SELECT 'nobody' WHERE NOT EXISTS (
-    SELECT 1 FROM pg_stat_activity
-    WHERE datname = current_database() AND application_name = 'msgcenter-broker' AND query LIKE '%advisory_xact_lock%'
-      AND state = 'active'
+"""Sessions in the middle of an append: they have the locks of their queues."""
+_WAITING_APPENDS = f"""
+SELECT pid FROM ({_APPENDS}) AS a WHERE EXISTS (
+    SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'relation' AND NOT l.granted
 )
 """
 GROUPS = ("SG_ONE", "SG_TWO")
@@ -233,20 +227,28 @@ async def _until_taken_over(url: str, dead: BrokerProcess) -> None:
 async def _freeze_with_its_locks(broker: BrokerProcess, center: MessageCenter, url: str) -> asyncio.Task[Receipt]:
     """Freeze *broker* in the middle of a transaction; return the publish that it was about to store."""
     publishing: asyncio.Task[Receipt] | None = None
-    with psycopg.connect(url, autocommit=True) as connection:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         for _ in range(50):
             # It takes its locks, and waits to be told where the queue ends; the answer finds it frozen.
-            connection.execute("BEGIN; LOCK TABLE message IN ACCESS EXCLUSIVE MODE")
-            # Only now, or it would be done before the table is locked again.
-            broker.thaw()
-            publishing = publishing or asyncio.create_task(center.publish(TOPIC, EVENT_CODE, "p1:1", key="one queue"))
-            await eventually(lambda: _rows(url, _WAITS_FOR_TABLE), what="an append that waits")
-            broker.freeze()
-            connection.execute("ROLLBACK")
-            held = await eventually(
-                lambda: _rows(url, _HOLDS_APPEND_LOCKS) or _rows(url, _NOBODY_AT_WORK), what="its state"
-            )
-            if held != [("nobody",)]:
+            async with connection.transaction(force_rollback=True):
+                await connection.execute("LOCK TABLE message IN ACCESS EXCLUSIVE MODE")
+                # Only now, or it would be done before the table is locked again.
+                broker.thaw()
+                publishing = publishing or asyncio.create_task(
+                    center.publish(TOPIC, EVENT_CODE, "p1:1", key="one queue")
+                )
+                await eventually(lambda: _rows(url, _WAITING_APPENDS), what="an append that waits")
+                broker.freeze()
+            if await eventually(lambda: _frozen_append(url), what="its state") == "has its locks":
                 return publishing
             # It had waited for too long already, and gave up in the very moment.
     raise AssertionError("it never froze with its locks")
+
+
+def _frozen_append(url: str) -> str | None:
+    """What came of the append whose broker froze while it waited; None before that is known."""
+    # One look: of two, each may see what the other would deny.
+    appends = _rows(url, _APPENDS)
+    if not appends:
+        return "gave up"
+    return "has its locks" if [state for _, state in appends] == ["idle in transaction"] else None
