@@ -1,38 +1,61 @@
 """What must happen before a day is dropped, so that nothing points into it any more.
 
 Rows that a lane's owner holds at the moment are skipped, not waited for: waiting could deadlock with a checkpoint. They
-are found again in the next round, and the day stays until there are none.
+are found again in the next round, and the day stays until there are none. So it is with a queue that somebody appends
+to: the start of one that ends in this day is raised under its append lock only. An append may have its snapshot, from
+before the start was raised, and not have locked the log yet, which alone makes the detach wait for it: it would find no
+row any more and the old start, and give the day's offsets out again. Under the lock, whoever had it before has
+committed, and whoever takes it next sees the raised start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from psycopg import sql
 
 from msgdb.connections import Connection
+from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
 from msgdb.partitions import DayPartition, day_bounds
 
 _BATCH: Final = 1_000
+_QUEUES_AT_ONCE: Final = 300
+"""Append locks are in memory that all sessions of the server share."""
+_HELD_SECONDS_MAX: Final = 2.0
+"""A broker that freezes with append locks loses them after it."""
 
-# One probe of the day's primary key for each queue. The partition is read by its own name: once its detach has begun,
-# the parent does not show it any more.
-_FIND_ENDS: Final = """
-SELECT q.queue_id, last.queue_offset + 1
+# For each queue one probe of the day's primary key, and of each later day's. The partition is read by its own name:
+# once its detach has begun, the parent does not show it any more.
+_FIND_REACHING: Final = """
+SELECT q.queue_id, newer.queue_offset IS NOT NULL
 FROM queue q
 CROSS JOIN LATERAL (
     SELECT m.queue_offset FROM {partition} m WHERE m.queue_id = q.queue_id ORDER BY m.queue_offset DESC LIMIT 1
 ) last
+LEFT JOIN LATERAL (
+    SELECT m.queue_offset FROM message m WHERE m.queue_id = q.queue_id AND m.stored_at >= %(day_end)s
+    ORDER BY m.queue_offset DESC LIMIT 1
+) newer ON true
 WHERE last.queue_offset >= q.start_offset
 """
 
-# Before the drop, or a queue whose days are all gone would begin at 0 again.
+# None is waited for, so neither is anybody who waits for these.
+_TRY_LOCKS: Final = f"""
+SELECT w.queue_id FROM unnest(%(queue_ids)s::bigint[], %(keys)s::integer[]) AS w (queue_id, key)
+WHERE pg_try_advisory_xact_lock({QUEUE_LOCK_CLASS}, w.key)
+"""
+_LIMIT: Final = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
+
+# Before the drop, or a queue whose days are all gone would begin at 0 again. The ends are read here, after the locks.
 _RAISE_STARTS: Final = """
-UPDATE queue q SET start_offset = greatest(q.start_offset, w.end_offset)
-FROM unnest(%(queue_ids)s::bigint[], %(end_offsets)s::bigint[]) AS w (queue_id, end_offset)
-WHERE q.queue_id = w.queue_id
+UPDATE queue q SET start_offset = last.queue_offset + 1
+FROM unnest(%(queue_ids)s::bigint[]) AS w (queue_id)
+CROSS JOIN LATERAL (
+    SELECT m.queue_offset FROM {partition} m WHERE m.queue_id = w.queue_id ORDER BY m.queue_offset DESC LIMIT 1
+) last
+WHERE q.queue_id = w.queue_id AND q.start_offset <= last.queue_offset
 """
 
 # Deleted and copied in one statement. No epoch guards it: an owner that still has one of these in flight finds the
@@ -105,7 +128,7 @@ async def expire_day(conn: Connection, partition: DayPartition, group_names: Map
     In autocommit mode: each batch is a transaction.
     """
     _, day_end = day_bounds(partition.day)
-    await _raise_starts(conn, partition)
+    are_raised = await _raise_starts(conn, partition)
     redelivery_count = skipped_count = 0
     parameters = {
         "day_end": day_end,
@@ -119,16 +142,36 @@ async def expire_day(conn: Connection, partition: DayPartition, group_names: Map
     while skipped := await (await conn.execute(_MOVE_CURSORS, {"limit": _BATCH})).fetchall():
         skipped_count += sum(row[0] for row in skipped)
     left_behind = await (await conn.execute(_LEFT_BEHIND, {"day_end": day_end})).fetchone()
-    return Expired(redelivery_count, skipped_count, is_complete=left_behind == (False,))
+    return Expired(redelivery_count, skipped_count, is_complete=are_raised and left_behind == (False,))
 
 
-async def _raise_starts(conn: Connection, partition: DayPartition) -> None:
-    find_ends = sql.SQL(_FIND_ENDS).format(partition=sql.Identifier(partition.name))
-    ends = await (await conn.execute(find_ends)).fetchall()
-    if ends:
-        await conn.execute(
-            _RAISE_STARTS, {"queue_ids": [row[0] for row in ends], "end_offsets": [row[1] for row in ends]}
-        )
+async def _raise_starts(conn: Connection, partition: DayPartition) -> bool:
+    """Let queues begin behind the day; return whether all do. Those that somebody appends to are left as they are.
+
+    Of queues that have newer messages no lock is needed: whoever has the append lock sees those, whatever becomes of
+    this day; and before *their* day goes it has committed, or keeps it from going.
+    """
+    name = {"partition": sql.Identifier(partition.name)}
+    find_reaching, raise_starts = sql.SQL(_FIND_REACHING).format(**name), sql.SQL(_RAISE_STARTS).format(**name)
+    _, day_end = day_bounds(partition.day)
+    reaching = await (await conn.execute(find_reaching, {"day_end": day_end})).fetchall()
+    are_all = True
+    for first in range(0, len(reaching), _QUEUES_AT_ONCE):
+        some = reaching[first : first + _QUEUES_AT_ONCE]
+        go_on = [queue_id for queue_id, goes_on in some if goes_on]
+        end_here = [queue_id for queue_id, goes_on in some if not goes_on]
+        async with conn.transaction():
+            locked = await _try_locks(conn, end_here)
+            await conn.execute(raise_starts, {"queue_ids": go_on + locked})
+        are_all = are_all and len(locked) == len(end_here)
+    return are_all
+
+
+async def _try_locks(conn: Connection, queue_ids: Sequence[int]) -> list[int]:
+    """Take the append locks of these queues, until the transaction ends; return those that were free."""
+    await conn.execute(_LIMIT, (f"{round(_HELD_SECONDS_MAX * 1_000)}",))
+    keys = [queue_lock_key(queue_id) for queue_id in queue_ids]
+    return [row[0] for row in await (await conn.execute(_TRY_LOCKS, {"queue_ids": queue_ids, "keys": keys})).fetchall()]
 
 
 async def _count(conn: Connection, statement: str, parameters: Mapping[str, object]) -> int:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from msgdb import append_sql
 from msgdb.alarms import list_alarms
+from msgdb.binary_rows import datetime_of
 from msgdb.connections import Connection
 from msgdb.cursors import claim, load_redeliveries
 from msgdb.dead_letters import list_dead_letters
@@ -14,6 +18,7 @@ from msgdb.locks import MAINTENANCE_LOCK_CLASS
 from msgdb.log import first_offsets, next_offsets
 from msgdb.names import MESSAGE, PUBLISHER_FRAME
 from msgdb.partitions import ensure_for, list_partitions, today
+from msgdb.queues import ensure_queues
 from msgdb.retention import Maintenance, MaintenanceConfig, MaintenanceReport
 from msgdb.store import MessageStore
 from tests.integration.msgdb.rows import (
@@ -89,6 +94,71 @@ async def test_offsets_go_on_where_they_were_when_all_messages_are_gone(store: M
 
     assert await next_offsets(conn, [queue_id]) == {queue_id: 42}
     assert await first_offsets(conn, [queue_id]) == {queue_id: 42}
+
+
+@asynccontextmanager
+async def appending(store: MessageStore, queue_id: int) -> AsyncIterator[Connection]:
+    """Stop in the middle of an append: it has its lock and its snapshot, and has not locked the log yet."""
+    async with store.dedicated_connection() as appender:
+        # A snapshot for all its statements stands for the one of the statement that will look at the tails.
+        locked = append_sql.begin("", (), [queue_id]).replace("READ COMMITTED", "REPEATABLE READ")
+        await appender.execute(locked.encode())
+        yield appender
+        await appender.execute("COMMIT")
+
+
+async def next_offset_of(appender: Connection, queue_id: int) -> int:
+    """Return what an append would give to its first message."""
+    select = append_sql.tails([queue_id], datetime_of(0), (), datetime_of(0), prepared=False)
+    row = await (await appender.execute(select.encode())).fetchone()
+    assert row is not None
+    return int(row[2])
+
+
+async def test_a_day_that_a_queue_ends_in_stays_while_somebody_appends_to_it(
+    store: MessageStore, conn: Connection
+) -> None:
+    queue_id, other = [queue.queue_id for queue in await ensure_queues(conn, 1, 1, 2)]
+    await put_messages(conn, queue_id, range(42), days_ago=8)
+    await put_messages(conn, other, range(7), days_ago=8)
+    async with appending(store, queue_id) as appender:
+        held_up = await maintain(store)
+
+        assert await next_offset_of(appender, queue_id) == 42
+        assert [name.partition("_p")[0] for name in held_up.postponed] == [MESSAGE]
+        assert await first_offsets(conn, [queue_id, other]) == {queue_id: 0, other: 7}
+
+    report = await maintain(store)
+
+    assert [name.partition("_p")[0] for name in report.dropped] == [MESSAGE]
+    async with appending(store, queue_id) as appender:
+        assert await next_offset_of(appender, queue_id) == 42
+
+
+async def test_a_day_goes_while_somebody_appends_behind_newer_messages(store: MessageStore, conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(42), days_ago=8)
+    await put_messages(conn, queue_id, range(42, 45))
+    async with appending(store, queue_id) as appender:
+        report = await maintain(store)
+
+        assert report.postponed == []
+        assert await first_offsets(conn, [queue_id]) == {queue_id: 42}
+        assert await next_offset_of(appender, queue_id) == 45
+
+
+async def test_the_starts_of_many_queues_are_raised(store: MessageStore, conn: Connection) -> None:
+    queue_ids = [queue.queue_id for topic_id in (1, 2, 3) for queue in await ensure_queues(conn, topic_id, 1, 256)]
+    await put_messages(conn, queue_ids[0], range(2), days_ago=8)
+    await conn.execute(
+        "INSERT INTO message SELECT (jsonb_populate_record(m, jsonb_build_object('queue_id', q))).*"
+        " FROM message m, unnest(%s::bigint[]) AS q",
+        (queue_ids[1:],),
+    )
+
+    await maintain(store)
+
+    assert set((await first_offsets(conn, queue_ids)).values()) == {2}
 
 
 async def test_a_redelivery_into_a_dropped_day_becomes_a_dead_letter(store: MessageStore, conn: Connection) -> None:
