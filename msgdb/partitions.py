@@ -39,7 +39,7 @@ SELECT p.relname, coalesce(i.inhdetachpending, false), i.inhrelid IS NOT NULL
 FROM pg_class p
 LEFT JOIN pg_inherits i ON i.inhrelid = p.oid
 WHERE p.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass(%(parent)s))
-  AND p.relkind = 'r' AND p.relname ~ ('^' || %(parent)s || '_p\d{8}$')
+  AND p.relkind = 'r' AND p.relname ~ ('^' || %(parent)s || '_p[0-9]{8}$')
 ORDER BY p.relname
 """
 
@@ -102,9 +102,16 @@ async def list_partitions(conn: Connection, table: str) -> list[DayPartition]:
     """Return *table*'s days in order, leftovers of interrupted drops included."""
     rows = await (await conn.execute(_LIST, {"parent": table})).fetchall()
     return [
-        DayPartition(table, name, datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC).date(), attached, pending)
+        DayPartition(table, name, day, attached, pending)
         for name, pending, attached in rows
+        if (day := _find_day(name)) is not None
     ]
+
+
+async def list_misnamed(conn: Connection, table: str) -> list[str]:
+    """Return what is named like a day of *table* that is in no calendar: somebody else has made it."""
+    rows = await (await conn.execute(_LIST, {"parent": table})).fetchall()
+    return [name for name, _, _ in rows if _find_day(name) is None]
 
 
 async def drop_partition(conn: Connection, partition: DayPartition) -> None:
@@ -115,6 +122,13 @@ async def drop_partition(conn: Connection, partition: DayPartition) -> None:
     elif partition.is_attached:
         await conn.execute(sql.SQL(_DETACH).format(**parts))
     await conn.execute(sql.SQL(_DROP).format(**parts))
+
+
+def _find_day(name: str) -> date | None:
+    try:
+        return datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC).date()
+    except ValueError:
+        return None
 
 
 async def _ensure_partition(conn: Connection, table: str, day: date) -> str | None:

@@ -3,6 +3,9 @@
 Every broker runs it; one at a time does the work. A day that cannot be made, emptied or dropped, for whatever reason,
 is set aside with an alarm of the store's own, and the next round tries again: it stops neither the other days nor the
 broker, nor the broker that does the next round.
+
+A day is dropped when it is old enough by two clocks, the database's and this process's own: a clock that is wrong for a
+moment must not empty the store.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 import psycopg
@@ -25,7 +28,15 @@ from msgdb.alarms import STORE_ITSELF, Alarm, AlarmKind, forget_alarms, write_al
 from msgdb.expiry import expire_day
 from msgdb.failures import translate
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
-from msgdb.partitions import DAYS_AHEAD, DayPartition, drop_partition, ensure_for, list_partitions, today
+from msgdb.partitions import (
+    DAYS_AHEAD,
+    DayPartition,
+    drop_partition,
+    ensure_for,
+    list_misnamed,
+    list_partitions,
+    today,
+)
 from msgdb.pausing import pause
 from msgdb.store import Connection, MessageStore
 
@@ -85,6 +96,10 @@ class MaintenanceReport:
         return self == MaintenanceReport()
 
 
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Maintenance:
     """Keeps the store in shape, unless another broker does."""
 
@@ -95,11 +110,13 @@ class Maintenance:
         *,
         group_names: Callable[[], Mapping[int, str]],
         clock: Callable[[], float] = time.monotonic,
+        utc_now: Callable[[], datetime] = _utc_now,
     ) -> None:
         self._store = store
         self._config = config
         self._group_names = group_names
         self._clock = clock
+        self._utc_now = utc_now
         self._analyze_at = clock() + config.analyze_interval_seconds
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -149,6 +166,11 @@ class Maintenance:
             detail = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_DETAIL_CHARS_MAX]
             alarms.append(Alarm(AlarmKind.PARTITION_SET_ASIDE, thing, detail))
 
+    def _leave_alone(self, thing: str, why: str, report: MaintenanceReport, alarms: list[Alarm]) -> None:
+        log.error("maintenance.left_alone", thing=thing, why=why)
+        report.failed.append(thing)
+        alarms.append(Alarm(AlarmKind.PARTITION_SET_ASIDE, thing, why))
+
     async def _make_days(self, conn: Connection, report: MaintenanceReport, alarms: list[Alarm]) -> None:
         first_day = await today(conn)
         for days in range(self._config.days_ahead + 1):
@@ -157,8 +179,12 @@ class Maintenance:
                 report.created += await ensure_for(conn, day)
 
     async def _drop_old_days(self, conn: Connection, report: MaintenanceReport, alarms: list[Alarm]) -> None:
-        first_kept_day = await today(conn) - timedelta(days=self._config.retention_days)
+        first_kept_day = await self._find_first_kept_day(conn, report, alarms)
         for table in names.PARTITIONED_BY_DAY:
+            for name in await list_misnamed(conn, table):
+                self._leave_alone(name, "it is named like a day, and there is no such day", report, alarms)
+            if first_kept_day is None:
+                continue
             # The oldest first, one after the other: only one day of a table can be on its way out.
             for partition in await list_partitions(conn, table):
                 if partition.day >= first_kept_day:
@@ -168,6 +194,18 @@ class Maintenance:
                     is_dropped = await self._drop_day(conn, partition, report)
                 if is_dropped is False:
                     break
+
+    async def _find_first_kept_day(
+        self, conn: Connection, report: MaintenanceReport, alarms: list[Alarm]
+    ) -> date | None:
+        """Return the day before which all days are to go; None where nobody can tell, because the clocks differ."""
+        theirs, now = await today(conn), self._utc_now()
+        # Around midnight the days differ where the clocks do not.
+        if abs(theirs - now.date()) > timedelta(days=1):
+            why = f"it is {theirs} by the database's clock, and {now:%Y-%m-%d %H:%M} (UTC) by the broker's at work"
+            self._leave_alone("dropping days", f"{why}: no day is dropped before they agree", report, alarms)
+            return None
+        return min(theirs, now.date()) - timedelta(days=self._config.retention_days)
 
     async def _drop_day(self, conn: Connection, partition: DayPartition, report: MaintenanceReport) -> bool:
         if partition.table == names.MESSAGE:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
 
 from msgdb import append_sql
 from msgdb.alarms import list_alarms
@@ -33,8 +36,8 @@ from tests.integration.msgdb.rows import (
 DEFAULTS = MaintenanceConfig()
 
 
-def maintenance(store: MessageStore, config: MaintenanceConfig = DEFAULTS) -> Maintenance:
-    return Maintenance(store, config, group_names=lambda: GROUP_NAMES)
+def maintenance(store: MessageStore, config: MaintenanceConfig = DEFAULTS, **clocks: Any) -> Maintenance:
+    return Maintenance(store, config, group_names=lambda: GROUP_NAMES, **clocks)
 
 
 async def maintain(store: MessageStore, config: MaintenanceConfig = DEFAULTS) -> MaintenanceReport:
@@ -84,6 +87,57 @@ async def test_retention_may_be_shorter(store: MessageStore, conn: Connection) -
     assert (await maintain(store, MaintenanceConfig(retention_days=1))).dropped == [
         f"{table}_p{day - timedelta(days=2):%Y%m%d}" for table in (MESSAGE, PUBLISHER_FRAME)
     ]
+
+
+@pytest.mark.parametrize("days_off", [-30, 30])
+async def test_no_day_is_dropped_while_the_clocks_of_database_and_broker_differ(
+    store: MessageStore, conn: Connection, days_off: int
+) -> None:
+    day = await today(conn)
+    await ensure_for(conn, day - timedelta(days=20))
+    (last,) = [partition.name for partition in await list_partitions(conn, MESSAGE)][-1:]
+    await conn.execute(f"DROP TABLE {last}")
+    theirs = datetime.combine(day, datetime.min.time(), UTC)
+    keeper = maintenance(store, utc_now=lambda: theirs + timedelta(days=days_off))
+
+    report = await keeper.maintain_once()
+
+    assert report is not None
+    assert (report.dropped, report.created) == ([], [last])
+    (alarm,) = await list_alarms(conn)
+    assert (alarm.kind, alarm.thing, alarm.broker) == ("PARTITION_SET_ASIDE", "dropping days", "")
+    assert str(day) in alarm.detail
+    assert str(day + timedelta(days=days_off)) in alarm.detail
+    assert len((await maintain(store)).dropped) == 2
+    assert await list_alarms(conn) == []
+
+
+async def test_a_day_is_dropped_when_both_clocks_have_passed_it(store: MessageStore, conn: Connection) -> None:
+    day = await today(conn)
+    for days in (8, 9):
+        await ensure_for(conn, day - timedelta(days=days))
+    a_moment_behind = datetime.combine(day, datetime.min.time(), UTC) - timedelta(seconds=1)
+
+    report = await maintenance(store, utc_now=lambda: a_moment_behind).maintain_once()
+
+    assert report is not None
+    assert report.dropped == [f"{table}_p{day - timedelta(days=9):%Y%m%d}" for table in (MESSAGE, PUBLISHER_FRAME)]
+
+
+async def test_what_is_named_like_a_day_and_is_none_is_left_alone_and_the_days_are_dropped(
+    store: MessageStore, conn: Connection
+) -> None:
+    await ensure_for(conn, await today(conn) - timedelta(days=8))
+    await conn.execute("CREATE TABLE message_p20261131 (LIKE message)")
+
+    report = await maintain(store)
+
+    assert (len(report.dropped), report.failed) == (2, ["message_p20261131"])
+    (alarm,) = await list_alarms(conn)
+    assert (alarm.kind, alarm.thing) == ("PARTITION_SET_ASIDE", "message_p20261131")
+    await conn.execute("DROP TABLE message_p20261131")
+    await maintain(store)
+    assert await list_alarms(conn) == []
 
 
 async def test_offsets_go_on_where_they_were_when_all_messages_are_gone(store: MessageStore, conn: Connection) -> None:
