@@ -51,6 +51,9 @@ SELECT pg_try_advisory_xact_lock({MAINTENANCE_LOCK_CLASS}, 0),
 """
 
 _DETAIL_CHARS_MAX: Final = 500
+_AWAY: Final = (
+    "it is detached before its time: attach it again, or queues that end in it give its offsets out once more"
+)
 
 # Autovacuum analyzes partitions, never their parent, by which joins are planned. Bodies are sampled, too: once an hour.
 _ANALYZE: Final = "ANALYZE message, publisher_frame"
@@ -185,8 +188,12 @@ class Maintenance:
                 self._leave_alone(name, "it is named like a day, and there is no such day", report, alarms)
             if first_kept_day is None:
                 continue
+            partitions = await list_partitions(conn, table)
+            for partition in partitions:
+                if partition.day >= first_kept_day and (not partition.is_attached or partition.is_detach_pending):
+                    self._leave_alone(partition.name, _AWAY, report, alarms)
             # The oldest first, one after the other: only one day of a table can be on its way out.
-            for partition in await list_partitions(conn, table):
+            for partition in partitions:
                 if partition.day >= first_kept_day:
                     break
                 is_dropped = None

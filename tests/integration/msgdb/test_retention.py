@@ -140,6 +140,26 @@ async def test_what_is_named_like_a_day_and_is_none_is_left_alone_and_the_days_a
     assert await list_alarms(conn) == []
 
 
+async def test_a_day_that_somebody_has_detached_is_an_alarm_until_it_is_attached_again(
+    store: MessageStore, conn: Connection
+) -> None:
+    (first, *_) = await list_partitions(conn, MESSAGE)
+    bounds = [f"'{first.day + timedelta(days=days)} 00:00+00'" for days in (0, 1)]
+    await conn.execute(f"ALTER TABLE message DETACH PARTITION {first.name}")
+
+    report = await maintain(store)
+
+    assert report.failed == [first.name]
+    (alarm,) = await list_alarms(conn)
+    assert (alarm.kind, alarm.thing) == ("PARTITION_SET_ASIDE", first.name)
+    assert "detached" in alarm.detail
+    await conn.execute(
+        f"ALTER TABLE message ATTACH PARTITION {first.name} FOR VALUES FROM ({bounds[0]}) TO ({bounds[1]})"
+    )
+    await maintain(store)
+    assert await list_alarms(conn) == []
+
+
 async def test_offsets_go_on_where_they_were_when_all_messages_are_gone(store: MessageStore, conn: Connection) -> None:
     queue_id = await make_queue(conn)
     await put_messages(conn, queue_id, range(42), days_ago=8)
