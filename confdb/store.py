@@ -22,6 +22,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
 from msgbroker.contract.errors import ConfigUnavailableError, NotMigratedError
+from msgbroker.contract.outages import is_outage
 
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[object, ...]]
 
@@ -168,11 +169,17 @@ def translated() -> Iterator[None]:
 
 
 def _raise_translated(error: BaseException | None) -> None:
-    # ReadOnlySqlTransaction: this is a standby now, the primary is elsewhere or on its way.
-    if isinstance(error, (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)):
+    if isinstance(error, psycopg.Error) and _is_outage(error):
         raise ConfigUnavailableError(str(error).strip() or type(error).__name__) from error
     if isinstance(error, (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)):
         raise NotMigratedError("the configuration database") from error
+
+
+def _is_outage(error: psycopg.Error) -> bool:
+    if error.sqlstate is None:
+        # Not from the server: there was no connection, or it is lost.
+        return isinstance(error, psycopg.OperationalError)
+    return is_outage(error.sqlstate)
 
 
 def constraint_of(error: sa.exc.IntegrityError) -> str | None:

@@ -1,25 +1,19 @@
-"""The one place where errors of the database driver become ours: store out of reach, or our own mistake."""
+"""The one place where errors of the database driver become ours: store out of reach, or something else.
+
+Out of reach is what passes (`msgbroker.contract.outages`), and nothing else: an unreadable block that was taken for an
+outage would be waited for by everybody, for good, where it is one lane's or one day's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import psycopg
 from psycopg import errors
 
 from msgbroker.contract.errors import StoreUnavailableError
-
-_UNAVAILABLE: Final = (
-    # Connection lost or refused, shutting down, starting up, out of resources, cancelled, lock timeout, deadlock.
-    psycopg.OperationalError,
-    # This process was frozen in a transaction, and the server has ended it.
-    errors.IdleInTransactionSessionTimeout,
-    errors.TransactionTimeout,
-    # The old primary after a promotion, or a URL that still leads to a standby.
-    errors.ReadOnlySqlTransaction,
-)
+from msgbroker.contract.outages import is_outage
 
 
 class RowsHeldError(StoreUnavailableError):
@@ -37,7 +31,7 @@ def whole_tables() -> Iterator[None]:
 
 def translate(error: BaseException) -> StoreUnavailableError | None:
     """Return what *error* means for a caller of the store; None if it is not about the store being out of reach."""
-    if not isinstance(error, _UNAVAILABLE):
+    if not isinstance(error, psycopg.Error) or not _is_outage(error):
         return None
     detail = " ".join(str(error).split()) or type(error).__name__
     kind = RowsHeldError if isinstance(error, errors.LockNotAvailable) else StoreUnavailableError
@@ -54,3 +48,10 @@ def store_failures() -> Iterator[None]:
         if unavailable is None:
             raise
         raise unavailable from error
+
+
+def _is_outage(error: psycopg.Error) -> bool:
+    if error.sqlstate is None:
+        # Not from the server: there was no connection, or it is lost.
+        return isinstance(error, psycopg.OperationalError)
+    return is_outage(error.sqlstate)

@@ -19,7 +19,12 @@ from msgdb.connections import BlockingConnection
 from msgdb.copy_rows import SIGNATURE, TRAILER, row_head
 from msgdb.failures import translate
 
-REFUSED_ERRORS: Final = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
+REFUSED_ERRORS: Final = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.errors.ProgramLimitExceeded,
+    psycopg.errors.StatementTooComplex,
+)
 
 _CLOCK_US: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
@@ -67,7 +72,7 @@ def _try(
         with connection.cursor() as cursor, cursor.copy(append_sql.COPY_MESSAGES) as copy:
             copy.write(b"".join(rows))
     except errors as error:
-        if isinstance(error, psycopg.OperationalError) and translate(error) is not None:
+        if translate(error) is not None:
             # The store is out of reach: that says nothing of the messages.
             raise
         # Midnight, perhaps: no fault of the messages, and seen to when they are stored.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 
 import psycopg
@@ -184,6 +185,47 @@ async def test_a_lane_that_cannot_be_persisted_does_not_keep_the_others_from_it(
 
 async def _has(cursors: object, offset: int) -> bool:
     return offset in (await cursors()).values()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("sqlstate", ["XX001", "58030"])
+async def test_a_lane_whose_row_cannot_be_read_does_not_cost_the_others_their_leases(
+    two_topics: ConfigService, broker: Broker, message_store: MessageStore, center: MessageCenter, sqlstate: str
+) -> None:
+    group_id = (await two_topics.subscriber_groups.get("default", OTHER_GROUP)).group_id
+
+    async def lease_of_the_others() -> datetime:
+        async with message_store.connection() as conn:
+            rows = await conn.execute("SELECT min(lease_until) FROM cursor WHERE group_id <> %s", (group_id,))
+            (lease_until,) = await rows.fetchone() or (None,)
+        assert isinstance(lease_until, datetime)
+        return lease_until
+
+    async with (
+        subscribed(broker.address) as got,
+        subscribed(broker.address, OTHER_GROUP, topic=OTHER_TOPIC) as other,
+    ):
+        for topic in (TOPIC, OTHER_TOPIC):
+            await center.publish(topic, PAID, "before")
+        await got.until(1)
+        await other.until(1)
+        await execute(
+            message_store,
+            # What the server says of a block that fails its checksum, or that the disk does not read.
+            REFUSE.replace("XX002", sqlstate),
+            f"CREATE TRIGGER odd BEFORE UPDATE ON cursor FOR EACH ROW WHEN (OLD.group_id = {group_id})"
+            " EXECUTE FUNCTION refuse()",
+        )
+        before = await lease_of_the_others()
+        alarm = await alarm_of(message_store, "LANE_SET_ASIDE")
+        assert alarm.thing.startswith(f"group {OTHER_GROUP}, ")
+
+        async def is_renewed() -> bool:
+            return await lease_of_the_others() > before
+
+        await eventually(is_renewed, 20)
+        await center.publish(TOPIC, PAID, "after")
+        await got.until(2)
+        await execute(message_store, "DROP TRIGGER odd ON cursor")
 
 
 REFUSE = """

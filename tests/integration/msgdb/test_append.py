@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -285,6 +286,26 @@ async def test_a_message_that_postgresql_will_not_take_is_refused_alone(
     ]
     assert "only_good" in mixed.outcome.refusals[0].message
     assert await bodies(conn, q) == ["before", "0", "2", "3", "5", "after"]
+
+
+async def test_a_message_over_a_limit_of_postgresql_is_refused_alone(
+    appender: Appender, conn: Connection, queues: list[int]
+) -> None:
+    # Of somebody's own: a row of a B-tree has some 2,700 bytes at most.
+    await conn.execute("CREATE INDEX odd ON message (encode(body, 'hex'))")
+    texts = ["a", random.Random(1).randbytes(4_000).hex(), "b"]
+
+    mixed, other = await appender.append(
+        [
+            frame(new_publisher(), 1, [message(queues[0], text) for text in texts]),
+            frame(new_publisher(), 1, [message(queues[0], "other")]),
+        ]
+    )
+
+    assert isinstance(mixed, Stored)
+    assert [refused.index for refused in mixed.outcome.refusals] == [1]
+    assert isinstance(other, Stored)
+    assert await bodies(conn, queues[0]) == ["a", "b", "other"]
 
 
 @pytest.mark.parametrize("days_wrong", [-30, 30])

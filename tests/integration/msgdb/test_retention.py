@@ -364,6 +364,30 @@ async def test_a_day_that_cannot_be_dropped_is_set_aside_and_the_others_are_drop
     assert await list_alarms(conn) == []
 
 
+async def test_a_day_that_cannot_be_read_is_set_aside_and_the_others_are_dropped(
+    store: MessageStore, conn: Connection
+) -> None:
+    queue_id = await make_queue(conn)
+    old = await put_messages(conn, queue_id, range(2), days_ago=9)
+    lane = await claim_one(conn, queue_id)
+    upserts = [RedeliveryUpsert(old[0].queue_offset, old[0].stored_at_us, 2, 60.0, None, "boom")]
+    await persist(conn, OWNER, [LaneCheckpoint(lane.key, 1, 2, [], upserts)], GROUP_NAMES)
+    oldest, *_ = [partition.name for partition in await list_partitions(conn, MESSAGE)]
+    # What the server says where the file with its large bodies is gone.
+    await conn.execute(
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$"
+        " BEGIN RAISE EXCEPTION 'could not open file' USING ERRCODE = '58P01'; END $$"
+    )
+    await conn.execute("CREATE TRIGGER odd BEFORE INSERT ON dead_letter FOR EACH ROW EXECUTE FUNCTION fail()")
+
+    report = await maintain(store)
+
+    assert report.failed == [oldest]
+    assert report.dropped == [oldest.replace(MESSAGE, PUBLISHER_FRAME)]
+    (alarm,) = await list_alarms(conn)
+    assert (alarm.kind, alarm.thing) == ("PARTITION_SET_ASIDE", oldest)
+
+
 async def test_a_day_that_cannot_be_made_is_set_aside_and_the_others_are_made(
     store: MessageStore, conn: Connection
 ) -> None:
