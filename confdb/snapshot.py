@@ -1,7 +1,7 @@
 """Keep the snapshot a broker routes by up to date.
 
 The version, polled, is the truth; a NOTIFY, listened for on a connection of its own, only shortens the wait. While
-confdb is out of reach the last snapshot stays, and `healthy` says that it may be old.
+confdb is out of reach, or does not give what it should, the last snapshot stays, and `healthy` says that it may be old.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import structlog
 from confdb.loading import SnapshotLoader, load_snapshot, read_version
 from confdb.models import CONFIG_CHANNEL
 from confdb.routes import Snapshot
-from confdb.store import ConfigStore, translated
+from confdb.store import ConfigStore, as_outage, translated
 from msgbroker.contract.errors import ConfigUnavailableError
 
 __all__ = ["SnapshotFeed", "load_snapshot", "read_version"]
@@ -58,7 +58,7 @@ class SnapshotFeed:
 
     @property
     def failing_since(self) -> float | None:
-        """When confdb was first found out of reach, by time.monotonic(); None while all is well."""
+        """Since when it cannot be loaded, by time.monotonic(); None while all is well."""
         if self._failing_since is None and self._round_since is not None:
             return self._round_since if time.monotonic() - self._round_since > STALLED_SECONDS else None
         return self._failing_since
@@ -79,12 +79,12 @@ class SnapshotFeed:
     async def load_once(self) -> bool:
         """Load the snapshot if there is a new version, and return whether there was.
 
-        Raises ConfigUnavailableError, with `current` as it was.
+        Raises ConfigUnavailableError or NotMigratedError, with `current` as it was.
         """
         self._round_since = time.monotonic()
         try:
             snapshot = await self._load_if_changed()
-        except ConfigUnavailableError:
+        except Exception:
             self._failing_since = self._failing_since or self._round_since
             raise
         finally:
@@ -103,7 +103,8 @@ class SnapshotFeed:
             listener = tasks.create_task(self._listen_until_cancelled(), name="confdb-listen")
             while not stop.is_set():
                 try:
-                    changed = await self.load_once()
+                    with as_outage():
+                        changed = await self.load_once()
                 except ConfigUnavailableError as error:
                     # What is routed by stays: the next round loads what was missed, whole.
                     log.warning("snapshot.config_unavailable", version=self.current.version, problem=error.message)
@@ -131,7 +132,8 @@ class SnapshotFeed:
     async def _listen_until_cancelled(self) -> None:
         while self._listen:
             try:
-                await self._listen_once()
+                with as_outage():
+                    await self._listen_once()
             except ConfigUnavailableError as error:
                 log.info("snapshot.listening_stopped", problem=error.message)
             await asyncio.sleep(LISTEN_RETRY_SECONDS)

@@ -168,6 +168,20 @@ def translated() -> Iterator[None]:
         raise
 
 
+@contextmanager
+def as_outage() -> Iterator[None]:
+    """Turn whatever confdb says into ConfigUnavailableError: for loops that go on by what they know already.
+
+    Tables that are not there while a backup is restored, a block that cannot be read, a right that was taken away: that
+    keeps a process from starting, but is no reason for all that run to end. It may be put right.
+    """
+    try:
+        yield
+    except (NotMigratedError, DBAPIError, psycopg.Error) as error:
+        detail = error.message if isinstance(error, NotMigratedError) else f"{type(error).__name__}: {error}"
+        raise ConfigUnavailableError(" ".join(detail.split())) from error
+
+
 def _raise_translated(error: BaseException | None) -> None:
     if isinstance(error, psycopg.Error) and _is_outage(error):
         raise ConfigUnavailableError(str(error).strip() or type(error).__name__) from error

@@ -26,6 +26,7 @@ import structlog
 
 from confdb.brokers import BrokerBeat, BrokerRegistry, LiveBroker
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
+from confdb.store import as_outage
 from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.checkpoints import Checkpointer
@@ -142,10 +143,11 @@ class Cluster:
         """Beat until *stop* is set."""
         while not stop.is_set():
             try:
-                await self.beat_once()
-            except (ConfigUnavailableError, TimeoutError):
+                with as_outage():
+                    await self.beat_once()
+            except (ConfigUnavailableError, TimeoutError) as error:
                 # The others see this broker as dead after a while; its lanes stay its own by their leases.
-                log.warning("cluster.registry_unavailable")
+                log.warning("cluster.registry_unavailable", problem=str(error))
             await pause_or_wake(self._beat_wake, self.config.beat_seconds)
 
     async def step_once(self) -> None:

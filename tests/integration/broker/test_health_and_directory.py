@@ -166,6 +166,28 @@ async def test_without_its_configuration_a_broker_goes_on_by_its_last_snapshot_a
     assert sorted(got.bodies) == ["before", "during"]
 
 
+async def test_a_broker_goes_on_while_the_tables_of_its_configuration_are_restored(
+    own_confdb: Confdb, own_config: ConfigService, start_broker: StartBroker
+) -> None:
+    broker = await start_broker(confdb_url=own_confdb.url)
+
+    async def confdb_is(status: int) -> bool:
+        return await health(broker.address, "confdb") == status
+
+    async with MessageCenter(broker.address) as center:
+        await center.publish(TOPIC, PAID, "before")
+        with psycopg.connect(own_confdb.url, autocommit=True) as connection:
+            before = connection.execute("SELECT heartbeat_at FROM broker").fetchall()
+            for table in ("config_version", "broker"):
+                connection.execute(f"ALTER TABLE {table} RENAME TO {table}_away")
+            await eventually(lambda: confdb_is(NOT_SERVING))
+            await center.publish(TOPIC, PAID, "during")
+            for table in ("config_version", "broker"):
+                connection.execute(f"ALTER TABLE {table}_away RENAME TO {table}")
+            await eventually(lambda: confdb_is(SERVING))
+            await eventually(lambda: connection.execute("SELECT heartbeat_at FROM broker").fetchall() > before)
+
+
 async def test_a_change_reaches_a_broker_within_a_second(config: ConfigService, broker: Broker) -> None:
     changed = await config.topics.create("default", "TP_NEW")
 

@@ -13,6 +13,7 @@ from confdb.services.changes import Changes
 from confdb.snapshot import read_version
 from confdb.store import ConfigStore
 from msgbroker.contract.errors import ConfigUnavailableError
+from tests.eventually import eventually
 
 KILL_THE_OTHERS = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -65,6 +66,22 @@ async def test_a_standby_that_takes_no_writes_is_an_outage(store: ConfigStore, d
 
     with pytest.raises(ConfigUnavailableError, match="read-only"):
         await ConfigService(store, "test").topics.create("default", "TP_TRADE")
+
+
+async def test_a_process_that_was_frozen_in_a_transaction_has_had_an_outage(
+    store: ConfigStore, database_url: str
+) -> None:
+    async def freeze() -> None:
+        async with store.transaction() as session:
+            await session.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = '20ms'"))
+            backend = (await session.execute(sa.text("SELECT pg_backend_pid()"))).scalar_one()
+            with psycopg.connect(database_url, autocommit=True) as observer:
+                find = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
+                await eventually(lambda: observer.execute(find, (backend,)).fetchone() is None)
+            await session.execute(sa.text("SELECT 1"))
+
+    with pytest.raises(ConfigUnavailableError, match="timeout"):
+        await freeze()
 
 
 async def test_all_connections_in_use_is_an_outage_and_no_endless_wait(

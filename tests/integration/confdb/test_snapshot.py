@@ -21,6 +21,7 @@ from confdb.snapshot import SnapshotFeed, load_snapshot, read_version
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import ConfigUnavailableError, NotMigratedError
+from tests.eventually import eventually
 from tests.integration.confdb.conftest import KnownTails
 from tests.integration.confdb.relay import Relay
 
@@ -322,6 +323,37 @@ async def test_a_running_feed_survives_an_outage_and_catches_up(trade: ConfigSer
 
     assert version == created.version
     assert feed.healthy
+
+
+AWAY = "ALTER TABLE config_version RENAME TO config_version_away"
+UNREADABLE = """
+    CREATE FUNCTION unreadable() RETURNS bigint LANGUAGE plpgsql AS $$
+    BEGIN RAISE EXCEPTION 'invalid page in block 7' USING ERRCODE = 'XX001'; END $$;
+    CREATE VIEW config_version AS SELECT unreadable() AS version
+"""
+
+
+@pytest.mark.parametrize("statements", [(AWAY,), (AWAY, UNREADABLE)], ids=["gone", "unreadable"])
+async def test_a_running_feed_survives_that_its_tables_cannot_be_read(
+    trade: ConfigService, store: ConfigStore, database_url: str, statements: tuple[str, ...]
+) -> None:
+    feed = SnapshotFeed(store, poll_seconds=0.01)
+    async with running(feed) as versions:
+        last = await versions.get()
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            with connection.transaction():
+                for statement in statements:
+                    connection.execute(statement)
+            await eventually(lambda: not is_healthy(feed))
+            assert feed.current.version == last
+
+            with connection.transaction():
+                connection.execute("DROP VIEW IF EXISTS config_version")
+                connection.execute("ALTER TABLE config_version_away RENAME TO config_version")
+        created = await trade.topics.create("default", "TP_MEANWHILE")
+        async with asyncio.timeout(20):
+            assert await versions.get() == created.version
+    assert is_healthy(feed)
 
 
 async def test_a_database_that_answers_nothing_is_given_up_on(database_url: str) -> None:
