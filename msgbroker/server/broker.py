@@ -12,7 +12,7 @@ import grpc
 import structlog
 
 from confdb.snapshot import SnapshotFeed
-from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
+from msgbroker.contract.errors import ConfigUnavailableError
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.cluster import Cluster
@@ -139,9 +139,10 @@ class Broker:
             try:
                 if goodbye not in left:
                     goodbye.result()
-            except (StoreUnavailableError, ConfigUnavailableError):
-                # What was not persisted comes again from the next owner, when the leases have passed.
-                log.warning("broker.left_without_goodbye", exc_info=True)
+            except Exception:
+                # Whatever it is, the others are said, and what comes after them is done. What was not persisted comes
+                # again from the next owner, when the leases have passed.
+                log.warning("broker.left_without_goodbye", goodbye=goodbye.get_name(), exc_info=True)
         return left
 
     async def _end_loops(self, deadline: float) -> list[asyncio.Task[None]]:

@@ -161,11 +161,14 @@ class Cluster:
 
     async def leave_lanes(self) -> None:
         """Persist, and give up all lanes."""
-        slots = [slot for group in self._hub.groups.values() for slot in group.slots.values()]
-        for slot in slots:
-            # What stopping gives rows to is persisted with the rest.
-            slot.lane.stop()
-            self._hub.touched(slot)
+        slots: list[LaneSlot] = []
+        for group in list(self._hub.groups.values()):
+            for slot in list(group.slots.values()):
+                slots.append(slot)
+                with group.trusted(slot):
+                    # What stopping gives rows to is persisted with the rest.
+                    slot.lane.stop()
+                    self._hub.touched(slot)
         await self._checkpointer.flush_once()
         await self._release(slots)
 
@@ -283,11 +286,12 @@ class Cluster:
             for queue_id, slot in list(group.slots.items()):
                 # One that was stopped because it was not understood is claimed anew, even if it is again by now.
                 if slot.leaves_at is None and (queue_id not in wanted_here or slot.lane.is_stopped):
-                    group.stop_lane(slot)
-                    # It may have nothing to persist but what stopping it gave rows to.
-                    self._hub.touched(slot)
-                    slot.leaves_at = now + self.config.drain_seconds
-                    self._leaving.append(slot)
+                    with group.trusted(slot):
+                        group.stop_lane(slot)
+                        # It may have nothing to persist but what stopping it gave rows to.
+                        self._hub.touched(slot)
+                        slot.leaves_at = now + self.config.drain_seconds
+                        self._leaving.append(slot)
         self._leaving = [slot for slot in self._leaving if self._is_here(slot)]
         ready = [slot for slot in self._leaving if slot.lane.is_drained or now >= (slot.leaves_at or now)]
         if ready:
@@ -299,17 +303,26 @@ class Cluster:
         return group is not None and group.slots.get(slot.lane.key.queue_id) is slot
 
     async def _release(self, slots: Sequence[LaneSlot]) -> None:
-        """Give up lanes whose last checkpoint is done."""
+        """Give up lanes whose last checkpoint is done. What cannot be given up is others' when its lease passes."""
         history = self._store.history
+        released: set[LaneKey] = set()
+
+        async def release_some(lanes: Sequence[OwnedLane]) -> None:
+            async with self._store.transaction_in(history) as connection:
+                released.update(await release(connection, self.identity.broker_id, lanes))
+
         lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in slots]
         for slot in slots:
             group = self._hub.groups.get(slot.lane.key.group_id)
             if group is not None:
                 self._hub.close_lane(group, slot.lane.key.queue_id)
-        if lanes:
-            async with self._store.transaction_in(history) as connection:
-                await release(connection, self.identity.broker_id, lanes)
-            log.info("cluster.lanes_released", count=len(lanes))
+        await divided(lanes, release_some, self._not_released)
+        if released:
+            log.info("cluster.lanes_released", count=len(released))
+
+    def _not_released(self, lane: OwnedLane, error: Exception) -> None:
+        if not isinstance(error, RowsHeldError):
+            self._hub.aside.failed(LaneWork(lane.key, Work.RELEASING), error)
 
     # --- groups that are not understood -----------------------------------------------------------------------------
 

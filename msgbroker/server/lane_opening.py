@@ -66,10 +66,18 @@ class LaneOpening:
                 opened += 1
             else:
                 left.append(OwnedLane(lane.key, lane.epoch))
-        if left:
+
+        async def release_some(lanes: Sequence[OwnedLane]) -> None:
             async with self._store.transaction_in(history) as connection:
-                await release(connection, self._broker_id, left)
+                await release(connection, self._broker_id, lanes)
+
+        await divided(left, release_some, self._not_released)
         return opened
+
+    def _not_released(self, lane: OwnedLane, error: Exception) -> None:
+        # Others have it when its lease passes.
+        if not isinstance(error, RowsHeldError):
+            self._hub.aside.failed(LaneWork(lane.key, Work.RELEASING), error)
 
     async def _put_right(self, claimed: Sequence[ClaimedLane]) -> tuple[list[ClaimedLane], set[LaneKey]]:
         """Return the lanes within their logs, of which the ends are known, and those of them with something to load.

@@ -20,6 +20,8 @@ class Work(StrEnum):
     FETCHING = "reading again what comes again"
     PERSISTING = "persisting"
     EVALUATING = "its expressions"
+    RELEASING = "giving it up"
+    """Not tried again: its lease passes."""
 
 
 class LaneWork(NamedTuple):

@@ -228,6 +228,68 @@ async def test_a_lane_whose_row_cannot_be_read_does_not_cost_the_others_their_le
         await execute(message_store, "DROP TRIGGER odd ON cursor")
 
 
+async def unreleasable(store: MessageStore) -> int:
+    """Let one lane not be given up, for a reason that nobody foresaw; return its queue."""
+    async with store.connection() as conn:
+        (queue_id,) = await (await conn.execute("SELECT min(queue_id) FROM cursor")).fetchone() or (0,)
+    await execute(
+        store,
+        REFUSE,
+        "CREATE TRIGGER odd BEFORE UPDATE ON cursor FOR EACH ROW"
+        f" WHEN (OLD.queue_id = {queue_id} AND NEW.owner IS NULL) EXECUTE FUNCTION refuse()",
+    )
+    return int(queue_id)
+
+
+async def owned(store: MessageStore) -> list[int]:
+    async with store.connection() as conn:
+        rows = await conn.execute("SELECT queue_id FROM cursor WHERE owner IS NOT NULL ORDER BY 1")
+        return [queue_id for (queue_id,) in await rows.fetchall()]
+
+
+async def test_a_lane_that_cannot_be_given_up_ends_no_broker_and_keeps_no_other_from_it(
+    trade: ConfigService, broker: Broker, message_store: MessageStore, center: MessageCenter
+) -> None:
+    await register_group(trade)
+    async with subscribed(broker.address) as got:
+        await center.publish(TOPIC, PAID, "before")
+        await got.until(1)
+        bad = await unreleasable(message_store)
+
+    async def is_left_alone() -> bool:
+        return await owned(message_store) == [bad]
+
+    await eventually(is_left_alone, 20, what="the others are given up")
+    async with subscribed(broker.address, instance_id="next") as got:
+        # It takes the lane again, too, and fails of nothing.
+        await eventually(lambda: sum(len(group.slots) for group in broker.hub.groups.values()) == 4, 20)
+        await center.publish(TOPIC, PAID, "after")
+        await got.until(1)
+
+
+async def test_a_broker_that_stops_gives_up_what_it_can_and_says_goodbye_where_it_can(
+    trade: ConfigService,
+    start_broker: StartBroker,
+    message_store: MessageStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await register_group(trade)
+    broker = await start_broker(lease_seconds=100)
+
+    async def fail() -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(broker.alarms, "leave", fail)
+    async with MessageCenter(broker.address) as center, subscribed(broker.address) as got:
+        await center.publish(TOPIC, PAID, "before")
+        await got.until(1)
+        bad = await unreleasable(message_store)
+        await broker.shut_down()
+
+    assert await owned(message_store) == [bad]
+    assert await trade.list_brokers() == []
+
+
 REFUSE = """
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION 'a page of this index is damaged' USING ERRCODE = 'XX002'; END $$
