@@ -86,6 +86,10 @@ def _age_over(seconds: int) -> sa.ColumnElement[bool]:
     return Broker.heartbeat_at < sa.func.now() - sa.literal_column(f"interval '{seconds} seconds'")
 
 
+def _is_ahead() -> sa.ColumnElement[bool]:
+    return Broker.heartbeat_at > sa.func.now() + sa.literal_column(f"interval '{LIVE_SECONDS} seconds'")
+
+
 def _beat_statement() -> sa.CompoundSelect[*tuple[Any, ...]]:
     own = sa.bindparam("own_broker_id", type_=sa.Uuid)
     arriving = insert(Broker).values(
@@ -105,10 +109,13 @@ def _beat_statement() -> sa.CompoundSelect[*tuple[Any, ...]]:
     )
     # SKIP LOCKED: two brokers that prune at once must neither wait for each other nor deadlock.
     forgotten = sa.select(Broker.broker_id).where(_age_over(FORGOTTEN_SECONDS), Broker.broker_id != own)
+    # From before the clock was set back: a heartbeat that lies ahead would be young for as long as that was.
+    ahead = sa.select(Broker.broker_id).where(_is_ahead(), Broker.broker_id != own).with_for_update(skip_locked=True)
+    brought_back = sa.update(Broker).where(Broker.broker_id.in_(ahead)).values(heartbeat_at=sa.func.now())
     pruned = sa.delete(Broker).where(Broker.broker_id.in_(forgotten.with_for_update(skip_locked=True))).cte("pruned")
     # The statement's own snapshot is from before its beat: the own row comes from `beat`, the others from the table.
     others = sa.select(*_COLUMNS).where(~_age_over(LIVE_SECONDS), Broker.broker_id != own)
-    return sa.union_all(sa.select(*beat.c), others).add_cte(pruned)
+    return sa.union_all(sa.select(*beat.c), others).add_cte(pruned, brought_back.cte("brought_back"))
 
 
 # One statement, one round trip, a few rows: every broker does this twice a second.
@@ -124,7 +131,11 @@ class BrokerRegistry:
         self._store = store
 
     async def beat(self, beat: BrokerBeat) -> list[LiveBroker]:
-        """Write this broker's row and return all live brokers, this one included, by address."""
+        """Write this broker's row and return all live brokers, this one included, by address.
+
+        What another one wrote before the clock was set back is as if it was written now: if that one is dead, it is
+        live for LIVE_SECONDS more.
+        """
         parameters = {
             "own_broker_id": beat.broker_id,
             "own_address": beat.address,

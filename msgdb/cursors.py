@@ -2,6 +2,10 @@
 
 Every write of a lane names its owner and epoch in the same statement, or follows one that did in the same transaction:
 a stale owner changes nothing. All of it is by the database's clock.
+
+That clock may be set back, and a standby's may be behind: then a lease runs for longer than anybody can have given it.
+It is cut down to the longest there may be, by whoever meets it, and not taken: its owner may be alive, and will have
+renewed or stopped by then. One of a broker that is dead passes with that.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from uuid import UUID
 
 from psycopg.types.multirange import Multirange
 
-from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
+from msgbroker.contract.limits import LEASE_SECONDS_MAX, REDELIVERIES_PER_LANE_MAX
 from msgdb.array_rows import array_rows, integer_array
 from msgdb.binary_rows import TO_1970, binary_cursor
 from msgdb.connections import Connection
@@ -23,8 +27,10 @@ from msgdb.lane_writes import MOVE_CURSORS, PreparedCheckpoints, key_columns, wr
 _ROWS_AT_ONCE: Final = 2_000
 
 _KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
+_LONGEST_LEASE: Final = f"clock_timestamp() + {LEASE_SECONDS_MAX} * interval '1 second'"
 
-# One statement: makes the missing rows, takes the free ones, leaves those of living owners alone. A row that somebody
+# One statement: makes the missing rows, takes the free ones, leaves those of living owners alone, except that it cuts
+# down leases from before the clock was set back. A row that somebody
 # has locked (a checkpoint that is under way, perhaps of a broker that is frozen in it) is left for the next round: the
 # others do not wait for it. clock_timestamp, not now: the caller's transaction must not make a lease shorter in the
 # table than the owner counts it. In the order of the key, or two brokers that make the same rows could each wait for
@@ -55,8 +61,25 @@ WITH wanted AS (
         lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
     FROM free WHERE c.group_id = free.group_id AND c.member = free.member AND c.queue_id = free.queue_id
     RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges
+), ahead AS (
+    SELECT c.group_id, c.member, c.queue_id
+    FROM wanted JOIN cursor c USING (group_id, member, queue_id)
+    WHERE c.owner <> %(owner)s AND c.lease_until > {_LONGEST_LEASE}
+    FOR NO KEY UPDATE OF c SKIP LOCKED
+), cut AS (
+    UPDATE cursor c SET lease_until = {_LONGEST_LEASE}
+    FROM ahead WHERE c.group_id = ahead.group_id AND c.member = ahead.member AND c.queue_id = ahead.queue_id
 )
 TABLE made UNION ALL TABLE taken
+"""
+
+# All cursors are read, once a minute by one broker: of lanes that nobody wants, too, it is asked who owns them.
+_CUT_LEASES: Final = f"""
+WITH ahead AS (
+    SELECT group_id, member, queue_id FROM cursor WHERE lease_until > {_LONGEST_LEASE} FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE cursor c SET lease_until = {_LONGEST_LEASE}
+FROM ahead WHERE c.group_id = ahead.group_id AND c.member = ahead.member AND c.queue_id = ahead.queue_id
 """
 
 _OWNED: Final = array_rows("owned", **_KEY, epoch="bigint")
@@ -139,6 +162,11 @@ async def claim(
         ClaimedLane(LaneKey(group_id, member, queue_id), epoch, acked_offset, _ranges_above(acked_offset, acked_ranges))
         for group_id, member, queue_id, epoch, acked_offset, acked_ranges in await cursor.fetchall()
     ]
+
+
+async def cut_leases(conn: Connection) -> int:
+    """Cut down the leases that run for longer than any can be given; return how many there were."""
+    return (await conn.execute(_CUT_LEASES)).rowcount
 
 
 async def have_redeliveries(conn: Connection, lanes: Sequence[LaneKey]) -> set[LaneKey]:

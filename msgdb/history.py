@@ -40,10 +40,10 @@ _TIMELINE: Final = """
 (SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system())
 """
 # The newest marker, by the primary key. A standby has no timeline of its own yet. The first one was there for ever:
-# before PostgreSQL 17 nothing could be subtracted from that.
+# before PostgreSQL 17 nothing could be subtracted from that. One from before the clock was set back is taken for new.
 _READ: Final = f"""
 SELECT pg_is_in_recovery(), h.history_id, h.epoch_floor,
-       extract(epoch FROM clock_timestamp() - greatest(h.begun_at, 'epoch'))::float8,
+       greatest(extract(epoch FROM clock_timestamp() - greatest(h.begun_at, 'epoch')), 0)::float8,
        CASE WHEN pg_is_in_recovery() THEN true ELSE h.timeline = {_TIMELINE} END
 FROM log_history h ORDER BY h.ordinal DESC LIMIT 1
 """

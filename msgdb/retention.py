@@ -1,4 +1,4 @@
-"""The maintenance loop: days made ahead, old days dropped, statistics of the partitioned tables kept.
+"""The maintenance loop: days made ahead, old days dropped, leases cut down, statistics of partitioned tables kept.
 
 Every broker runs it; one at a time does the work. A day that cannot be made, emptied or dropped, for whatever reason,
 is set aside with an alarm of the store's own, and the next round tries again: it stops neither the other days nor the
@@ -25,6 +25,7 @@ from msgbroker.contract.errors import InvalidSettingError, StoreUnavailableError
 from msgbroker.contract.limits import RETENTION_DAYS_MAX
 from msgdb import names
 from msgdb.alarms import STORE_ITSELF, Alarm, AlarmKind, forget_alarms, write_alarms
+from msgdb.cursors import cut_leases
 from msgdb.expiry import expire_day
 from msgdb.failures import translate
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
@@ -91,6 +92,8 @@ class MaintenanceReport:
     """Redeliveries that became dead letters, because their day went."""
     skipped_message_count: int = 0
     """Messages that a group had not settled when their day went, for each group."""
+    cut_lease_count: int = 0
+    """Leases from before the database's clock was set back."""
     is_analyzed: bool = False
 
     @property
@@ -147,6 +150,8 @@ class Maintenance:
             async with self._store.dedicated_connection() as conn:
                 await self._make_days(conn, report, alarms)
                 await self._drop_old_days(conn, report, alarms)
+                async with self._contained("leases", report, alarms):
+                    report.cut_lease_count += await cut_leases(conn)
                 async with self._contained("statistics", report, alarms):
                     await self._analyze_if_due(conn, report)
                 await write_alarms(conn, STORE_ITSELF, "", alarms)

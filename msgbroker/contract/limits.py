@@ -77,6 +77,9 @@ RETRY_SCHEDULE_SECONDS_DEFAULT: Final[tuple[float, ...]] = (
 """Wait before the next attempt, by the number of attempts made; after the last entry comes the dead letter."""
 RETRY_DELAY_SECONDS_MAX: Final = 7 * 86_400.0
 
+LEASE_SECONDS_MAX: Final = 120.0
+"""The longest lease of a lane that any broker may give itself. What is leased for longer was leased before the
+database's clock was set back, and brokers of all versions cut it down to this: it is never raised."""
 REDELIVERIES_PER_LANE_MAX: Final = 10_000
 LANE_WINDOW_MAX: Final = 10_000
 """How far a lane's cursor may stay behind its last hand-out before stragglers are moved to redelivery."""

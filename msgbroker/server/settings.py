@@ -36,7 +36,10 @@ class BrokerSettings(BaseSettings):
         description="Days that messages are kept. Lower saves disk; higher is not possible.",
     )
     lease_seconds: float = Field(
-        8.0, ge=3, le=120, description="How long the lanes of a broker that died stay with it. Lower costs more writes."
+        8.0,
+        ge=3,
+        le=limits.LEASE_SECONDS_MAX,
+        description="How long the lanes of a broker that died stay with it. Lower costs more writes.",
     )
     checkpoint_seconds: float = Field(
         0.2, ge=0.02, le=5, description="How often progress is persisted: what a crash may deliver twice."

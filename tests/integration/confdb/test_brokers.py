@@ -51,6 +51,25 @@ async def test_a_beat_registers_the_broker_and_tells_of_all_live_ones(registry: 
     assert await registry.list_live() == live
 
 
+async def test_a_heartbeat_from_before_the_clock_was_set_back_is_as_old_as_the_next_beat(
+    registry: BrokerRegistry, store: ConfigStore
+) -> None:
+    dead, living = uuid4(), uuid4()
+    await registry.beat(beat_of(dead, port=7401))
+    await registry.beat(beat_of(living, port=7400))
+    async with store.transaction() as session:
+        await session.execute(sa.text("UPDATE broker SET heartbeat_at = heartbeat_at + interval '1 hour'"))
+
+    # A living broker counts all the same until it beats.
+    assert len(await registry.beat(beat_of(living, port=7400))) == 2
+    own, other = await registry.list_live()
+    assert abs(own.heartbeat_at - other.heartbeat_at) < timedelta(seconds=1)
+
+    async with store.transaction() as session:
+        await session.execute(sa.text("UPDATE broker SET heartbeat_at = heartbeat_at - interval '6 seconds'"))
+    assert [broker.broker_id for broker in await registry.beat(beat_of(living, port=7400))] == [living]
+
+
 async def test_a_later_beat_replaces_what_the_broker_said_before(registry: BrokerRegistry) -> None:
     broker_id = uuid4()
     (before,) = await registry.beat(beat_of(broker_id))

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
+from msgbroker.contract.limits import LEASE_SECONDS_MAX
 from msgdb.connections import Connection
-from msgdb.cursors import claim, release, renew
+from msgdb.cursors import claim, cut_leases, release, renew
 from msgdb.lane_records import LaneKey, LaneToClaim, OwnedLane
 from msgdb.store import MessageStore
 from tests.integration.msgdb.rows import GROUP, OTHER_OWNER, OWNER, keys_of, lanes_to_claim
@@ -44,6 +45,54 @@ async def test_a_lane_is_given_to_another_when_its_lease_has_passed(conn: Connec
     (lane,) = await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10)
 
     assert lane.epoch == 2
+
+
+_LEASE_SECONDS = "SELECT extract(epoch FROM min(lease_until) - clock_timestamp())::float8 FROM cursor"
+
+
+async def lease_seconds(conn: Connection) -> float:
+    row = await (await conn.execute(_LEASE_SECONDS)).fetchone()
+    assert row is not None
+    return float(row[0])
+
+
+async def set_clock_back(conn: Connection) -> None:
+    """Let leases be as after the database's clock was set back by an hour."""
+    await conn.execute("UPDATE cursor SET lease_until = lease_until + interval '1 hour'")
+
+
+async def test_a_lease_from_before_the_clock_was_set_back_is_cut_down_and_passes(conn: Connection) -> None:
+    await claim(conn, OWNER, lanes_to_claim([1]), 10)
+    await set_clock_back(conn)
+
+    assert await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10) == []
+
+    left_seconds = await lease_seconds(conn)
+    assert LEASE_SECONDS_MAX - 30 < left_seconds <= LEASE_SECONDS_MAX
+    await conn.execute("UPDATE cursor SET lease_until = lease_until - make_interval(secs => %s)", (LEASE_SECONDS_MAX,))
+    (lane,) = await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10)
+    assert lane.epoch == 2
+
+
+async def test_an_owner_that_lives_while_the_clock_is_set_back_keeps_its_lane(conn: Connection) -> None:
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 10)
+    await set_clock_back(conn)
+    await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10)
+
+    assert await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10) == (set(), set())
+
+    assert await lease_seconds(conn) <= 10
+    assert await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10) == []
+
+
+async def test_leases_of_lanes_that_nobody_wants_are_cut_down_as_well(conn: Connection) -> None:
+    await claim(conn, OWNER, lanes_to_claim([1, 2]), LEASE_SECONDS_MAX)
+    assert await cut_leases(conn) == 0
+    await set_clock_back(conn)
+
+    assert await cut_leases(conn) == 2
+
+    assert await lease_seconds(conn) <= LEASE_SECONDS_MAX
 
 
 async def test_an_owner_that_claims_again_gets_a_new_epoch(conn: Connection) -> None:

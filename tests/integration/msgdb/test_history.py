@@ -33,6 +33,15 @@ async def test_it_stays_while_nothing_was_promoted(conn: Connection, database_ur
     assert found.history_id == first.history_id
 
 
+async def test_one_that_was_met_before_the_clock_was_set_back_is_new(conn: Connection) -> None:
+    await conn.execute("UPDATE log_history SET begun_at = clock_timestamp() + interval '1 hour'")
+
+    found = await find_history(conn)
+
+    assert found is not None
+    assert found.age_seconds == 0.0
+
+
 async def test_a_promoted_standby_has_another_and_those_who_meet_it_together_agree(
     replicated: ReplicatedPostgres,
 ) -> None:

@@ -299,6 +299,14 @@ async def test_a_day_that_is_being_read_is_dropped_in_a_later_round(store: Messa
     assert not any(partition.is_detach_pending for partition in await list_partitions(conn, MESSAGE))
 
 
+async def test_leases_from_before_the_clock_was_set_back_are_cut_down(store: MessageStore, conn: Connection) -> None:
+    await claim_one(conn, await make_queue(conn))
+    await conn.execute("UPDATE cursor SET lease_until = lease_until + interval '1 hour'")
+
+    assert (await maintain(store)).cut_lease_count == 1
+    assert (await maintain(store)).is_empty
+
+
 async def test_one_broker_at_a_time_does_it(store: MessageStore) -> None:
     async with store.transaction() as other_broker:
         await other_broker.execute("SELECT pg_advisory_xact_lock(%s, 0)", (MAINTENANCE_LOCK_CLASS,))
