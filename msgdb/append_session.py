@@ -125,7 +125,7 @@ class AppendSession:
         Raises StoreUnavailableError.
         """
         with store_failures():
-            return find_refused(self._live_connection(), frame, self._transaction_settings, (psycopg.Error,))
+            return find_refused(self._live_connection(), frame, self._settings_for([frame]), (psycopg.Error,))
 
     def close(self) -> None:
         """Close the connection."""
@@ -256,7 +256,7 @@ class AppendSession:
             raise psycopg.OperationalError(f"the server warned: {self._warning}")
 
     def _settings_for(self, frames: Sequence[AppendFrame]) -> str:
-        """Return the settings of a transaction that stores *frames*.
+        """Return the settings of a transaction that stores *frames*, or tries to.
 
         Much data has more time: on a slow way it would be cut off in the middle, each time anew.
         """
@@ -281,7 +281,7 @@ class AppendSession:
     def _refuse_poison(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> None:
         """Find the messages PostgreSQL will not take, and refuse them."""
         for frame in frames:
-            refused = find_refused(connection, frame, self._transaction_settings)
+            refused = find_refused(connection, frame, self._settings_for([frame]))
             if refused:
                 log.warning("append.messages_refused", count=len(refused))
                 frame.refuse(refused)

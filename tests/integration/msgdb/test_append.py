@@ -288,6 +288,26 @@ async def test_a_message_that_postgresql_will_not_take_is_refused_alone(
     assert await bodies(conn, q) == ["before", "0", "2", "3", "5", "after"]
 
 
+async def test_what_a_large_frame_fails_of_is_looked_for_with_as_much_time_as_it_is_stored_with(
+    appender: Appender, conn: Connection, queues: list[int]
+) -> None:
+    # Whatever is done in the time of a small frame fails.
+    await conn.execute(
+        "ALTER TABLE message ADD CONSTRAINT only_good"
+        " CHECK (event_code <> 'EC_BAD' AND current_setting('statement_timeout') <> '2s')"
+    )
+    messages = [message(queues[0], str(n), event_code="EC_BAD" if n == 1 else "EC_PAID") for n in range(3)]
+    large = frame(new_publisher(), 1, messages)
+    large.size_bytes = 1024 * 1024
+
+    assert list(await appender.find_broken(large)) == [1]
+    (stored,) = await appender.append([large])
+
+    assert isinstance(stored, Stored)
+    assert [refused.index for refused in stored.outcome.refusals] == [1]
+    assert await bodies(conn, queues[0]) == ["0", "2"]
+
+
 async def test_a_message_over_a_limit_of_postgresql_is_refused_alone(
     appender: Appender, conn: Connection, queues: list[int]
 ) -> None:
