@@ -140,8 +140,10 @@ class ConfigStore:
 async def connect(url: str, options: str = "") -> Connection:
     """Connect as every connection to confdb should be; *options* are for the session."""
     given = conninfo_to_dict(url).get("options") or ""
-    return await psycopg.AsyncConnection.connect(
+    connection = await psycopg.AsyncConnection.connect(
         make_conninfo(url, options=f"{given} {options}".strip()) if options else url,
+        # Whatever the database's default is: what is written would be something else, and nobody would be told.
+        client_encoding="UTF8",
         connect_timeout=CONNECT_TIMEOUT_SECONDS,
         # A transaction pooler gives each transaction another session: no prepared statements.
         prepare_threshold=None,
@@ -151,6 +153,16 @@ async def connect(url: str, options: str = "") -> Connection:
         keepalives_count=3,
         tcp_user_timeout=8_000,
     )
+    # Of those few settings that a pooler keeps for each of its clients. The server says when it is connected to.
+    if not (connection.info.parameter_status("DateStyle") or "").startswith("ISO"):
+        try:
+            await connection.set_autocommit(True)
+            await connection.execute("SET datestyle = 'ISO'")
+            await connection.set_autocommit(False)
+        except BaseException:
+            await connection.close()
+            raise
+    return connection
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Final
 
 import structlog
@@ -74,7 +75,8 @@ class _Holder:
     """A session that holds what is waited for, and waits for its client."""
 
     pid: int
-    xact_start: str
+    xact_start: Decimal
+    """Seconds since 1970, exactly."""
     copied_bytes: int
     is_idle: bool
     waits_seconds: float
@@ -87,7 +89,7 @@ class StuckHolders:
     def __init__(self, held_seconds_max: float, now: Callable[[], float] = time.monotonic) -> None:
         self._held_seconds_max = held_seconds_max
         self._now = now
-        self._copying: dict[tuple[int, str], tuple[int, float]] = {}
+        self._copying: dict[tuple[int, Decimal], tuple[int, float]] = {}
         """Holders in the middle of a COPY: what they had got, and since when no more."""
 
     def end(self, connection: BlockingConnection, held: set[Lock]) -> None:
@@ -99,7 +101,7 @@ class StuckHolders:
 
     def _stuck(self, holders: Sequence[_Holder]) -> list[_Holder]:
         now = self._now()
-        copying: dict[tuple[int, str], tuple[int, float]] = {}
+        copying: dict[tuple[int, Decimal], tuple[int, float]] = {}
         stuck: list[_Holder] = []
         for holder in holders:
             if holder.waits_seconds <= self._held_seconds_max:

@@ -2,7 +2,7 @@
 
 BEGIN with its locks and the look at the tails, and the INSERT with its COMMIT, are one simple query each: round trips
 saved, and fewer moments in which a broker that freezes holds the locks with the server waiting for a word. They are put
-together from integers, times and hexadecimal digits only.
+together from integers, times and hexadecimal digits only, and mean the same whatever the session's settings are.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ OUTCOME: Final = f"""
 # data does not come. Whoever does anything else is at work: it may be slow (a slow disk, a standby that is away), and a
 # COMMIT that is ended while it waits for a standby is committed here and nowhere else.
 FIND_WAITING_HOLDERS: Final = """
-    SELECT DISTINCT a.pid, a.xact_start::text, coalesce(p.bytes_processed, -1), a.state = 'idle in transaction',
+    SELECT DISTINCT a.pid, extract(epoch FROM a.xact_start), coalesce(p.bytes_processed, -1),
+           a.state = 'idle in transaction',
            extract(epoch FROM clock_timestamp() - greatest(a.state_change, a.query_start))::float8
       FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
       LEFT JOIN pg_stat_progress_copy AS p ON p.pid = a.pid
@@ -75,7 +76,7 @@ FIND_WAITING_HOLDERS: Final = """
 # the reach of statement_timeout (the server waits for its data), and only this frees the queue.
 END_HOLDER: Final = """
     SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a
-     WHERE a.pid = %(pid)s AND a.xact_start = %(xact_start)s::timestamptz AND a.wait_event_type = 'Client'
+     WHERE a.pid = %(pid)s AND extract(epoch FROM a.xact_start) = %(xact_start)s AND a.wait_event_type = 'Client'
 """
 
 # By name, whatever the database's default is: at a higher level the snapshot of the first statement would stay, and the
@@ -154,7 +155,7 @@ def commit(outcomes: Mapping[bytes, Sequence[FrameOutcome]], times_us: Mapping[b
     rows = ", ".join(
         f"('{publisher_id.hex()}', {frames[-1].sequence}, "
         f"'epoch'::timestamptz + {times_us[publisher_id]} * interval '1 microsecond', {frames[0].sequence}, "
-        f"'\\x{encode(frames).hex()}')"
+        f"decode('{encode(frames).hex()}', 'hex'))"
         for publisher_id, frames in outcomes.items()
     )
     return (

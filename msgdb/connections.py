@@ -10,7 +10,8 @@ Dedicated connections have no such bounds: listening, maintenance and appending 
 What a transaction relies on it says itself, whatever the database's defaults are: READ COMMITTED (who waits for a lock
 sees what its holder has committed), and no waiting for standbys, because nothing that goes through here is acknowledged
 to a publisher: a cursor that is lost in a failover has its messages delivered once more, while one that waited for a
-standby that is away would stop delivery. Appending has settings of its own.
+standby that is away would stop delivery. Appending has settings of its own. So does a connection: text is UTF-8, times
+come in ISO's form. Both are among the few settings that a pooler keeps for each of its clients.
 """
 
 from __future__ import annotations
@@ -41,8 +42,14 @@ BlockingConnection: TypeAlias = psycopg.Connection[TupleRow]
 Check: TypeAlias = Callable[[Connection], Awaitable[None]]
 """Raises StoreUnavailableError where a connection leads to what is not to be used."""
 
-_SESSION_DEFAULTS: Final = {"default_transaction_isolation": "read committed", "synchronous_commit": "local"}
+_RELIED_ON: Final = {
+    "synchronous_commit": "local",
+    # Switched off, NULL in an array of texts would be the word.
+    "array_nulls": "on",
+}
+_SESSION_DEFAULTS: Final = {"default_transaction_isolation": "read committed", **_RELIED_ON}
 """For what runs without a transaction of its own."""
+_ISO_DATES: Final = "SET datestyle = 'ISO'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class SessionLimits:
         }
         settings = {name: str(round(seconds * 1_000)) for name, seconds in by_name.items()}
         if local:
-            settings["synchronous_commit"] = _SESSION_DEFAULTS["synchronous_commit"]
+            settings |= _RELIED_ON
         calls = [f"set_config('{name}', '{value}', {local})" for name, value in settings.items()]
         return f"SELECT {', '.join(calls)}"
 
@@ -119,7 +126,13 @@ async def connect(config: ConnectionConfig) -> Connection:
     kind = _LimitedTransactions if config.pooled else psycopg.AsyncConnection[TupleRow]
     with store_failures():
         connection = await kind.connect(_conninfo(config), autocommit=True, prepare_threshold=config.prepare_threshold)
-        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        try:
+            await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+            if not _has_iso_dates(connection):
+                await connection.execute(_ISO_DATES)
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
 
@@ -129,8 +142,13 @@ def connect_blocking(config: ConnectionConfig) -> BlockingConnection:
         return psycopg.connect(_conninfo(config), autocommit=True, prepare_threshold=config.prepare_threshold)
 
 
+def _has_iso_dates(connection: Connection) -> bool:
+    # The server says so when it is connected to.
+    return (connection.info.parameter_status("DateStyle") or "").startswith("ISO")
+
+
 def _conninfo(config: ConnectionConfig) -> str:
-    given: dict[str, str] = {}
+    given = {"client_encoding": "UTF8"}
     if config.limits is not None and not config.pooled:
         # Of a broker. A pooler's sessions are not ours to set anything for; the URL may name options of its own.
         ours = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in _SESSION_DEFAULTS.items())

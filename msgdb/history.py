@@ -41,6 +41,7 @@ _TIMELINE: Final = """
 """
 # The newest marker, by the primary key. A standby has no timeline of its own yet. The first one was there for ever:
 # before PostgreSQL 17 nothing could be subtracted from that. One from before the clock was set back is taken for new.
+# In binary: as text, a number has as many digits as somebody's settings say.
 _READ: Final = f"""
 SELECT pg_is_in_recovery(), h.history_id, h.epoch_floor,
        greatest(extract(epoch FROM clock_timestamp() - greatest(h.begun_at, 'epoch')), 0)::float8,
@@ -65,20 +66,20 @@ async def find_history(conn: Connection) -> History | None:
 
     Raises StoreUnavailableError on a standby.
     """
-    cursor = await conn.execute(_READ)
+    cursor = await conn.execute(_READ, binary=True)
     return _history_of(await cursor.fetchone())[0]
 
 
 def find_history_blocking(conn: BlockingConnection) -> History | None:
     """Return the database's history as `find_history` does."""
-    return _history_of(conn.execute(_READ).fetchone())[0]
+    return _history_of(conn.execute(_READ, binary=True).fetchone())[0]
 
 
 async def note_history(conn: Connection) -> History:
     """Return the database's history; note it where it is new. In a transaction of its own."""
     async with conn.transaction():
         await conn.execute(_LOCK)
-        history, epoch_floor = _history_of(await (await conn.execute(_READ)).fetchone())
+        history, epoch_floor = _history_of(await (await conn.execute(_READ, binary=True)).fetchone())
         if history is not None:
             return history
         # Random as well: a standby that knew nothing of another's promotion counts on from the same floor.
