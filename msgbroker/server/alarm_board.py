@@ -2,11 +2,14 @@
 
 An alarm is state, not an event: it stands from when it is raised until it is cleared, and is logged then. Parts of the
 broker raise and clear them here, at once and without waiting; what cannot be written is written later.
+
+Some are raised again every second for as long as they stand. Whatever becomes of an alarm, it is logged once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID
@@ -22,7 +25,9 @@ from msgdb.store import MessageStore
 log = structlog.get_logger(__name__)
 
 STANDING_MAX: Final = 500
-"""More are only logged: by then somebody knows."""
+"""More are only logged, and stand once others are cleared: by then somebody knows."""
+RAISED_MAX: Final = 2_000
+"""Of both together. What comes beyond is not even told apart: that there is more is logged."""
 _TEXT_CHARS_MAX: Final = 500
 _WRITE_SECONDS: Final = 1.0
 _REPEAT_SECONDS: Final = 20.0
@@ -41,7 +46,9 @@ class AlarmBoard:
         self._broker_id = broker_id
         self._address = address
         self._now = now
-        self._standing: dict[_Name, Alarm] = {}
+        self._raised: dict[_Name, Alarm] = {}
+        self._has_more = False
+        """There are alarms beyond the bound, and that is logged."""
         self._has_changed = False
         # A process that was killed has another id now, and cannot have left any.
         self._is_written_empty = True
@@ -50,33 +57,40 @@ class AlarmBoard:
     @property
     def standing(self) -> list[Alarm]:
         """The alarms that stand, in the order in which they were raised."""
-        return [*self._standing.values()]
+        return [*itertools.islice(self._raised.values(), STANDING_MAX)]
 
     def raise_alarm(self, alarm: Alarm) -> None:
         """Let *alarm* stand; one of that kind and thing that stands already gets its new detail."""
         alarm = alarm._replace(thing=_storable(alarm.thing), detail=_storable(alarm.detail))
         name = (alarm.kind, alarm.thing)
-        known = self._standing.get(name)
+        known = self._raised.get(name)
         if known == alarm:
             return
         if known is None:
-            log.error("alarm.raised", kind=alarm.kind.value, thing=alarm.thing, detail=alarm.detail)
-            if len(self._standing) >= STANDING_MAX:
+            if len(self._raised) >= RAISED_MAX:
+                self._note_more()
                 return
-        self._standing[name] = alarm
+            log.error("alarm.raised", kind=alarm.kind.value, thing=alarm.thing, detail=alarm.detail)
+        self._raised[name] = alarm
         self._has_changed = True
+
+    def _note_more(self) -> None:
+        if not self._has_more:
+            self._has_more = True
+            log.error("alarms.too_many", count=len(self._raised))
 
     def clear(self, kind: AlarmKind, thing: str) -> None:
         """Let the alarm stand no longer, if it does."""
-        alarm = self._standing.pop((kind, _storable(thing)), None)
+        alarm = self._raised.pop((kind, _storable(thing)), None)
         if alarm is not None:
+            self._has_more = False
             log.warning("alarm.cleared", kind=alarm.kind.value, thing=alarm.thing)
             self._has_changed = True
 
     def replace(self, kind: AlarmKind, alarms: Iterable[Alarm]) -> None:
         """Let of that kind just these stand."""
         wanted = {_storable(alarm.thing): alarm for alarm in alarms}
-        for _, thing in [name for name in self._standing if name[0] is kind and name[1] not in wanted]:
+        for _, thing in [name for name in self._raised if name[0] is kind and name[1] not in wanted]:
             self.clear(kind, thing)
         for alarm in wanted.values():
             self.raise_alarm(alarm)
@@ -89,8 +103,8 @@ class AlarmBoard:
 
     async def write_if_due(self) -> None:
         """Write what stands, if it changed or must be repeated; keep it for later where that cannot be done."""
-        is_due = self._has_changed or (self._standing and self._now() >= self._write_at)
-        if not is_due or (not self._standing and self._is_written_empty):
+        is_due = self._has_changed or (self._raised and self._now() >= self._write_at)
+        if not is_due or (not self._raised and self._is_written_empty):
             return
         self._has_changed = False
         try:
@@ -100,7 +114,7 @@ class AlarmBoard:
             log.warning("alarms.store_unavailable")
             self._has_changed = True
             return
-        self._is_written_empty = not self._standing
+        self._is_written_empty = not self._raised
         self._write_at = self._now() + _REPEAT_SECONDS
 
     async def leave(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgbroker.server.alarm_board import STANDING_MAX, AlarmBoard
+from msgbroker.server.alarm_board import RAISED_MAX, STANDING_MAX, AlarmBoard
 from msgbroker.server.set_aside import WAIT_SECONDS_MAX, WAIT_SECONDS_MIN, SetAside, divided
 from msgdb.alarms import Alarm, AlarmKind
 from msgdb.failures import RowsHeldError
@@ -55,11 +55,35 @@ def test_of_a_kind_just_what_is_named_stands(board: AlarmBoard) -> None:
     assert board.standing == [other, FULL._replace(thing="queue 2", detail="fuller")]
 
 
-def test_there_is_a_most_that_stand(board: AlarmBoard) -> None:
-    for number in range(STANDING_MAX + 5):
-        board.raise_alarm(FULL._replace(thing=f"queue {number}"))
+def test_there_is_a_most_that_stand_and_what_found_no_place_has_one_when_others_are_cleared(board: AlarmBoard) -> None:
+    alarms = [FULL._replace(thing=f"queue {number}") for number in range(STANDING_MAX + 5)]
+    for alarm in alarms:
+        board.raise_alarm(alarm)
+    assert board.standing == alarms[:STANDING_MAX]
 
-    assert len(board.standing) == STANDING_MAX
+    board.clear(FULL.kind, "queue 0")
+    assert board.standing == alarms[1 : STANDING_MAX + 1]
+
+
+def test_alarms_that_are_raised_again_and_again_are_logged_once_each_whether_they_stand_or_not(
+    board: AlarmBoard,
+) -> None:
+    alarms = [FULL._replace(thing=f"queue {number}") for number in range(STANDING_MAX + 5)]
+    with capture_logs() as logs:
+        for _ in range(3):
+            board.replace(FULL.kind, alarms)
+        board.replace(FULL.kind, [])
+
+    assert [entry["event"] for entry in logs] == ["alarm.raised"] * len(alarms) + ["alarm.cleared"] * len(alarms)
+
+
+def test_of_more_alarms_than_can_be_told_apart_it_is_logged_once_that_there_are_more(board: AlarmBoard) -> None:
+    alarms = [FULL._replace(thing=f"queue {number}") for number in range(RAISED_MAX + 5)]
+    with capture_logs() as logs:
+        for _ in range(3):
+            board.replace(FULL.kind, alarms)
+
+    assert [entry["event"] for entry in logs] == ["alarm.raised"] * RAISED_MAX + ["alarms.too_many"]
 
 
 def test_texts_are_kept_as_the_store_takes_them(board: AlarmBoard) -> None:
