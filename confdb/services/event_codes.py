@@ -38,8 +38,23 @@ class EventCodes:
         return Changed(added.thing[0], added.version)
 
     async def ensure(self, namespace: str, topic: str, names: Sequence[str]) -> Changed[tuple[EventCodeView, ...]]:
-        """Register those of *names* that are not registered yet, and return them. A repeat changes nothing."""
+        """Register those of *names* that are not registered yet, and return them: all, or none where there is no room.
+
+        A repeat changes nothing.
+        """
         return await self._add(namespace, topic, [check_event_code(name) for name in names])
+
+    async def learn(self, namespace: str, topic: str, names: Sequence[str]) -> Sequence[str]:
+        """Register as many of *names* as there is room for, and return the rest: nobody has asked for any of them.
+
+        They are used by publishers of an open topic, whose messages are stored either way.
+        """
+        checked = [check_event_code(name) for name in names]
+        async with self._changes.begin() as change:
+            topic_id = (await get_topic(change.session, namespace, topic)).topic_id
+            missing, room = await _missing(change, topic_id, checked)
+            await _insert(change, namespace, topic, topic_id, missing[:room])
+            return missing[room:]
 
     async def remove(self, namespace: str, topic: str, name: str) -> Changed[EventCodeView]:
         """Remove an event code and its whitelist entries; refused while a group subscribes to it by name."""
@@ -70,19 +85,31 @@ class EventCodes:
     async def _add(self, namespace: str, topic: str, names: Sequence[str]) -> Changed[tuple[EventCodeView, ...]]:
         async with self._changes.begin() as change:
             topic_id = (await get_topic(change.session, namespace, topic)).topic_id
-            existing = set(
-                await change.session.scalars(sa.select(EventCode.name).where(EventCode.topic_id == topic_id))
-            )
-            missing = [name for name in dict.fromkeys(names) if name not in existing]
-            if len(existing) + len(missing) > limits.EVENT_CODES_PER_TOPIC_MAX:
-                raise LimitReachedError("event codes", f"topic {topic!r}", limits.EVENT_CODES_PER_TOPIC_MAX)
-            rows = [EventCode(topic_id=topic_id, name=name) for name in missing]
-            change.session.add_all(rows)
-            await change.session.flush()
-            views = tuple(event_code_view(namespace, topic, row) for row in rows)
-            for view in views:
-                change.record("event_code", namespace, f"{topic}/{view.name}", before=None, after=view)
+            missing, room = await _missing(change, topic_id, names)
+            if len(missing) > room:
+                count_max = limits.EVENT_CODES_PER_TOPIC_MAX
+                raise LimitReachedError("event codes", f"topic {topic!r}", count_max, count_max - room)
+            views = await _insert(change, namespace, topic, topic_id, missing)
             return Changed(views, change.version)
+
+
+async def _missing(change: Change, topic_id: int, names: Sequence[str]) -> tuple[list[str], int]:
+    """Return those of *names* that the topic does not have, and how many more it may have."""
+    existing = set(await change.session.scalars(sa.select(EventCode.name).where(EventCode.topic_id == topic_id)))
+    missing = [name for name in dict.fromkeys(names) if name not in existing]
+    return missing, limits.EVENT_CODES_PER_TOPIC_MAX - len(existing)
+
+
+async def _insert(
+    change: Change, namespace: str, topic: str, topic_id: int, names: Sequence[str]
+) -> tuple[EventCodeView, ...]:
+    rows = [EventCode(topic_id=topic_id, name=name) for name in names]
+    change.session.add_all(rows)
+    await change.session.flush()
+    views = tuple(event_code_view(namespace, topic, row) for row in rows)
+    for view in views:
+        change.record("event_code", namespace, f"{topic}/{view.name}", before=None, after=view)
+    return views
 
 
 def record_removal(change: Change, namespace: str, topic: str, row: EventCode) -> EventCodeView:

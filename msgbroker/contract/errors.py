@@ -252,12 +252,15 @@ class ThingInUseError(FailedPreconditionError):
 
 
 class LimitReachedError(FailedPreconditionError):
-    """As many things of that kind are registered as may be."""
+    """As many things of that kind are registered as may be, or there is not room for all that were asked for."""
 
     reason = "LIMIT_REACHED"
 
-    def __init__(self, kind: str, owner: str, count_max: int) -> None:
-        super().__init__(f"{owner} has {count_max} {kind}: that is the most", kind=kind, owner=owner, max=count_max)
+    def __init__(self, kind: str, owner: str, count_max: int, count: int | None = None) -> None:
+        is_full = count is None or count >= count_max
+        why = "that is the most" if is_full else f"there is no room for all of these, {count_max} is the most"
+        has = count_max if is_full else count
+        super().__init__(f"{owner} has {has} {kind}: {why}", kind=kind, owner=owner, max=count_max)
 
 
 class NotMigratedError(FailedPreconditionError):

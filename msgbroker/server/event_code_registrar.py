@@ -56,15 +56,25 @@ class EventCodeRegistrar:
                 await pause(stop, _RETRY_SECONDS)
 
     async def register_once(self) -> None:
-        """Register all that is noted."""
+        """Register of each topic as much as one may have of what is noted; what is left is for the next round."""
         for (namespace, topic), codes in list(self._pending.items()):
             batch = sorted(codes)[: limits.EVENT_CODES_PER_TOPIC_MAX]
             try:
-                await self._service.event_codes.ensure(namespace, topic, batch)
+                without_room = await self._service.event_codes.learn(namespace, topic, batch)
             except ConfigUnavailableError:
                 raise
             except MessageCenterError as error:
-                # The topic is gone or full: its messages are stored all the same.
-                log.warning("event_codes.not_registered", topic=topic, problem=error.message)
-            del self._pending[namespace, topic]
-            self._count -= len(codes)
+                # The topic is gone: its messages are stored all the same.
+                log.warning("event_codes.not_registered", topic=topic, count=len(batch), problem=error.message)
+            else:
+                if without_room:
+                    log.warning(
+                        "event_codes.not_registered", topic=topic, count=len(without_room), problem="it is full"
+                    )
+            # Publishers may have brought others meanwhile.
+            codes.difference_update(batch)
+            self._count -= len(batch)
+            if not codes:
+                del self._pending[namespace, topic]
+        if self._pending:
+            self._wake.set()

@@ -180,6 +180,31 @@ async def test_a_topic_takes_so_many_event_codes_and_no_more(service: ConfigServ
         await service.event_codes.add("default", "TP_TRADE", "EC_ONE_MORE")
 
 
+async def test_of_event_codes_that_are_asked_for_all_are_registered_or_none(service: ConfigService) -> None:
+    await service.topics.create("default", "TP_TRADE")
+    names = [f"EC_{number}" for number in range(limits.EVENT_CODES_PER_TOPIC_MAX)]
+    await service.event_codes.ensure("default", "TP_TRADE", names[2:])
+
+    with pytest.raises(LimitReachedError, match="has 998 event codes: there is no room for all of these, 1000 is the"):
+        await service.event_codes.ensure("default", "TP_TRADE", ["EC_A", "EC_B", "EC_C"])
+    assert len((await service.event_codes.list("default", "TP_TRADE", limit=1_000)).items) == 998
+
+
+async def test_of_event_codes_that_publishers_used_as_many_are_registered_as_there_is_room_for(
+    service: ConfigService,
+) -> None:
+    await service.topics.create("default", "TP_TRADE", is_open=True)
+    names = [f"EC_{number}" for number in range(limits.EVENT_CODES_PER_TOPIC_MAX)]
+    await service.event_codes.ensure("default", "TP_TRADE", names[2:])
+
+    without_room = await service.event_codes.learn("default", "TP_TRADE", ["EC_2", "EC_A", "EC_B", "EC_A", "EC_C"])
+
+    assert without_room == ["EC_C"]
+    registered = {code.name for code in (await service.event_codes.list("default", "TP_TRADE", limit=1_000)).items}
+    assert registered == {*names[2:], "EC_A", "EC_B"}
+    assert await service.event_codes.learn("default", "TP_TRADE", ["EC_C"]) == ["EC_C"]
+
+
 async def test_a_namespace_keeps_the_names_of_tenants_apart(trade: ConfigService) -> None:
     await trade.namespaces.create("tenant", description="Another")
 
