@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from typing import Any, Final
+from urllib.parse import unquote
 
 import grpc
 
@@ -335,9 +336,10 @@ def _check_publisher_id(publisher_id: bytes) -> bytes:
 
 
 def _peer_host(peer: str) -> str:
-    """Return the host of gRPC's name for a peer, e.g. 127.0.0.1 of `ipv4:127.0.0.1:4711`."""
-    _, _, address = peer.partition(":")
-    return address.rpartition(":")[0].strip("[]%")[: limits.HOST_CHARS_MAX]
+    """Return the host of gRPC's name for a peer: 127.0.0.1 of `ipv4:127.0.0.1:4711`, ::1 of `ipv6:%5B::1%5D:4711`."""
+    # It is a URI.
+    _, _, address = unquote(peer).partition(":")
+    return address.rpartition(":")[0].strip("[]")[: limits.HOST_CHARS_MAX]
 
 
 def _now_us() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -74,6 +75,24 @@ async def test_a_request_that_cannot_be_read_is_refused_as_invalid(channel: grpc
 
 
 # --- Publish ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host, listen", [("127.0.0.1", "127.0.0.1:0"), ("::1", "[::1]:0")], ids=["ipv4", "ipv6"])
+async def test_where_a_caller_does_not_say_its_host_it_is_the_address_it_calls_from(
+    trade: ConfigService, start_broker: StartBroker, message_store: MessageStore, host: str, listen: str
+) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            pytest.skip(f"there is no {host} on this machine")
+    broker = await start_broker(listen=listen)
+    async with grpc.aio.insecure_channel(broker.address) as channel:
+        publisher: Any = publisher_pb2_grpc.PublisherStub(channel)
+        await publisher.Publish(publisher_pb2.PublishRequest(messages=[said("a")]))
+
+    async with message_store.connection() as conn:
+        assert await (await conn.execute("SELECT born_host FROM message")).fetchone() == (host,)
 
 
 async def test_a_call_stores_its_messages_and_refuses_bad_ones_alone(
