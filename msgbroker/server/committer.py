@@ -112,7 +112,7 @@ class Committer:
 
     # --- submitting -------------------------------------------------------------------------------------------------
 
-    def submit(self, frame: AppendFrame, size_bytes: int, bytes_held: int) -> asyncio.Future[FrameResult]:
+    def submit(self, frame: AppendFrame, bytes_held: int) -> asyncio.Future[FrameResult]:
         """Queue *frame* and return the future of its result; with that goes the room that is held for it.
 
         The future raises StoreUnavailableError, QueueHeldError or BrokerUnavailableError.
@@ -122,7 +122,7 @@ class Committer:
             self.room.release(bytes_held)
             answer.set_exception(BrokerUnavailableError("this broker is stopping"))
             return answer
-        pending = PendingFrame(frame, size_bytes, bytes_held, answer)
+        pending = PendingFrame(frame, bytes_held, answer)
         aside = self._topics_aside
         if aside.units:
             # Another try of what failed must not take a whole batch along.

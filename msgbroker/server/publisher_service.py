@@ -152,10 +152,10 @@ class PublisherService:
             raise InvalidRequestFieldError("messages", "must not be empty")
         admission = self._unary_admission(self._origin_of(request, context))
         admitted = admission.admit(received.encoded, received.spans, _now_us())
-        frame = AppendFrame(publisher_id, request.sequence, admitted.messages, admitted.refusals)
+        frame = _append_frame(publisher_id, request.sequence, admitted, received)
         bytes_held = _bytes_held(received) + admitted.more_bytes
         self._committer.room.take(bytes_held)
-        result = await self._committer.submit(frame, len(received.encoded), bytes_held)
+        result = await self._committer.submit(frame, bytes_held)
         answer = result_of(request.sequence, result)
         if answer.HasField("failure"):
             raise failure_of(request.sequence, result)
@@ -252,11 +252,8 @@ class _Stream:
             admitted = _refused_whole(error, len(received.spans))
         self._committer.room.take(admitted.more_bytes)
         bytes_held += admitted.more_bytes
-        size_bytes = len(received.encoded)
-        append_frame = AppendFrame(
-            self._publisher_id, sequence, admitted.messages, admitted.refusals, size_bytes=size_bytes
-        )
-        result = self._committer.submit(append_frame, size_bytes, bytes_held)
+        frame = _append_frame(self._publisher_id, sequence, admitted, received)
+        result = self._committer.submit(frame, bytes_held)
         self._answers.expect(sequence, result, len(admitted.refusals))
 
     async def _write(self) -> None:
@@ -322,6 +319,12 @@ def _encoded_answer(sequence: int, answer: asyncio.Future[FrameResult]) -> bytes
 def _refused_whole(error: MessageCenterError, count: int) -> Admitted:
     refusals = tuple(Refused(index, error.reason, error.status, error.message, error.facts) for index in range(count))
     return Admitted([], refusals)
+
+
+def _append_frame(publisher_id: bytes, sequence: int, admitted: Admitted, received: Received[Any]) -> AppendFrame:
+    # By its size a batch is bounded, and given time on its way to the store.
+    size_bytes = len(received.encoded)
+    return AppendFrame(publisher_id, sequence, admitted.messages, admitted.refusals, size_bytes=size_bytes)
 
 
 def _bytes_held(received: Received[Any]) -> int:

@@ -15,7 +15,6 @@ class PendingFrame:
     """A frame on its way through the committer."""
 
     frame: AppendFrame
-    size_bytes: int
     bytes_held: int
     answer: asyncio.Future[FrameResult]
     held_since: float = 0.0
@@ -73,7 +72,7 @@ class WaitingFrames:
             if batch and (pending.is_alone or batch[0].is_alone):
                 break
             messages += len(pending.frame.messages)
-            batch_bytes += pending.size_bytes
+            batch_bytes += pending.frame.size_bytes
             publishers.add(pending.frame.publisher_id)
             if batch and (
                 messages > bounds.messages_max
@@ -87,4 +86,4 @@ class WaitingFrames:
 
     def _count(self, pending: PendingFrame, sign: int) -> None:
         self._messages += sign * len(pending.frame.messages)
-        self._bytes += sign * pending.size_bytes
+        self._bytes += sign * pending.frame.size_bytes

@@ -6,10 +6,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
+from typing import Any
 
+import grpc
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from msgbroker.client import MessageCenter, OutgoingMessage, Receipt
+from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc
 from tests.broker_fixtures import StartBroker
 from tests.integration.broker.collecting import PAID, TOPIC, open_config, register_group, register_topic
 from tests.own_postgres import OwnPostgres
@@ -64,6 +67,25 @@ async def test_a_slow_way_to_the_store_is_used_at_its_rate(
         await broker.shut_down()
     assert all(isinstance(answer, Receipt) for answer in answers)
     assert took < 30
+
+
+async def test_calls_that_make_one_large_batch_have_the_time_that_a_slow_way_takes_for_it(
+    own_postgres: OwnPostgres, start_broker: StartBroker
+) -> None:
+    async with open_config(own_postgres.url) as config:
+        await register_topic(config)
+    said = message_pb2.Message(topic=TOPIC, event_code=PAID, body=b"x" * 8_000)
+    async with slow_way(own_postgres.server.tcp_url("center"), 1_000_000) as url:
+        broker = await start_broker(msgdb_url=url, confdb_url=own_postgres.url, lease_seconds=8.0)
+        async with grpc.aio.insecure_channel(broker.address) as channel:
+            publisher: Any = publisher_pb2_grpc.PublisherStub(channel)
+            # While the first ones are stored the others come: up to 3 MB, three seconds' worth, are the next batch.
+            calls = [publisher.Publish(publisher_pb2.PublishRequest(messages=[said] * 50)) for _ in range(8)]
+            try:
+                results = await asyncio.gather(*calls)
+            finally:
+                await broker.shut_down()
+    assert [len(result.queue_ids) for result in results] == [50] * 8
 
 
 async def test_the_largest_message_is_stored_on_a_way_that_takes_three_seconds_for_it(

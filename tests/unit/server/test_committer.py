@@ -95,8 +95,9 @@ class Scene:
     def submit(self, *messages: LogMessage, bytes_held: int = 10, **fields: Any) -> asyncio.Future[FrameResult]:
         frame = AppendFrame(fields.get("publisher_id", b"p" * 16), fields.get("sequence", 1), list(messages))
         frame.refusals = fields.get("refusals", ())
+        frame.size_bytes = fields.get("size_bytes", 10)
         self.committer.room.take(bytes_held)
-        return self.committer.submit(frame, fields.get("size_bytes", 10), bytes_held)
+        return self.committer.submit(frame, bytes_held)
 
     async def call(self) -> tuple[list[AppendFrame], Callable[[Answer], None], bool]:
         async with asyncio.timeout(5):
