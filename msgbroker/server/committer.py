@@ -30,7 +30,7 @@ from msgbroker.server.queue_choice import QueueChoice, routes_of
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.room import Room
 from msgbroker.server.set_aside import SetAside
-from msgbroker.server.waiting_frames import BatchBounds, PendingFrame, WaitingFrames
+from msgbroker.server.waiting_frames import BatchBounds, BatchQueues, PendingFrame, WaitingFrames
 from msgbroker.server.wire import seal
 from msgdb.append import Appender, LayoutChangedError, NotTriedError
 from msgdb.append_plan import AppendFrame, FrameResult, Held, Stored
@@ -310,18 +310,22 @@ class Committer:
     async def _routed(self, batch: Sequence[PendingFrame]) -> list[PendingFrame]:
         """Give each message its queue, and return the frames that have all of theirs.
 
-        Those of a topic whose queues cannot be had are answered: the others are none the worse for it. Raises
-        StoreUnavailableError.
+        Those of a topic whose queues cannot be had are answered: the others are none the worse for it. From the frame
+        on that has more queues than a batch may, they are the next batch. Raises StoreUnavailableError.
         """
         self._choice.begin_batch()
+        queues = BatchQueues(self._config.batch.queues_max)
         routed: list[PendingFrame] = []
-        for pending in batch:
+        for place, pending in enumerate(batch):
             try:
                 await self._choice.choose(pending.frame)
             except (TopicSetAsideError, RowsHeldError) as error:
                 self.counters.failures += 1
                 self._answer(pending, error)
             else:
+                if not queues.have_room(pending.frame, self._choice.queues_at_most) and routed:
+                    self._waiting.put_back(batch[place:])
+                    break
                 routed.append(pending)
         return routed
 

@@ -22,12 +22,15 @@ class QueueChoice:
         self._topics_aside = topics_aside
         self._spreader = UnkeyedSpreader(first_turn)
         self._layouts: dict[int, tuple[int, ...]] = {}
+        self.queues_at_most = 0
+        """So many queues the topics of this batch have, chosen or not."""
         self._refused: dict[int, StoreUnavailableError | TopicSetAsideError] = {}
 
     def begin_batch(self) -> None:
         """Begin another batch: layouts and queues may change."""
         self._spreader.begin_batch()
         self._layouts.clear()
+        self.queues_at_most = 0
         self._refused.clear()
 
     def set_aside(self, queue_id: int) -> None:
@@ -47,6 +50,7 @@ class QueueChoice:
             queue_ids = layouts.get(route.topic_id)
             if queue_ids is None:
                 queue_ids = layouts[route.topic_id] = await self._queue_ids(route)
+                self.queues_at_most += len(queue_ids)
             if message.ordering_key:
                 message.queue_id = queue_ids[queue_for_key(message.ordering_key, len(queue_ids))]
             else:

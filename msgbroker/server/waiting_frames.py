@@ -31,6 +31,27 @@ class BatchBounds:
     """On the wire."""
     publishers_max: int = 500
     """Each takes a lock for the length of the transaction; PostgreSQL's lock table is shared by all sessions."""
+    queues_max: int = 500
+    """Each takes a lock like a publisher. They are chosen once the batch is taken: what is too much is put back."""
+
+
+class BatchQueues:
+    """The queues of a batch that is put together: counted where there may be too many of them, which is seldom."""
+
+    def __init__(self, queues_max: int) -> None:
+        self._queues_max = queues_max
+        self._queue_ids: set[int] = set()
+        self._uncounted: list[AppendFrame] = []
+
+    def have_room(self, frame: AppendFrame, at_most: int) -> bool:
+        """Add the queues of *frame*, and return whether there is room for them: they may be *at_most* so many now."""
+        self._uncounted.append(frame)
+        if at_most <= self._queues_max:
+            return True
+        for uncounted in self._uncounted:
+            self._queue_ids.update(message.queue_id for message in uncounted.messages)
+        self._uncounted.clear()
+        return len(self._queue_ids) <= self._queues_max
 
 
 class WaitingFrames:

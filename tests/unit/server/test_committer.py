@@ -280,6 +280,31 @@ async def test_batches_are_bounded_and_keep_the_order() -> None:
     await scene.end()
 
 
+async def test_a_batch_takes_frames_in_their_order_as_long_as_they_are_in_few_queues() -> None:
+    scene = Scene(*range(1, 41), batch=BatchBounds(queues_max=20))
+    blocker = scene.submit(log_message())
+    frames, commit, _ = await scene.call()
+    for sequence in range(1, 11):
+        # One frame is in more queues than a batch may be: it is one by itself.
+        count = 400 if sequence == 5 else 8
+        scene.submit(*[log_message(key=f"{sequence} {n}") for n in range(count)], sequence=sequence)
+    for sequence in range(11, 101):
+        # They are all in one of the topic's queues.
+        scene.submit(log_message(), sequence=sequence)
+    commit([stored(frames[0])])
+    await blocker
+    batches: list[list[int]] = []
+    while sum(map(len, batches)) < 100:
+        frames, commit, _ = await scene.call()
+        batches.append([frame.sequence for frame in frames])
+        queue_ids = {message.queue_id for frame in frames for message in frame.messages}
+        assert len(queue_ids) <= 20 or [frame.sequence for frame in frames] == [5]
+        commit([stored(frame) for frame in frames])
+
+    assert batches == [[1, 2, 3, 4], [5], [6, 7, 8], [*range(9, 101)]]
+    await scene.end()
+
+
 async def follower(**bounds: int) -> tuple[Scene, list[asyncio.Future[FrameResult]], list[Callable[[Answer], None]]]:
     """Return a committer with a batch in flight, a whole one that follows it, and one frame behind that."""
     scene = Scene(batch=BatchBounds(**(bounds or {"messages_max": 2})))
