@@ -35,11 +35,28 @@ class MessageRow(NamedTuple):
     redrives: int
 
 
-_COLUMNS: Final = f"""
+_OFFSET_PLACE: Final = MessageRow._fields.index("queue_offset")
+_BODY_PLACE: Final = MessageRow._fields.index("body")
+
+
+class OffsetsRead(NamedTuple):
+    """What was read of the messages that were asked for one by one."""
+
+    rows: list[MessageRow]
+    over_bytes: list[int]
+    """Offsets of those that are there and were left out: the bodies before them were too many bytes."""
+
+
+def _columns(body: str) -> str:
+    return f"""
 m.queue_id, m.queue_offset, m.stored_at + {TO_1970}, m.message_id, m.namespace, m.topic, m.event_code,
-m.key, m.ordering_key, m.headers, m.body, m.born_at + {TO_1970}, m.born_host, m.publisher_group, m.stress,
+m.key, m.ordering_key, m.headers, {body}, m.born_at + {TO_1970}, m.born_host, m.publisher_group, m.stress,
 m.target_group, m.redrives
 """
+
+
+_COLUMNS: Final = _columns("m.body")
+_WITHIN_BYTES: Final = "(m.bytes_up_to_here <= %(bytes_max)s OR m.bytes_up_to_here = octet_length(m.body))"
 
 # By the primary key of each live day, merged. The running sum needs only the sizes, so a body that is over the budget
 # is never fetched from its TOAST table; the first row passes whatever its size, or a large one would block its queue.
@@ -51,16 +68,20 @@ SELECT {_COLUMNS} FROM (
         ORDER BY queue_offset LIMIT %(limit)s
     ) w
 ) m
-WHERE m.bytes_up_to_here <= %(bytes_max)s OR m.bytes_up_to_here = octet_length(m.body)
+WHERE {_WITHIN_BYTES}
 ORDER BY m.queue_offset
 """
 
 # The whole primary key is given: one probe of one partition for each message. Never prepared, like all that joins or
 # filters without an order: a plan made while a day was empty would read it from end to end when it is full.
+# What is over the budget is told apart from what is gone, by coming without its body.
 _READ_OFFSETS: Final = f"""
-SELECT {_COLUMNS}
-FROM {array_rows("wanted", queue_offset="bigint", stored_at="timestamptz")}
-JOIN message m ON m.queue_id = %(queue_id)s AND m.queue_offset = wanted.queue_offset AND m.stored_at = wanted.stored_at
+SELECT {_columns(f"CASE WHEN {_WITHIN_BYTES} THEN m.body END")} FROM (
+    SELECT w.*, sum(octet_length(w.body)) OVER (ORDER BY w.queue_offset ROWS UNBOUNDED PRECEDING) AS bytes_up_to_here
+    FROM {array_rows("wanted", queue_offset="bigint", stored_at="timestamptz")}
+    JOIN message w
+        ON w.queue_id = %(queue_id)s AND w.queue_offset = wanted.queue_offset AND w.stored_at = wanted.stored_at
+) m
 ORDER BY m.queue_offset
 """
 
@@ -106,8 +127,13 @@ async def read_range(
     return list(map(MessageRow._make, await cursor.fetchall()))
 
 
-async def read_offsets(conn: Connection, queue_id: int, wanted: Sequence[tuple[int, int]]) -> list[MessageRow]:
-    """Return the messages at these (queue_offset, stored_at_us), in order; those whose day was dropped are left out."""
+async def read_offsets(
+    conn: Connection, queue_id: int, wanted: Sequence[tuple[int, int]], bytes_max: int
+) -> OffsetsRead:
+    """Return the messages at these (queue_offset, stored_at_us), in order: bodies of *bytes_max* in all, or one.
+
+    Those whose day was dropped are neither returned nor named.
+    """
     cursor = binary_cursor(conn)
     await cursor.execute(
         _READ_OFFSETS,
@@ -115,10 +141,13 @@ async def read_offsets(conn: Connection, queue_id: int, wanted: Sequence[tuple[i
             "queue_id": queue_id,
             "queue_offset": [queue_offset for queue_offset, _ in wanted],
             "stored_at": [datetime_of(stored_at_us) for _, stored_at_us in wanted],
+            "bytes_max": bytes_max,
         },
         prepare=False,
     )
-    return list(map(MessageRow._make, await cursor.fetchall()))
+    found = await cursor.fetchall()
+    rows = [MessageRow._make(row) for row in found if row[_BODY_PLACE] is not None]
+    return OffsetsRead(rows, [row[_OFFSET_PLACE] for row in found[len(rows) :]])
 
 
 async def find_message(conn: Connection, message_id: bytes) -> MessageRow | None:

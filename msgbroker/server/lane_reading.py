@@ -144,7 +144,11 @@ class LaneReader:
         return None
 
     def fetch_due(self, slot: LaneSlot, now: float) -> None:
-        """Start fetching what comes again and whose bodies are needed."""
+        """Start fetching what comes again and whose bodies are needed.
+
+        How large they are is not known before: they were stored under any limit that the topic ever had. What turns out
+        to be too much, of what is in memory or of what is read, is due again.
+        """
         # One at least, or it would never come again.
         room_bytes = self._room_bytes(slot, 1)
         if slot.is_fetching or room_bytes <= 0 or self._is_waiting(slot, Work.FETCHING):
@@ -161,7 +165,9 @@ class LaneReader:
             else:
                 missing.append((offset, stored_at_us))
         if found:
-            slot.lane.feed_again(found, ())
+            fitting = _within(found, room_bytes)
+            slot.lane.feed_again(fitting, ())
+            slot.lane.fetch_failed([message.queue_offset for message in found[len(fitting) :]])
         if missing:
             slot.fetching_bytes = len(missing) * slot.topic.body_bytes_max
         self.count(slot)
@@ -171,16 +177,17 @@ class LaneReader:
     async def _fetch_again(self, slot: LaneSlot, wanted: list[tuple[int, int]]) -> None:
         lane = slot.lane
         try:
-            read = self.cache.read_again(lane.key.queue_id, wanted, slot.reader)
-            messages = await self._try(slot, Work.FETCHING, read)
+            read = self.cache.read_again(lane.key.queue_id, wanted, slot.fetching_bytes, slot.reader)
+            again = await self._try(slot, Work.FETCHING, read)
         finally:
             slot.fetching_bytes = 0
             self.count(slot)
-        if messages is None:
+        if again is None:
             lane.fetch_failed([offset for offset, _ in wanted])
             return
-        found = {message.queue_offset for message in messages}
-        lane.feed_again(messages, [offset for offset, _ in wanted if offset not in found])
+        there = {message.queue_offset for message in again.messages}.union(again.over_bytes)
+        lane.feed_again(again.messages, [offset for offset, _ in wanted if offset not in there])
+        lane.fetch_failed(again.over_bytes)
         self.count(slot)
         self.touched(slot)
         self.activate(slot)

@@ -20,7 +20,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -59,6 +59,14 @@ class Block:
     end: int
     messages: Sequence[LogMessage]
     size_bytes: int
+
+
+class ReadAgain(NamedTuple):
+    """Single messages that were read."""
+
+    messages: list[LogMessage]
+    over_bytes: Sequence[int]
+    """Offsets of those that are there, and were too many bytes to be read with these."""
 
 
 @dataclass(slots=True)
@@ -199,11 +207,13 @@ class LogCache:
         if self._reading.get(name) is reading:
             del self._reading[name]
 
-    async def read_again(self, queue_id: int, wanted: Sequence[tuple[int, int]], reader: Hashable) -> list[LogMessage]:
-        """Return single messages by (offset, stored_at); those that are gone are left out."""
+    async def read_again(
+        self, queue_id: int, wanted: Sequence[tuple[int, int]], bytes_max: int, reader: Hashable
+    ) -> ReadAgain:
+        """Return single messages by (offset, stored_at), *bytes_max* in all or one; what is gone is left out."""
         async with self._turns.turn(reader), self._store.connection() as connection:
-            rows = await read_offsets(connection, queue_id, wanted)
-        return messages_of_rows(rows)
+            rows, over_bytes = await read_offsets(connection, queue_id, wanted, bytes_max)
+        return ReadAgain(messages_of_rows(rows), over_bytes)
 
     async def _read(self, queue_id: int, offset: int, reader: Hashable) -> Block:
         limit = BLOCK_OFFSETS - offset % BLOCK_OFFSETS

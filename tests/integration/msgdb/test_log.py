@@ -86,7 +86,21 @@ async def test_single_offsets_are_read_where_they_were_stored(conn: Connection) 
     wanted = [(rows[7].queue_offset, rows[7].stored_at_us), (rows[2].queue_offset, rows[2].stored_at_us)]
     gone = (99, rows[0].stored_at_us)
 
-    assert await read_offsets(conn, queue_id, [*wanted, gone]) == [rows[2], rows[7]]
+    assert await read_offsets(conn, queue_id, [*wanted, gone], 1_000) == ([rows[2], rows[7]], [])
+
+
+@pytest.mark.parametrize("bytes_max, count", [(1_000, 4), (399, 3), (300, 3), (50, 1)])
+async def test_of_single_offsets_those_are_named_that_would_be_too_many_bytes(
+    conn: Connection, bytes_max: int, count: int
+) -> None:
+    queue_id = await make_queue(conn)
+    rows = await put_messages(conn, queue_id, range(4), body_bytes=100)
+    gone = (99, rows[0].stored_at_us)
+    wanted = [(row.queue_offset, row.stored_at_us) for row in rows]
+
+    read = await read_offsets(conn, queue_id, [gone, *wanted], bytes_max)
+
+    assert read == (rows[:count], [row.queue_offset for row in rows[count:]])
 
 
 @pytest.mark.parametrize("days_between", [0, 1, -1, 4])

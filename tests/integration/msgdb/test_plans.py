@@ -112,7 +112,7 @@ PREPARED: dict[str, tuple[str, Mapping[str, Any]]] = {
     "get_dead_letter": (dead_letters._GET, {"id": 7}),
 }
 PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
-    "read_offsets": (log._READ_OFFSETS, {**messages(500), "queue_id": 1}),
+    "read_offsets": (log._READ_OFFSETS, {**messages(500), "queue_id": 1, "bytes_max": 1 << 20}),
     "copy_dead_letters": (lane_writes.COPY_DEAD_LETTERS, messages(100)),
     "find_message": (log._FIND, DAY),
     "find_message_anywhere": (log._FIND_ANYWHERE, DAY),

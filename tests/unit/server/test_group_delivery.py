@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Hashable
+from collections.abc import Coroutine, Hashable, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -23,7 +23,7 @@ from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork
-from msgbroker.server.log_cache import Block, LogCache
+from msgbroker.server.log_cache import Block, LogCache, ReadAgain
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.set_aside import SetAside
 from msgdb.alarms import Alarm, AlarmKind
@@ -242,6 +242,63 @@ def test_bodies_that_are_needed_again_are_bounded_as_well() -> None:
 
     assert one.pump() == 1
     assert 0 < one.lane.ready_bytes <= LANE_READY_BYTES_MAX + 64 * 1024
+
+
+LARGE = b"x" * 64 * 1024
+
+
+def handed_over(count: int) -> OneGroup:
+    """Return a group whose instance had *count* bodies of 64 KiB, and wants all of them again, one at a time.
+
+    They were stored under a higher limit of the topic than there is now.
+    """
+    one = OneGroup()
+    one.commit(0, count, LARGE)
+    for _ in range(count):
+        one.pump()
+        one.write()
+    assert one.instance.unsettled == count
+    assert one.settle_all(Verdict.RETRY) == count
+    one.instance.credit = 1
+    return one
+
+
+def test_bodies_over_the_topics_limit_that_are_in_memory_are_made_ready_as_far_as_there_is_room() -> None:
+    one = handed_over(60)
+    delivered = 0
+    while given := one.pump():
+        assert one.lane.ready_bytes <= LANE_READY_BYTES_MAX
+        delivered += given
+        one.group.settle(one.instance, QUEUE, 1, Verdict.ACK, 0, 9_999, 2, 1.0, 0.0, "")
+        one.write()
+
+    assert delivered == 60
+
+
+async def test_bodies_over_the_topics_limit_are_read_as_far_as_there_is_room_and_the_rest_next() -> None:
+    one = handed_over(60)
+    one.cache.forget()
+    read: list[int] = []
+
+    async def read_again(
+        queue_id: int, wanted: Sequence[tuple[int, int]], bytes_max: int, reader: Hashable
+    ) -> ReadAgain:
+        count = max(1, bytes_max // len(LARGE))
+        read.append(min(count, len(wanted)) * len(LARGE))
+        messages = [log_message(offset, body=LARGE) for offset, _ in wanted]
+        return ReadAgain(messages[:count], [message.queue_offset for message in messages[count:]])
+
+    one.cache.read_again = read_again  # type: ignore[method-assign]
+    delivered = 0
+    while one.lane.redelivery_count:
+        delivered += one.pump()
+        await asyncio.gather(*one.tasks)
+        assert one.lane.ready_bytes <= LANE_READY_BYTES_MAX
+        one.group.settle(one.instance, QUEUE, 1, Verdict.ACK, 0, 9_999, 2, 1.0, 0.0, "")
+        one.write()
+
+    assert (delivered, one.lane.counters.expired) == (60, 0)
+    assert max(read) <= LANE_READY_BYTES_MAX
 
 
 def test_a_lane_that_waits_for_nothing_is_not_looked_at_by_the_ticks() -> None:
