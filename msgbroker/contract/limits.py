@@ -29,6 +29,8 @@ GRPC_MESSAGE_BYTES_MAX: Final = 512 * 1024
 whoever is at the other end: it is small, and larger frames come in parts."""
 FRAME_PART_BYTES_MAX: Final = GRPC_MESSAGE_BYTES_MAX - 64
 """Of a frame in one gRPC message, beside what surrounds it there."""
+FRAME_PART_BYTES_MIN: Final = 4 * 1024
+"""Of all parts but the last one: a gRPC message costs a broker some hundred bytes, and some hundred microseconds."""
 FRAME_BYTES_CEILING: Final = BODY_BYTES_CEILING + 16 * 1024
 """A frame with the largest message there can be: body, headers, keys and names, and a hello."""
 GRPC_RESPONSE_BYTES_MAX: Final = 32 * 1024 * 1024

@@ -4,10 +4,14 @@ gRPC takes a whole message into memory as soon as somebody waits for it, and who
 a stream may cost is one gRPC message, and those are small. A frame that is larger comes in parts. After the first one
 the reader waits, in turn with all other streams, for room for the whole, and only then reads the rest. Room for frames
 that are not complete is apart from the room of those that are: who does not go on holds up no whole frame.
+
+What is held for a frame is its bytes: each part is added to them as it comes, and none is so small that what surrounds
+it costs more.
 """
 
 from __future__ import annotations
 
+import io
 from typing import Any, Final
 
 import grpc
@@ -77,18 +81,29 @@ class FrameReader:
             encoded = await self._joined(message)
         return None if encoded is None else _decode(encoded)
 
-    async def _joined(self, first: FramePart) -> bytes | None:
+    async def _joined(self, part: FramePart) -> bytes | None:
         """Return a frame of which the first part is here; None if the stream ends before the last one is."""
-        parts = [first.part]
-        missing_bytes = first.frame_bytes - len(first.part)
-        while missing_bytes > 0:
-            part = await self._context.read()
-            if part is grpc.aio.EOF:
-                return None
-            if not isinstance(part, FramePart) or part.frame_bytes or not part.part:
-                raise InvalidRequestFieldError("part", "must follow the other parts of its frame, with nothing between")
-            parts.append(part.part)
+        frame = io.BytesIO()
+        missing_bytes = part.frame_bytes
+        while True:
             missing_bytes -= len(part.part)
-        if missing_bytes < 0:
-            raise InvalidRequestFieldError("part", f"is {-missing_bytes} bytes longer than frame_bytes says")
-        return b"".join(parts)
+            _check_size(len(part.part), missing_bytes)
+            frame.write(part.part)
+            if not missing_bytes:
+                # Not copied: it is the buffer itself.
+                return frame.getvalue()
+            message: Any = await self._context.read()
+            if message is grpc.aio.EOF:
+                return None
+            if not isinstance(message, FramePart) or message.frame_bytes:
+                raise InvalidRequestFieldError("part", "must follow the other parts of its frame, with nothing between")
+            part = message
+
+
+def _check_size(part_bytes: int, missing_bytes: int) -> None:
+    """Raise InvalidRequestFieldError for a part behind which so much is missing, if it is too long or too small."""
+    if missing_bytes < 0:
+        raise InvalidRequestFieldError("part", f"is {-missing_bytes} bytes longer than frame_bytes says")
+    bytes_min = limits.FRAME_PART_BYTES_MIN
+    if missing_bytes and part_bytes < bytes_min:
+        raise InvalidRequestFieldError("part", f"has {part_bytes} bytes; all but the last have {bytes_min} or more")

@@ -35,6 +35,9 @@ def part(body: bytes, frame_bytes: int = 0) -> bytes:
     return publisher_pb2.PublishFrame(part=body, frame_bytes=frame_bytes).SerializeToString()
 
 
+PART = b"x" * limits.FRAME_PART_BYTES_MIN
+
+
 async def send(raw: RawPublisher, parts: list[bytes]) -> None:
     """Send gRPC messages as they are."""
     for each in parts:
@@ -54,13 +57,12 @@ async def bodies_stored(store: MessageStore) -> list[bytes]:
     return [body for (body,) in rows]
 
 
-@pytest.mark.parametrize("part_bytes", [7, 1_000, limits.FRAME_PART_BYTES_MAX])
+@pytest.mark.parametrize("part_bytes", [limits.FRAME_PART_BYTES_MIN, 9_999, limits.FRAME_PART_BYTES_MAX])
 async def test_a_frame_in_parts_is_stored_as_one_whatever_their_size(
     trade: ConfigService, broker: Broker, message_store: MessageStore, part_bytes: int
 ) -> None:
-    bodies = [secrets.token_bytes(8_000) for _ in range(50 if part_bytes > 7 else 1)]
+    bodies = [secrets.token_bytes(8_000) for _ in range(100)]
     async with raw_publisher(broker.address) as raw:
-        # Its first part has half of the hello, perhaps.
         await send(raw, parts_of(frame(1, bodies, publisher_id=secrets.token_bytes(16)), part_bytes))
         answer = await raw.answer()
         await send(raw, [frame(2, [b"whole"])])
@@ -87,10 +89,12 @@ async def test_the_client_sends_large_frames_and_bodies_of_4_mib_in_parts(
     "sent, reason, words",
     [
         ([part(b"x" * 10)], "INVALID_FIELD", "frame_bytes"),
-        ([part(b"x" * 10, 20), frame(2, [b"between"])], "INVALID_FIELD", "nothing between"),
-        ([part(b"x" * 10, 20), part(b"x" * 5, 20)], "INVALID_FIELD", "nothing between"),
-        ([part(b"x" * 10, 15), part(b"x" * 10)], "INVALID_FIELD", "5 bytes longer"),
+        ([part(PART, 5_000), frame(2, [b"between"])], "INVALID_FIELD", "nothing between"),
+        ([part(PART, 5_000), part(b"x" * 5, 5_000)], "INVALID_FIELD", "nothing between"),
+        ([part(PART, len(PART) + 5), part(b"x" * 10)], "INVALID_FIELD", "5 bytes longer"),
         ([part(b"x" * 10, 5)], "INVALID_FIELD", "5 bytes longer"),
+        ([part(PART[:-1], 5_000)], "INVALID_FIELD", "4096 or more"),
+        ([part(PART, 10_000), part(b"x")], "INVALID_FIELD", "4096 or more"),
         ([part(b"", 5)], "INVALID_FIELD", "alone"),
         ([part(b"x", 5) + frame(2, [b"more"])], "INVALID_FIELD", "alone"),
         ([frame(2, [b"more"]) + part(b"x", 5)], "INVALID_FIELD", "alone"),
@@ -128,7 +132,7 @@ async def test_a_frame_that_is_not_completed_in_time_ends_its_stream_and_gives_i
     async with raw_publisher(broker.address) as sitting, raw_publisher(broker.address) as waiting:
         await greeted(sitting)
         await greeted(waiting)
-        await sitting.send_encoded(part(b"x" * 100, more_than_there_is))
+        await sitting.send_encoded(part(PART, more_than_there_is))
         await eventually(lambda: arriving_bytes(broker) == more_than_there_is)
         # A frame that is whole waits for nobody.
         await waiting.send_encoded(frame(2, [b"whole"]))
