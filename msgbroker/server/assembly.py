@@ -18,6 +18,7 @@ from confdb.services import ConfigService
 from confdb.snapshot import SnapshotFeed
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
+from msgbroker.contract.errors import TooManyCallsError
 from msgbroker.server import clock, grpc_server
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.alarm_names import topic_alarm
@@ -60,6 +61,8 @@ from msgdb.store import MessageStore
 _POLL_SECONDS_AMONG_OTHERS: Final = 1.0
 _POLL_SECONDS_ALONE: Final = 10.0
 _HOUSEKEEPING_SECONDS: Final = 5.0
+_HEALTH_READING_MAX: Final = 16
+"""8 MiB, of requests that are as large as gRPC takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +98,12 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     registrar = EventCodeRegistrar(service)
     served = _assemble_services(settings, stores, hub, cluster, committer, registrar)
     directory = DirectoryService(cluster, service, client_registration=settings.client_registration)
-    gate = CallGate(settings.calls_max, hub.outgoing)
-    grpc_server.add_services(server, served.publisher, served.subscriber, served.pull, directory, health_service, gate)
-    places = (*served.places, gate.places, health_service.places)
+    gate = CallGate(Places("calls", settings.calls_max, TooManyCallsError), hub.outgoing)
+    health_gate = CallGate(health_service.checks, hub.outgoing, _HEALTH_READING_MAX)
+    grpc_server.add_services(
+        server, served.publisher, served.subscriber, served.pull, directory, health_service, gate, health_gate
+    )
+    places = (*served.places, gate.places, health_service.places, health_service.checks)
     listener = Listener(stores.messages, hub, lambda: _poll_seconds(cluster))
     side_loops: dict[str, Loop] = {
         "announcer": announcer.run,
@@ -156,7 +162,7 @@ class _Services(NamedTuple):
     @property
     def places(self) -> tuple[Places, ...]:
         """What there may be so many of."""
-        return self.publisher.places, self.subscriber.places, self.pull.places
+        return self.publisher.places, self.subscriber.places, self.pull.places, self.pull.calls
 
 
 def _assemble_services(
@@ -171,7 +177,8 @@ def _assemble_services(
         committer, stores.feed.get, registrar.learn, hub.is_behind, hub.outgoing, settings.publisher_streams_max
     )
     subscriber = SubscriberService(hub, cluster, stores.feed.get, settings.subscriber_streams_max)
-    return _Services(publisher, subscriber, PullService(hub, cluster, stores.feed.get))
+    pull = PullService(hub, cluster, stores.feed.get, settings.pulls_max)
+    return _Services(publisher, subscriber, pull)
 
 
 def _assemble_delivery(

@@ -107,8 +107,9 @@ def add_services(
     directory: DirectoryService,
     health: HealthService,
     gate: CallGate,
+    health_gate: CallGate,
 ) -> None:
-    """Register all services."""
+    """Register all services. Who asks for health has a gate apart: whatever others do, a supervisor gets its answer."""
     small = _SMALL_REQUEST_BYTES_MAX
     settle = decoder(subscriber_pb2.SettleRequest, limits.PULL_MESSAGES_MAX, _REQUEST_BYTES_MAX)
     handlers: dict[str, dict[str, Any]] = {
@@ -120,7 +121,7 @@ def add_services(
             "Subscribe": grpc.stream_stream_rpc_method_handler(
                 subscriber.subscribe, decoder(subscriber_pb2.SubscribeRequest, limits.SETTLEMENT_RANGES_MAX), None
             ),
-            "Pull": gate.unary(decoder(subscriber_pb2.PullRequest, bytes_max=small), pull.pull),
+            "Pull": gate.unary(decoder(subscriber_pb2.PullRequest, bytes_max=small), pull.pull, waits_in=pull.calls),
             "Settle": gate.unary(settle, pull.settle),
         },
         DIRECTORY: {
@@ -132,7 +133,7 @@ def add_services(
             ),
         },
         HEALTH: {
-            "Check": gate.unary(decoder(health_pb2.HealthCheckRequest, bytes_max=small), health.check),
+            "Check": health_gate.unary(decoder(health_pb2.HealthCheckRequest, bytes_max=small), health.check),
             "Watch": grpc.stream_stream_rpc_method_handler(health.watch),
         },
         reflection.SERVICE_NAME: {"ServerReflectionInfo": _reflection()},

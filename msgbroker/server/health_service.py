@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import grpc
 from grpc_health.v1 import health_pb2
 
-from msgbroker.contract.errors import MessageCenterError
+from msgbroker.contract.errors import MessageCenterError, TooManyCallsError
 from msgbroker.server.call_ending import write
 from msgbroker.server.decoding import decoder
 from msgbroker.server.grpc_failures import abort_with
@@ -24,6 +24,7 @@ SERVICE: Final = "grpc.health.v1.Health"
 HealthContext = grpc.aio.ServicerContext[Any, Any]
 
 _WATCHERS_MAX: Final = 1_000
+_CHECKS_MAX: Final = 100
 _decode: Final = decoder(health_pb2.HealthCheckRequest, bytes_max=4 * 1024)
 
 
@@ -32,6 +33,7 @@ class HealthService:
 
     def __init__(self) -> None:
         self.places = Places("health watchers", _WATCHERS_MAX)
+        self.checks = Places("health checks", _CHECKS_MAX, TooManyCallsError)
         self._statuses: dict[str, int] = {}
         self._watchers: set[asyncio.Event] = set()
 

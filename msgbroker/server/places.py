@@ -15,6 +15,28 @@ from msgbroker.server import clock
 _RETRY_AFTER_SECONDS: Final = 1.0
 
 
+class Place:
+    """A place that was taken. Whoever knows first that it is not needed leaves it; a repeat changes nothing."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self, places: Places) -> None:
+        places.take()
+        self._places: Places | None = places
+
+    def change_to(self, places: Places) -> None:
+        """Take a place of another kind, and leave this one. Where there is none, raise as `Places.take` and keep it."""
+        places.take()
+        self.leave()
+        self._places = places
+
+    def leave(self) -> None:
+        """Give it back."""
+        places, self._places = self._places, None
+        if places is not None:
+            places.leave()
+
+
 class Places:
     """See the module."""
 
@@ -28,9 +50,14 @@ class Places:
         self.refused_at: float | None = None
         self._refusal = refusal
 
+    @property
+    def are_full(self) -> bool:
+        """Whether whoever comes now is refused."""
+        return self.count >= self.count_max
+
     def take(self) -> None:
         """Take a place; whoever does leaves it again. Raises TooManyStreamsError, or what else it was made with."""
-        if self.count >= self.count_max:
+        if self.are_full:
             self.refused_at = clock.now()
             raise self._refusal(self.kind, self.count_max, _RETRY_AFTER_SECONDS)
         self.count += 1

@@ -21,6 +21,7 @@ from msgbroker.contract.errors import (
     BrokerUnavailableError,
     InvalidRequestFieldError,
     MessageCenterError,
+    TooManyCallsError,
 )
 from msgbroker.engine.begun import Begun
 from msgbroker.server import clock
@@ -59,8 +60,10 @@ class _Puller:
 class PullService:
     """See the module."""
 
-    def __init__(self, hub: DeliveryHub, cluster: Cluster, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, hub: DeliveryHub, cluster: Cluster, snapshot: Callable[[], Snapshot], pulls_max: int) -> None:
         self.places = Places("pulling instances", _PULLERS_MAX)
+        self.calls = Places("pulls", pulls_max, TooManyCallsError)
+        """Apart from other calls: a pull may wait for long, and must not keep a verdict out meanwhile."""
         self._hub = hub
         self._cluster = cluster
         self._snapshot = snapshot

@@ -26,9 +26,14 @@ class Sending:
     def __init__(self, seconds: float, bound: asyncio.Timeout) -> None:
         self._loop = asyncio.get_running_loop()
         self._bound = bound
-        self._seconds = seconds / _LOOKS
+        self._look_seconds = seconds / _LOOKS
         self._looks_left = _LOOKS
         self._timer = self._look_later()
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long it has been waited for, as far as this process had time to look."""
+        return (_LOOKS - self._looks_left) * self._look_seconds
 
     def give_up(self) -> None:
         """Wait no longer: it counts as not sent in time."""
@@ -39,11 +44,11 @@ class Sending:
         self._timer.cancel()
 
     def _look_later(self) -> asyncio.TimerHandle:
-        return self._loop.call_later(self._seconds, self._look)
+        return self._loop.call_later(self._look_seconds, self._look)
 
     def _look(self) -> None:
         self._looks_left -= 1
-        is_late = self._loop.time() - self._timer.when() > _LATE * self._seconds
+        is_late = self._loop.time() - self._timer.when() > _LATE * self._look_seconds
         # However busy this process is, there is an end.
         if self._looks_left <= (-_LOOKS if is_late else 0):
             self.give_up()
@@ -59,12 +64,12 @@ async def sent_in_time(what: str, size_bytes: int = 0) -> AsyncIterator[Sending]
     """
     # A slow way to here carries the same in the same time, however it is divided.
     seconds = limits.REQUEST_SECONDS_MAX * max(1, -(-size_bytes // limits.GRPC_MESSAGE_BYTES_MAX))
+    bound = asyncio.timeout(None)
+    sending = Sending(seconds, bound)
     try:
-        async with asyncio.timeout(None) as bound:
-            sending = Sending(seconds, bound)
-            try:
-                yield sending
-            finally:
-                sending.done()
+        async with bound:
+            yield sending
     except TimeoutError as error:
-        raise UnfinishedError(what, seconds) from error
+        raise UnfinishedError(what, round(sending.waited_seconds, 1)) from error
+    finally:
+        sending.done()

@@ -61,7 +61,12 @@ class BrokerSettings(BaseSettings):
         10_000, ge=1, description="Subscribers at a time; each may cost 0.8 MiB of memory. Others go to another broker."
     )
     calls_max: int = Field(
-        2_000, ge=1, description="Unary calls at a time, Pull among them; each may cost 100 KiB of memory."
+        2_000, ge=1, description="Unary calls at a time, but for pulls that wait; each may cost 100 KiB of memory."
+    )
+    pulls_max: int = Field(
+        10_000,
+        ge=1,
+        description="Pulls at a time that wait for messages, beside other calls; each may cost 40 KiB of memory.",
     )
     log_cache_bytes_max: int = Field(
         48 * 1024 * 1024, ge=4 * 1024 * 1024, description="Bytes of messages kept in memory for delivery."

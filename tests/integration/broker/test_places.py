@@ -17,7 +17,7 @@ from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
 from msgbroker.contract import limits
 from msgbroker.server.app import Broker
-from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc, subscriber_pb2, subscriber_pb2_grpc
+from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc, subscriber_pb2_grpc
 from msgdb.alarms import AlarmKind
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually
@@ -107,27 +107,23 @@ async def test_a_call_that_finds_no_place_is_refused_and_others_follow(
     trade: ConfigService, start_broker: StartBroker
 ) -> None:
     broker = await start_broker(calls_max=1)
-    await register_group(trade)
     async with grpc.aio.insecure_channel(broker.address) as channel:
         publisher: Any = publisher_pb2_grpc.PublisherStub(channel)
-        subscriber: Any = subscriber_pb2_grpc.SubscriberStub(channel)
-        pulling = asyncio.ensure_future(
-            subscriber.Pull(subscriber_pb2.PullRequest(group="SG_POINTS", instance_id="one", wait_ms=20_000))
-        )
-        await eventually(lambda: broker.hub.groups)
-        with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await publisher.Publish(publisher_pb2.PublishRequest(messages=[SAID]))
-        pulling.cancel()
+
+        async def outcome() -> tuple[str, str]:
+            return await _outcome(publisher.Publish(publisher_pb2.PublishRequest(messages=[SAID])))
 
         async def is_stored() -> bool:
-            try:
-                return bool((await publisher.Publish(publisher_pb2.PublishRequest(messages=[SAID]))).queue_ids)
-            except grpc.aio.AioRpcError:
-                return False
+            return await outcome() == ("", "")
 
+        # Called as streams, so that they can be begun without a message; they are of the same connection as the others.
+        sitting: list[Any] = [channel.stream_unary("/msgbroker.v1.Publisher/Publish")() for _ in range(5)]
+        await eventually(lambda: sum(call.done() for call in sitting) == 4)
+        assert await outcome() == ("RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")
+        await eventually(lambda: alarms(broker) == [(AlarmKind.STREAMS_FULL, "calls")])
+        for call in sitting:
+            call.cancel()
         await eventually(is_stored)
-    assert reason_of(raised.value) == ("RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")
-    await eventually(lambda: (AlarmKind.STREAMS_FULL, "calls") in alarms(broker))
 
 
 async def test_callers_that_send_slowly_keep_others_waiting_for_a_bounded_time(
