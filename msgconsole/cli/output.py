@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from msgconsole.cli.table_layout import layout, wrap
+from msgconsole.cli.table_layout import GAP, layout, wrap
 
 _TIME: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)(\.\d+)?(\+00:00|Z)\Z")
 _PIPED_WIDTH: Final = 240
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def console() -> Console:
@@ -55,15 +56,12 @@ def print_rows(rows: Iterable[object], columns: Sequence[str], *, as_json: bool,
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print *rows* below *head*, in the width there is."""
-    target = console()
-    widths = layout([head, *rows], target.width)
     # A space of padding and one of the box are the gap that the layout counts with.
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for title, width in zip(head, widths, strict=True):
-        table.add_column(Text(wrap(title, width)), width=width, no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(wrap(text, width)) for text, width in zip(row, widths, strict=True)))
-    target.print(table)
+    _print_columns(
+        Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0)),
+        head,
+        [[_cell(text) for text in row] for row in rows],
+    )
 
 
 def print_thing(thing: object, *, as_json: bool) -> None:
@@ -72,16 +70,34 @@ def print_thing(thing: object, *, as_json: bool) -> None:
     if as_json:
         print_json(record)
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in record.items():
-        table.add_row(Text(name.replace("_", " ")), Text(shown(value)))
-    console().print(table)
+    _print_columns(
+        Table(box=None, show_header=False, pad_edge=False, padding=(0, GAP, 0, 0)),
+        ("", ""),
+        [[name.replace("_", " "), _cell(shown(value))] for name, value in record.items()],
+    )
+
+
+def _print_columns(table: Table, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    target = console()
+    widths = layout([head, *rows], target.width)
+    # Where columns have reached what is the least for one, the terminal breaks the lines: a table would cut them.
+    target.width = max(target.width, sum(widths) + GAP * (len(widths) - 1))
+    for title, width in zip(head, widths, strict=True):
+        table.add_column(Text(wrap(title, width)), width=width, no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(wrap(text, width)) for text, width in zip(row, widths, strict=True)))
+    target.print(table)
 
 
 def print_line(text: str) -> None:
     """Print a sentence."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def _visible(text: str) -> str:
+    """Return *text* with what a terminal would obey, instead of showing it, written out; lines and tabs stay."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
 
 
 def shown(value: object) -> str:
@@ -97,6 +113,11 @@ def shown(value: object) -> str:
     if isinstance(value, dict):
         return " ".join(f"{key}={shown(item)}" for key, item in value.items())
     return str(value)
+
+
+def _cell(text: str) -> str:
+    # In a column there is nothing that a tab could be aligned with.
+    return _visible(text).replace("\t", " ")
 
 
 def _in_table(value: object) -> str:

@@ -1,7 +1,8 @@
 """How wide the columns of a table are, and where their text breaks: pure, so that it can be tried at any width.
 
 Text breaks at spaces, and after the characters that join the parts of a name; inside a word only where a column would
-otherwise be wider than the table.
+otherwise be wider than the table. No character of a word is ever lost. Widths are those of a terminal, in cells: many
+characters (Chinese, emoji) have two.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Final
+
+from rich.cells import cell_len
 
 GAP: Final = 2
 """Between two columns."""
@@ -19,7 +22,7 @@ _PIECE: Final = re.compile(r"\s+|[^\s_\-/.,=@]*[_\-/.,=@]+|[^\s_\-/.,=@]+")
 def layout(rows: Sequence[Sequence[str]], width: int) -> list[int]:
     """Return the columns' widths: as wide as their text if that fits in *width*, the widest narrowed first if not."""
     columns = list(zip(*rows, strict=True))
-    widths = [max(_longest(text.splitlines()) for text in column) for column in columns]
+    widths = [min(max(width, _WIDTH_MIN), max(_longest(text.splitlines()) for text in column)) for column in columns]
     by_piece = [max(_longest(_pieces(text)) for text in column) for column in columns]
     available = width - GAP * (len(widths) - 1)
     # First down to whole pieces of names, then, if need be, through them.
@@ -40,16 +43,28 @@ def wrap(text: str, width: int) -> str:
 def _lines(text: str, width: int) -> list[str]:
     lines = [""]
     for piece in _pieces(text):
-        rest = piece
-        if len(lines[-1]) + len(rest.rstrip()) > width and lines[-1]:
+        # A gap that does not fit ends its line: what it is too long by is no text.
+        if not piece.isspace() and lines[-1] and cell_len(lines[-1] + piece) > width:
             lines.append("")
-            rest = rest.lstrip()
-        while len(rest) > width:
-            lines[-1] = rest[:width]
-            rest = rest[width:]
-            lines.append("")
-        lines[-1] += rest
+        if piece.isspace() or cell_len(piece) <= width:
+            lines[-1] += piece
+        else:
+            lines[-1:] = _parts(piece, width)
     return [line.rstrip() for line in lines if line.strip()] or [""]
+
+
+def _parts(word: str, width: int) -> list[str]:
+    """Return *word* cut into parts of *width* at most, of a character at least."""
+    parts = []
+    start = 0
+    while start < len(word):
+        # Marks have no width of their own, and stay with their letter.
+        end = min(start + 2 * width, len(word))
+        while (over := cell_len(word[start:end]) - width) > 0 and end > start + 1:
+            end -= max(1, over // 2)
+        parts.append(word[start:end])
+        start = end
+    return parts
 
 
 def _pieces(text: str) -> list[str]:
@@ -57,4 +72,4 @@ def _pieces(text: str) -> list[str]:
 
 
 def _longest(pieces: Sequence[str]) -> int:
-    return max((len(piece.strip()) for piece in pieces), default=0)
+    return max((cell_len(piece.strip()) for piece in pieces), default=0)

@@ -67,6 +67,38 @@ def test_a_table_loses_nothing_in_a_narrow_terminal(
     assert max(len(line) for line in out.splitlines()) <= width
 
 
+@pytest.mark.parametrize("width", [1, 7, 20, 80, 1_000])
+def test_no_table_loses_wide_characters_or_a_word_at_any_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr(output, "console", lambda: Console(width=width))
+    description = "支付成功后通知积分服务 and" + " " * 30 + "then\tends"
+    output.print_table(["name", "description", "count"], [["TP_TRADE", description, "4"]])
+    output.print_thing({"name": "TP_TRADE", "description": description, "count": 4}, as_json=False)
+    out = capsys.readouterr().out
+    shown = "".join(sorted("".join(out.split()).replace("─", "")))
+    cells = "namedescriptioncountTP_TRADE支付成功后通知积分服务andthenends4"
+    assert shown == "".join(sorted(cells * 2))
+
+
+def test_a_long_word_of_one_thing_is_shown_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "console", lambda: Console(width=40))
+    output.print_thing({"id": 7, "body": "x" * 500}, as_json=False)
+    out = capsys.readouterr().out
+    assert out.count("x") == 500
+    assert max(len(line) for line in out.splitlines()) <= 40
+
+
+def test_what_a_terminal_would_obey_is_shown_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[2Jred\x07\x9b\r!"
+    output.print_table(["name"], [[hostile]])
+    output.print_thing({"name": hostile}, as_json=False)
+    out = capsys.readouterr().out
+    assert out.count("\\x1b[2Jred\\x07\\x9b\\x0d!") == 2
+
+
 def test_what_has_no_json_form_is_our_mistake() -> None:
     with pytest.raises(TypeError, match="object has no JSON form"):
         output.plain(object())

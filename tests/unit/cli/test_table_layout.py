@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
 from msgconsole.cli.table_layout import GAP, layout, wrap
 
 HEAD = ("id", "died at", "group", "topic", "event code", "reason", "last error")
@@ -34,6 +38,29 @@ def test_a_word_wider_than_its_column_is_broken_and_nothing_is_lost() -> None:
     widths = layout([("name",), ("x" * 500,)], 80)
     assert widths == [80]
     assert wrap("x" * 500, 80).replace("\n", "") == "x" * 500
+
+
+def test_a_gap_wider_than_its_column_ends_the_line_and_takes_no_word_with_it() -> None:
+    assert wrap("abc" + " " * 12 + "def", 6) == "abc\ndef"
+    assert wrap("abc" + " " * 12 + "def", 20) == "abc" + " " * 12 + "def"
+
+
+def test_a_column_is_as_wide_as_a_terminal_shows_its_text() -> None:
+    assert layout([("name", "描述"), ("TP", "支付成功后")], 80) == [4, 10]
+    assert wrap("支付成功后通知", 5) == "支付\n成功\n后通\n知"
+
+
+@given(st.lists(st.text(st.sampled_from("ab_- \u3000支付✓e\u0301\u200d\ufe0f👍"), max_size=40)), st.integers(2, 12))
+def test_whatever_the_text_nothing_is_lost_and_no_line_is_too_wide(words: list[str], width: int) -> None:
+    text = " ".join(words)
+    wrapped = wrap(text, width)
+    assert "".join(wrapped.split()) == "".join(text.split())
+    assert max(cell_len(line) for line in wrapped.split("\n")) <= width
+
+
+def test_a_long_text_is_wrapped_in_no_time() -> None:
+    lines = wrap("支x" * 500_000, 80).split("\n")
+    assert (len(lines), {cell_len(line) for line in lines[:-1]}) == (18_868, {79, 80})
 
 
 def test_an_empty_cell_is_an_empty_line() -> None:
