@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,7 @@ from msgconsole.bench.driver import Driver
 from msgconsole.bench.report import print_result, write_report
 from msgconsole.bench.scenario import Scenario
 from msgconsole.bench.worker_process import BenchFailedError
-from msgconsole.cli import output
+from msgconsole.cli import output, streams
 from msgconsole.cli.options import AsJson
 
 
@@ -45,9 +44,12 @@ def command(
         _load(scenario) if scenario else baseline(scale)
     )
     if as_json:
-        typer.echo(json.dumps(result.as_json(), indent=2))
+        output.print_json(result.as_json())
     else:
-        print_result(output.console(), result)
+        target = output.console()
+        with target.capture() as captured:
+            print_result(target, result)
+        streams.print_text(captured.get())
     if report is not None:
         for file in write_report(result, report):
             console.print(f"Written: {file}")

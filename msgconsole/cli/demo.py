@@ -38,7 +38,10 @@ def command(
     logging.getLogger("msgbroker.client").setLevel(logging.ERROR)
 
     def say(sentence: str) -> None:
-        typer.echo(sentence, err=as_json)
+        if as_json:
+            typer.echo(sentence, err=True)
+        else:
+            print_line(sentence)
 
     async def run() -> list[GroupResult]:
         async with ConfigStore.open(places.confdb_url()) as config, MessageStore.open(places.msgdb_url()) as store:

@@ -13,8 +13,11 @@ from typing import Annotated, Final
 import typer
 
 from msgbroker.contract.errors import MessageCenterError
+from msgconsole.cli import streams
 
 EXIT_REFUSED: Final = 1
+EXIT_INTERRUPTED: Final = 130
+"""As a shell has it of a program that Ctrl-C has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,25 @@ COMMANDS: Final = (
 def main() -> None:
     """Run the command line of this process."""
     try:
+        streams.prepare()
         _check_environment(sys.argv[1:])
         build_app(sys.argv[1:])(prog_name="msgcenter")
     except MessageCenterError as error:
         # libpq continues its sentences on a line of their own.
-        sentence = error.message.replace("\n\t", " ")
-        typer.secho(f"{sentence} ({error.reason})", err=True, fg=typer.colors.RED)
-        sys.exit(EXIT_REFUSED)
+        _refuse(error.message.replace("\n\t", " "), error.reason)
+    except OSError as error:
+        # A directory that cannot be written, a process that cannot be started, a help text that nobody takes.
+        streams.drop_output()
+        of_what = "" if error.filename is None else f": {error.filename}"
+        _refuse(f"{error.strerror or error}{of_what}", "SYSTEM_ERROR")
+    except KeyboardInterrupt:
+        # While the command was being imported; what it does itself, typer ends in the same way.
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _refuse(sentence: str, reason: str) -> None:
+    typer.secho(f"{sentence} ({reason})", err=True, fg=typer.colors.RED)
+    sys.exit(EXIT_REFUSED)
 
 
 def _check_environment(arguments: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from msgconsole.cli.streams import print_text, takes_all_characters
 from msgconsole.cli.table_layout import GAP, layout, wrap
 
 _TIME: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)(\.\d+)?(\+00:00|Z)\Z")
@@ -31,13 +32,12 @@ def console() -> Console:
 
 def print_json(value: object) -> None:
     """Print *value* (dataclasses, times, enums allowed) as one JSON document."""
-    sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n")
+    print_text(as_json_text(value, indent=2))
 
 
-def print_json_line(value: object) -> None:
-    """Print *value* as one line of JSON, at once: for streams."""
-    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+def as_json_text(value: object, *, indent: int | None = None) -> str:
+    """Return *value* as a line of JSON, or several; escaped where standard output does not have all characters."""
+    return json.dumps(plain(value), indent=indent, ensure_ascii=not takes_all_characters()) + "\n"
 
 
 def print_rows(rows: Iterable[object], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
@@ -86,16 +86,17 @@ def _print_columns(table: Table, head: Sequence[str], rows: Sequence[Sequence[st
         table.add_column(Text(wrap(title, width)), width=width, no_wrap=True)
     for row in rows:
         table.add_row(*(Text(wrap(text, width)) for text, width in zip(row, widths, strict=True)))
-    target.print(table)
+    with target.capture() as captured:
+        target.print(table)
+    print_text(captured.get())
 
 
 def print_line(text: str) -> None:
     """Print a sentence."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    print_text(text + "\n")
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """Return *text* with what a terminal would obey, instead of showing it, written out; lines and tabs stay."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
 
@@ -117,7 +118,7 @@ def shown(value: object) -> str:
 
 def _cell(text: str) -> str:
     # In a column there is nothing that a tab could be aligned with.
-    return _visible(text).replace("\t", " ")
+    return visible(text).replace("\t", " ")
 
 
 def _in_table(value: object) -> str:

@@ -14,9 +14,9 @@ from typing import Annotated, Final
 import typer
 
 from msgbroker.client import Message, MessageCenter
-from msgconsole.cli import places
+from msgconsole.cli import places, streams
 from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Broker, Namespace
-from msgconsole.cli.output import print_json_line, print_line, shown
+from msgconsole.cli.output import as_json_text, shown, visible
 
 _LEAVING_SECONDS: Final = 0.3
 """How long the handler holds on to what it will not print. Printing itself takes no time."""
@@ -44,7 +44,7 @@ def command(
 
     Example: msgcenter subscribe --group SG_POINTS --topic TP_TRADE --count 10 --json
     """
-    printer = _Printer(count, as_json=as_json)
+    printer = Printer(count, as_json=as_json)
     center = MessageCenter(places.broker_address(broker), namespace=namespace, drain_timeout_seconds=_LEAVING_SECONDS)
     center.subscriber(
         group=group,
@@ -56,17 +56,19 @@ def command(
         from_beginning=from_beginning,
     )(printer.print_message)
     try:
-        asyncio.run(_run(center, printer))
+        asyncio.run(print_messages(center, printer))
     except KeyboardInterrupt:
         typer.echo(f"Printed: {printer.printed_count}.", err=True)
 
 
-async def _run(center: MessageCenter, printer: _Printer) -> None:
+async def print_messages(center: MessageCenter, printer: Printer) -> None:
+    """Run *center*, whose handler *printer* is, until it has printed enough, or can print no more; raise why then."""
     with _reader_watched(printer):
         await _run_until_enough(center, printer)
+    printer.raise_failure()
 
 
-async def _run_until_enough(center: MessageCenter, printer: _Printer) -> None:
+async def _run_until_enough(center: MessageCenter, printer: Printer) -> None:
     async with center:
         enough = asyncio.create_task(printer.enough.wait())
         running = asyncio.create_task(center.run())
@@ -82,7 +84,7 @@ async def _run_until_enough(center: MessageCenter, printer: _Printer) -> None:
 
 
 @contextmanager
-def _reader_watched(printer: _Printer) -> Iterator[None]:
+def _reader_watched(printer: Printer) -> Iterator[None]:
     """Tell *printer* when the reader of our pipe has gone (`| head`), even if no message comes that would show it."""
     output = sys.__stdout__
     if output is None or output is not sys.stdout or not stat.S_ISFIFO(os.fstat(output.fileno()).st_mode):
@@ -97,19 +99,20 @@ def _reader_watched(printer: _Printer) -> Iterator[None]:
         loop.remove_reader(output.fileno())
 
 
-class _Printer:
-    """Prints messages until it has had enough."""
+class Printer:
+    """Prints messages until it has had enough. What keeps it from printing is no message's fault."""
 
     def __init__(self, count: int | None, *, as_json: bool) -> None:
         self._count = count
-        self._as_json = as_json
+        self._as_text = _json if as_json else _text
+        self._failure: BaseException | None = None
         self.printed_count = 0
         self.enough = asyncio.Event()
         self.holding = asyncio.Event()
         """The handler is occupied: nothing is acknowledged any more, and so nothing new is asked for."""
 
     async def print_message(self, message: Message) -> None:
-        """Print one and acknowledge it; after the last one, and where nobody reads, hold on until we have left."""
+        """Print one and acknowledge it; after the last one, and where nothing can be printed, hold on until we left."""
         if not self.enough.is_set() and self._is_printed(message):
             self.printed_count += 1
             if self.printed_count != self._count:
@@ -123,35 +126,44 @@ class _Printer:
 
     def _is_printed(self, message: Message) -> bool:
         try:
-            self._print(message)
+            streams.write(self._as_text(message))
         except BrokenPipeError:
             self.lose_reader()
+            return False
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised when the message is given back
+            self._failure = error
+            self.enough.set()
             return False
         return True
 
     def lose_reader(self) -> None:
         """End: nobody reads what is printed."""
         if not self.enough.is_set():
-            # What was not written would be tried once more at exit, and fail there with a traceback.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
+            streams.drop_output()
             self.enough.set()
 
-    def _print(self, message: Message) -> None:
-        if self._as_json:
-            print_json_line(_record(message))
-            return
-        marks = " ".join(
-            [f"key={message.key}"] * bool(message.key)
-            + [f"attempt={message.attempt}"] * (message.attempt > 1)
-            + ["stress"] * message.stress
-            + [shown(message.headers)] * bool(message.headers)
-        )
-        place = f"{message.queue_id}/{message.queue_offset}"
-        print_line(f"{message.stored_at:%H:%M:%S.%f} {message.topic}/{message.event_code} {place} {marks}".rstrip())
-        text = message.body.decode(sys.stdout.encoding or "utf-8", errors="replace")
-        print_line(f"    {text}")
+    def raise_failure(self) -> None:
+        """Raise what has kept it from printing, if anything has."""
+        if self._failure is not None:
+            raise self._failure
+
+
+def _json(message: Message) -> str:
+    return as_json_text(_record(message))
+
+
+def _text(message: Message) -> str:
+    marks = " ".join(
+        [f"key={message.key}"] * bool(message.key)
+        + [f"attempt={message.attempt}"] * (message.attempt > 1)
+        + ["stress"] * message.stress
+        + [shown(message.headers)] * bool(message.headers)
+    )
+    place = f"{message.queue_id}/{message.queue_offset}"
+    head = f"{message.stored_at:%H:%M:%S.%f} {message.topic}/{message.event_code} {place} {marks}".rstrip()
+    # Nothing that a publisher sends looks like a line of ours.
+    lines = [visible(head).replace("\n", "\\n"), *visible(message.body.decode(errors="backslashreplace")).split("\n")]
+    return "\n    ".join(lines) + "\n"
 
 
 def _record(message: Message) -> dict[str, object]:
