@@ -13,7 +13,8 @@ from typing import Final, Self
 
 from msgbroker.contract.errors import FailedPreconditionError
 from msgconsole.broker_process import BROKER_COMMAND, BrokerProcess, check_port_is_free, stop_stranger
-from msgconsole.cli.places import CONFDB_VARIABLE, MSGDB_VARIABLE, State, read_state, remove_state, started_ticks
+from msgconsole.cli.places import CONFDB_VARIABLE, MSGDB_VARIABLE
+from msgconsole.cli.state_file import State, read_state, remove_state, started_ticks
 from msgconsole.databases import upgrade
 from msgdb.embedded import EmbeddedPostgres
 from msgdb.embedded.lock import DirectoryLock

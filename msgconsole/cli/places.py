@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from msgbroker.contract.errors import FailedPreconditionError, InvalidSettingError
+from msgconsole.cli.state_file import State, UnusableStateError, check_state, read_state, remove_state, started_ticks
+
+__all__ = [
+    "BROKER_VARIABLE",
+    "CONFDB_VARIABLE",
+    "DEFAULT_BROKER",
+    "DIRECTORY",
+    "MSGDB_VARIABLE",
+    "NoDatabaseError",
+    "State",
+    "broker_address",
+    "confdb_url",
+    "find_problem",
+    "find_state",
+    "msgdb_url",
+    "read_state",
+    "remove_state",
+    "started_ticks",
+    "without_password",
+]
 
 DIRECTORY: Final = ".msgcenter"
 DEFAULT_BROKER: Final = "127.0.0.1:7400"
@@ -19,7 +37,6 @@ CONFDB_VARIABLE: Final = "MSGCENTER_CONFDB_URL"
 MSGDB_VARIABLE: Final = "MSGCENTER_MSGDB_URL"
 BROKER_VARIABLE: Final = "MSGCENTER_BROKER"
 _PORT_MAX: Final = 65_535
-_STATE_FILE: Final = "state.json"
 _PASSWORD_PARAMETER: Final = re.compile(r"((?:^|&)(?:ssl)?password=)[^&]*")
 
 
@@ -28,77 +45,41 @@ class NoDatabaseError(FailedPreconditionError):
 
     reason = "NO_DATABASE"
 
-    def __init__(self, variable: str, dead: Path | None = None) -> None:
-        if dead is None:
-            problem = "no database: start `msgcenter up` in this directory or above it"
-        else:
-            problem = f"no database: the `msgcenter up` that served {dead} has died; start it again"
-        super().__init__(f"{problem}, or set {variable}", variable=variable)
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What a running `msgcenter up` tells the other commands."""
-
-    pid: int
-    pid_started: int
-    """In the kernel's ticks: a recycled process id has another one."""
-    broker: str
-    broker_pid: int
-    broker_pid_started: int
-    confdb_url: str
-    msgdb_url: str
-
-    def write(self, directory: Path) -> None:
-        """Put it where the other commands look. The URLs may hold passwords: for the owner only."""
-        path = directory / _STATE_FILE
-        path.unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(self), file, indent=2)
-
-
-def read_state(directory: Path) -> State | None:
-    """Return what the last `msgcenter up` in *directory* wrote, if it did not end in good order; it may run."""
-    path = directory / _STATE_FILE
-    if not os.access(path, os.R_OK):
-        return None
-    return State(**json.loads(path.read_text()))
-
-
-def remove_state(directory: Path) -> None:
-    """Take back what `State.write` wrote."""
-    (directory / _STATE_FILE).unlink(missing_ok=True)
+    def __init__(self, variable: str, problem: str | None = None) -> None:
+        way_on = problem or "start `msgcenter up` in this directory or above it"
+        super().__init__(f"no database: {way_on}, or set {variable}", variable=variable)
 
 
 def find_state(start: Path | None = None) -> State | None:
     """Return what the nearest running `msgcenter up` wrote, from *start* (default: here) upwards; None if none runs."""
-    here = (start or Path.cwd()).resolve()
-    for directory in (here, *here.parents):
-        state = read_state(directory / DIRECTORY)
+    for directory in _upwards(start):
+        state = read_state(directory)
         if state is not None and started_ticks(state.pid) == state.pid_started:
             return state
     return None
 
 
-def find_dead_directory(start: Path | None = None) -> Path | None:
-    """Return the nearest directory whose `msgcenter up` did not end in good order, and does not run any more."""
-    here = (start or Path.cwd()).resolve()
-    for directory in (here, *here.parents):
-        state = read_state(directory / DIRECTORY)
+def find_problem(start: Path | None = None) -> str | None:
+    """Return what is wrong with the nearest `msgcenter up` that did not end in good order, or tells nothing of use."""
+    for directory in _upwards(start):
+        try:
+            state = check_state(directory)
+        except UnusableStateError as error:
+            return str(error)
         if state is not None and started_ticks(state.pid) != state.pid_started:
-            return directory / DIRECTORY
+            return f"the `msgcenter up` that served {directory} has died; start it again"
     return None
 
 
-def started_ticks(pid: int) -> int | None:
-    """Return when process *pid* was started, None if there is none, or if it is dead and only not reaped yet."""
+def _upwards(start: Path | None) -> Iterator[Path]:
+    """Give the directories in which a `msgcenter up` may have written, the nearest first."""
     try:
-        # The second field, the program's name, is in parentheses and may hold anything.
-        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in {"Z", "X"} else int(fields[19])
+        here = (start or Path.cwd()).resolve()
+    except FileNotFoundError:
+        # The directory that we are in was removed: nothing is above it any more.
+        return
+    for directory in (here, *here.parents):
+        yield directory / DIRECTORY
 
 
 def confdb_url(environment: Mapping[str, str] = os.environ) -> str:
@@ -144,7 +125,7 @@ def _address(setting: str, address: str) -> str:
 def _url(environment: Mapping[str, str], variable: str, running: str | None) -> str:
     url = environment.get(variable) or running
     if not url:
-        raise NoDatabaseError(variable, find_dead_directory())
+        raise NoDatabaseError(variable, find_problem())
     if not url.startswith(("postgresql://", "postgres://")):
         raise InvalidSettingError(variable, "is not a URL like postgresql://user@host/database")
     return url

@@ -131,6 +131,16 @@ def test_of_a_brokers_log_only_this_run_is_shown(directory: Path, free_port: int
     assert "earlier run" not in said
 
 
+def test_a_damaged_state_file_does_not_keep_it_from_coming_up(directory: Path, free_port: int) -> None:
+    directory.mkdir()
+    (directory / "state.json").write_text('{"pid": 1,')
+    with up(directory, free_port) as process:
+        read_until_up(process)
+        state = places.find_state(directory.parent)
+        assert state is not None
+        assert state.pid == process.pid
+
+
 def test_after_a_kill_the_next_run_takes_over(directory: Path, free_port: int) -> None:
     with up(directory, free_port) as process:
         read_until_up(process)
