@@ -20,6 +20,7 @@ from msgdb.embedded.binaries import find_binaries
 from msgdb.embedded.errors import EmbeddedPostgresError, log_tail
 from msgdb.embedded.layout import SUPERUSER, Layout, clean_environment, prepare
 from msgdb.embedded.lock import DirectoryLock
+from msgdb.embedded.signals import signals_held_back
 
 _SOCKET_PORT: Final = 5432
 # Long enough for recovery after a power cut with max_wal_size of log to replay.
@@ -201,7 +202,7 @@ class EmbeddedPostgres:
         return [f"--{name}={value}" for name, value in settings.items()]
 
     def _spawn(self, command: list[str]) -> None:
-        with self._layout.log.open("ab") as log:
+        with self._layout.log.open("ab") as log, signals_held_back():
             self._process = psutil.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
