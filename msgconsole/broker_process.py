@@ -46,7 +46,10 @@ class PortBusyError(UnavailableError):
 
 
 class BrokerProcess:
-    """A broker in a session of its own (Ctrl-C does not reach it), writing to *log_file*."""
+    """A broker in a session of its own (Ctrl-C does not reach it), writing to *log_file*.
+
+    It runs from the moment it is made: hold signals back until it is noted where it is stopped.
+    """
 
     def __init__(self, command: Sequence[str], log_file: Path, environment: Mapping[str, str]) -> None:
         self._log_file = log_file
@@ -54,14 +57,17 @@ class BrokerProcess:
             log_file.replace(log_file.with_suffix(".log.1"))
         self._log_start = log_file.stat().st_size if log_file.exists() else 0
         with log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**environment},
-                start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [*command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**environment},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise BrokerFailedError(f"the broker cannot be started: {error.strerror}") from error
 
     @property
     def pid(self) -> int:
@@ -106,10 +112,13 @@ class BrokerProcess:
 
 def stop_stranger(pid: int) -> None:
     """Stop broker *pid*, which is no child of ours."""
-    process = psutil.Process(pid)
-    process.terminate()
     try:
+        process = psutil.Process(pid)
+        process.terminate()
         process.wait(_STOP_SECONDS_MAX)
+    except psutil.NoSuchProcess:
+        # It has ended by itself in the meantime.
+        return
     except psutil.TimeoutExpired:
         process.kill()
         process.wait(_STOP_SECONDS_MAX)

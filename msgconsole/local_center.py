@@ -16,8 +16,10 @@ from msgconsole.broker_process import BROKER_COMMAND, BrokerProcess, check_port_
 from msgconsole.cli.places import CONFDB_VARIABLE, MSGDB_VARIABLE
 from msgconsole.cli.state_file import State, read_state, remove_state, started_ticks
 from msgconsole.databases import upgrade
+from msgconsole.stopping import signals_ignored
 from msgdb.embedded import EmbeddedPostgres
 from msgdb.embedded.lock import DirectoryLock
+from msgdb.embedded.signals import signals_held_back
 
 CONFDB: Final = "confdb"
 MSGDB: Final = "msgdb"
@@ -76,17 +78,18 @@ class LocalCenter:
         return self._config.directory / "broker.log"
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
+        try:
+            self._start(self._stack)
+        except BaseException:
             # Entered as far as it got: what was started is stopped even if the next step fails or is interrupted.
-            self._stack = stack
-            self._start(stack)
-            self._stack = stack.pop_all()
+            self._stop()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._stop()
 
     def check(self) -> None:
         """Raise if something has ended that should run."""
@@ -109,8 +112,10 @@ class LocalCenter:
         environment.setdefault("MSGCENTER_CLIENT_REGISTRATION", "true")
         self._say(f"Starting a broker on {self._config.listen} ...")
         command = [*self._config.broker_command, "--listen", self._config.listen]
-        self._broker = BrokerProcess(command, self.broker_log, environment)
-        stack.callback(self._stop_broker)
+        with signals_held_back():
+            self._broker = BrokerProcess(command, self.broker_log, environment)
+            stack.callback(self._broker.stop)
+        stack.callback(self._say, "Stopping the broker ...")
         state = State(
             pid=os.getpid(),
             pid_started=started_ticks(os.getpid()) or 0,
@@ -120,8 +125,8 @@ class LocalCenter:
             confdb_url=confdb_url,
             msgdb_url=msgdb_url,
         )
-        state.write(self._config.directory)
         stack.callback(remove_state, self._config.directory)
+        state.write(self._config.directory)
         self._broker.wait_until_ready(self._config.listen)
 
     def _lock_directory(self, stack: ExitStack) -> None:
@@ -145,22 +150,18 @@ class LocalCenter:
             return confdb_url, msgdb_url
         self._say(f"Starting PostgreSQL in {self._config.directory / 'postgres'} ...")
         self._postgres = postgres = EmbeddedPostgres(self._config.directory / "postgres")
-        stack.callback(self._stop_postgres)
+        stack.callback(postgres.stop)
+        stack.callback(self._say, "Stopping PostgreSQL ...")
         postgres.start()
         return (
             confdb_url or postgres.create_database(CONFDB),
             msgdb_url or postgres.create_database(MSGDB),
         )
 
-    def _stop_broker(self) -> None:
-        if self._broker is not None:
-            self._say("Stopping the broker ...")
-            self._broker.stop()
-
-    def _stop_postgres(self) -> None:
-        if self._postgres is not None:
-            self._say("Stopping PostgreSQL ...")
-            self._postgres.stop()
+    def _stop(self) -> None:
+        # What is started has its own entry, and goes even if nobody can be told any more (a terminal that was closed).
+        with signals_ignored():
+            self._stack.close()
 
 
 def command_name() -> str:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgconsole.broker_process import BrokerFailedError
+from msgconsole.stopping import signals_ignored
+from msgdb.embedded.signals import signals_held_back
 
 # A broker drains within 10 s; what is not gone then is frozen.
 _STOP_SECONDS_MAX: Final = 12.0
@@ -21,10 +23,15 @@ class WorkerPool:
     """
 
     def __init__(self, command: Sequence[str], count: int, environment: Mapping[str, str]) -> None:
-        self._processes = [
-            subprocess.Popen([*command], stdin=subprocess.DEVNULL, env={**environment}, start_new_session=True)
-            for _ in range(count)
-        ]
+        self._processes: list[subprocess.Popen[bytes]] = []
+        try:
+            with signals_held_back():
+                for _ in range(count):
+                    self._start(command, environment)
+        except BaseException:
+            # Told to stop, or not all of them can be started: nobody else knows of those that run.
+            self.stop()
+            raise
 
     @property
     def pids(self) -> list[int]:
@@ -41,13 +48,24 @@ class WorkerPool:
 
     def stop(self) -> None:
         """Let all drain at the same time, and end those the hard way that take too long."""
-        for process in self._processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + _STOP_SECONDS_MAX
-        for process in self._processes:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        with signals_ignored():
+            for process in self._processes:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGTERM)
+            deadline = time.monotonic() + _STOP_SECONDS_MAX
+            for process in self._processes:
+                try:
+                    process.wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+    def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        try:
+            process = subprocess.Popen(
+                [*command], stdin=subprocess.DEVNULL, env={**environment}, start_new_session=True
+            )
+        except OSError as error:
+            message = f"worker {len(self._processes) + 1} cannot be started: {error.strerror}"
+            raise BrokerFailedError(message) from error
+        self._processes.append(process)

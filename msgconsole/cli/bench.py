@@ -15,7 +15,9 @@ from msgconsole.bench.report import print_result, write_report
 from msgconsole.bench.scenario import Scenario
 from msgconsole.bench.worker_process import BenchFailedError
 from msgconsole.cli import output, streams
+from msgconsole.cli.main import EXIT_INTERRUPTED
 from msgconsole.cli.options import AsJson
+from msgconsole.stopping import StoppedBySignals
 
 
 def command(
@@ -40,9 +42,13 @@ def command(
     Example: msgcenter bench --scale 0.1 --json
     """
     console = Console(stderr=True, highlight=False)
-    result = Driver(lambda text: console.print(text, soft_wrap=True), directory).run(
-        _load(scenario) if scenario else baseline(scale)
-    )
+    driver = Driver(lambda text: console.print(text, soft_wrap=True), directory)
+    result = None
+    # A kill, too, takes along what was started.
+    with StoppedBySignals():
+        result = driver.run(_load(scenario) if scenario else baseline(scale))
+    if result is None:
+        raise typer.Exit(EXIT_INTERRUPTED)
     if as_json:
         output.print_json(result.as_json())
     else:

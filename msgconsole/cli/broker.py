@@ -18,6 +18,7 @@ from msgconsole.cli.output import print_line
 from msgconsole.settings_check import load_broker_settings
 from msgconsole.stopping import StoppedBySignals
 from msgconsole.worker_pool import WorkerPool
+from msgdb.embedded.signals import signals_held_back
 
 _CHECK_SECONDS: Final = 0.2
 
@@ -67,8 +68,9 @@ def _run_many(settings: BrokerSettings, count: int) -> None:
         "MSGCENTER_SHARED_PORT": "true",
     }
     with StoppedBySignals(), ExitStack() as stack:
-        pool = WorkerPool(BROKER_COMMAND, count, environment)
-        stack.callback(pool.stop)
+        with signals_held_back():
+            pool = WorkerPool(BROKER_COMMAND, count, environment)
+            stack.callback(pool.stop)
         while True:
             pool.check()
             time.sleep(_CHECK_SECONDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
 import socket
 import subprocess
@@ -82,6 +84,31 @@ def test_it_comes_up_says_where_things_are_and_a_signal_stops_all_of_it(
     assert rest.splitlines() == ["Stopping the broker ...", "Stopping PostgreSQL ...", "Stopped."]
     assert not [child for child in children if child.is_running()]
     assert places.find_state(directory.parent) is None
+
+
+def test_a_terminal_that_is_closed_stops_all_of_it_though_nobody_can_be_told(directory: Path, free_port: int) -> None:
+    terminal, inside = pty.openpty()
+    broker = [sys.executable, str(_STAND_IN)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, str(directory), str(free_port), *broker], stdout=inside, stderr=inside
+    )
+    children: list[psutil.Process] = []
+    try:
+        os.close(inside)
+        with os.fdopen(terminal) as screen:
+            assert any(line.startswith("Ctrl-C stops it") for line in screen)
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert children
+        # From here on every attempt to print something fails.
+        process.send_signal(signal.SIGHUP)
+        process.wait(timeout=30)
+        assert not [child for child in children if child.is_running()]
+    finally:
+        for child in children:
+            if child.is_running():
+                child.kill()
+        process.kill()
+        process.wait()
 
 
 def test_a_second_run_continues_with_the_same_data(directory: Path, free_port: int) -> None:
