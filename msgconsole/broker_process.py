@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any, Final
 import psutil
 
 from msgbroker.contract.errors import UnavailableError
+from msgconsole.addresses import split_address
 
 BROKER_COMMAND: Final = (sys.executable, "-m", "msgconsole.cli", "broker")
 
@@ -43,6 +45,16 @@ class PortBusyError(UnavailableError):
         super().__init__(
             f"{address} is in use by another program: stop it, or choose another address with --listen", address=address
         )
+
+
+class CannotListenError(UnavailableError):
+    """Nobody can listen there: no address of this machine, or a port that takes more rights."""
+
+    reason = "CANNOT_LISTEN"
+    retryable = False
+
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(f"{address} cannot be listened at ({problem}): choose another address", address=address)
 
 
 class BrokerProcess:
@@ -125,28 +137,23 @@ def stop_stranger(pid: int) -> None:
 
 
 def check_port_is_free(address: str) -> None:
-    """Raise PortBusyError if something listens at *address*.
+    """Raise PortBusyError if something listens at *address*, CannotListenError if nobody can.
 
     gRPC would not tell: where sharing is allowed it takes the port beside whoever has it.
     """
-    host, port = split_address(address)
+    host, port = split_address("--listen", address, any_port=True)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        # Connections of a broker that has just stopped do not count.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+    try:
+        with socket.socket(family) as probe:
+            # Connections of a broker that has just stopped do not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
-        except OSError as error:
+    except UnicodeError as error:
+        raise CannotListenError(address, "no name of a host") from error
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
             raise PortBusyError(address) from error
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of `host:port` or `[host]:port`."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        message = f"{address!r} is not host:port"
-        raise BrokerFailedError(message)
-    return host.strip("[]"), int(port)
+        raise CannotListenError(address, error.strerror or str(error)) from error
 
 
 def is_serving(address: str, timeout_seconds: float) -> bool:

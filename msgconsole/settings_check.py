@@ -12,6 +12,7 @@ from pydantic import SecretStr, ValidationError
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.contract.names import DEFAULT_NAMESPACE
 from msgbroker.server.settings import BrokerSettings
+from msgconsole.addresses import split_address
 from msgconsole.cli.places import DIRECTORY, without_password
 
 PREFIX: Final = "MSGCENTER_"
@@ -30,11 +31,15 @@ def load_broker_settings(environment: Mapping[str, str], **overrides: object) ->
     """Return the settings of a broker, or raise InvalidSettingError naming what is wrong."""
     check_names(environment)
     try:
-        return BrokerSettings.load(**overrides)
+        settings = BrokerSettings.load(**overrides)
     except ValidationError as error:
         first = error.errors()[0]
         name = PREFIX + "_".join(str(part) for part in first["loc"]).upper()
         raise InvalidSettingError(name, f"is refused: {first['msg']}") from error
+    split_address(f"{PREFIX}LISTEN", settings.listen, any_port=True)
+    if settings.advertise:
+        split_address(f"{PREFIX}ADVERTISE", settings.advertise)
+    return settings
 
 
 def check_names(environment: Iterable[str]) -> None:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
 
 from msgbroker.contract.errors import FailedPreconditionError, InvalidSettingError
+from msgconsole.addresses import split_address
 from msgconsole.cli.state_file import State, UnusableStateError, check_state, read_state, remove_state, started_ticks
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "NoDatabaseError",
     "State",
     "broker_address",
+    "check_database_url",
     "confdb_url",
     "find_problem",
     "find_state",
@@ -36,8 +37,10 @@ DEFAULT_BROKER: Final = "127.0.0.1:7400"
 CONFDB_VARIABLE: Final = "MSGCENTER_CONFDB_URL"
 MSGDB_VARIABLE: Final = "MSGCENTER_MSGDB_URL"
 BROKER_VARIABLE: Final = "MSGCENTER_BROKER"
-_PORT_MAX: Final = 65_535
-_PASSWORD_PARAMETER: Final = re.compile(r"((?:^|&)(?:ssl)?password=)[^&]*")
+# As libpq takes a URL apart, which lets a password hold nearly everything; the last @ before a slash, to be on the safe
+# side.
+_PASSWORD: Final = re.compile(r"\A(\w+://[^:@/]*:)[^/]*@")
+_PASSWORD_PARAMETER: Final = re.compile(r"([?&](?:ssl)?password=)[^&]*")
 
 
 class NoDatabaseError(FailedPreconditionError):
@@ -97,35 +100,40 @@ def msgdb_url(environment: Mapping[str, str] = os.environ) -> str:
 def broker_address(given: str | None, environment: Mapping[str, str] = os.environ) -> str:
     """Return the broker to talk to: as *given*, else by environment, else the one of `msgcenter up`."""
     if given:
-        return _address("--broker", given)
-    if environment.get(BROKER_VARIABLE):
-        return _address(BROKER_VARIABLE, environment[BROKER_VARIABLE])
+        split_address("--broker", given)
+        return given
+    named = environment.get(BROKER_VARIABLE)
+    if named:
+        split_address(BROKER_VARIABLE, named)
+        return named
     state = find_state()
     return state.broker if state else DEFAULT_BROKER
 
 
 def without_password(url: str) -> str:
     """Return *url* fit for showing."""
-    parts = urlsplit(url)
-    query = _PASSWORD_PARAMETER.sub(r"\1***", parts.query)
-    netloc = parts.netloc
-    if parts.password is not None:
-        netloc = f"{parts.username}:***@{netloc.rpartition('@')[2]}"
-    return urlunsplit(parts._replace(netloc=netloc, query=query))
+    return _PASSWORD_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
 
 
-def _address(setting: str, address: str) -> str:
-    host, _, port = address.rpartition(":")
-    is_bare_ipv6 = ":" in host and not host.startswith("[")
-    if not host or is_bare_ipv6 or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
-        raise InvalidSettingError(setting, f"is {address!r}; host:port is wanted, e.g. {DEFAULT_BROKER}")
-    return address
+def check_database_url(setting: str, url: str) -> None:
+    """Raise InvalidSettingError that names *setting* unless *url* is one that libpq can read."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise InvalidSettingError(setting, "is not a URL like postgresql://user@host/database")
+    try:
+        conninfo_to_dict(url)
+    except (ProgrammingError, UnicodeEncodeError) as error:
+        # What libpq quotes of it may be the password.
+        said = f": {str(error).strip()}" if without_password(url) == url else ""
+        problem = "cannot be read (special characters are written as %40, IPv6 addresses in brackets)"
+        raise InvalidSettingError(setting, problem + said) from error
 
 
 def _url(environment: Mapping[str, str], variable: str, running: str | None) -> str:
     url = environment.get(variable) or running
     if not url:
         raise NoDatabaseError(variable, find_problem())
-    if not url.startswith(("postgresql://", "postgres://")):
-        raise InvalidSettingError(variable, "is not a URL like postgresql://user@host/database")
+    check_database_url(variable, url)
     return url

@@ -9,8 +9,16 @@ from typing import Annotated, Final
 
 import typer
 
+from msgconsole.addresses import split_address
 from msgconsole.cli.output import print_line
-from msgconsole.cli.places import CONFDB_VARIABLE, DEFAULT_BROKER, DIRECTORY, MSGDB_VARIABLE, without_password
+from msgconsole.cli.places import (
+    CONFDB_VARIABLE,
+    DEFAULT_BROKER,
+    DIRECTORY,
+    MSGDB_VARIABLE,
+    check_database_url,
+    without_password,
+)
 from msgconsole.local_center import LocalCenter, LocalCenterConfig, command_name
 from msgconsole.settings_check import load_broker_settings
 from msgconsole.stopping import StoppedBySignals
@@ -34,8 +42,9 @@ def command(
 
     Example: msgcenter up --listen 127.0.0.1:7500
     """
-    confdb_url, msgdb_url = os.environ.get(CONFDB_VARIABLE), os.environ.get(MSGDB_VARIABLE)
-    # A setting that the broker will refuse is refused before anything runs.
+    # What the broker will refuse, or cannot be found by, is refused before anything runs.
+    split_address("--listen", listen)
+    confdb_url, msgdb_url = _given_url(CONFDB_VARIABLE), _given_url(MSGDB_VARIABLE)
     load_broker_settings(os.environ, confdb_url=confdb_url or _TO_COME, msgdb_url=msgdb_url or _TO_COME, listen=listen)
     serve(
         LocalCenterConfig(
@@ -45,6 +54,13 @@ def command(
             msgdb_url=msgdb_url,
         )
     )
+
+
+def _given_url(variable: str) -> str | None:
+    url = os.environ.get(variable)
+    if url:
+        check_database_url(variable, url)
+    return url or None
 
 
 def serve(config: LocalCenterConfig) -> None:

@@ -56,7 +56,14 @@ def test_a_url_of_something_else_is_refused_by_variable() -> None:
         places.msgdb_url({"MSGCENTER_MSGDB_URL": "mysql://x"})
 
 
-@pytest.mark.parametrize("address", ["localhost", "localhost:", ":7400", "h:http", "h:70000", "::1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "localhost", "localhost:", ":7400", "h:http", "h:0", "h:70000", "h:" + "9" * 5_000, "h:²", "h:\uff17400", "::1",
+        "[::1:7400", "h\udcff:7400", "h\n:7400",
+    ],
+    ids=lambda address: ascii(address)[:20],
+)  # fmt: skip
 def test_an_address_without_a_port_is_refused_by_where_it_was_given(address: str) -> None:
     with pytest.raises(InvalidSettingError, match=r"--broker is .*; host:port is wanted"):
         places.broker_address(address, {})
@@ -70,7 +77,40 @@ def test_an_address_without_a_port_is_refused_by_where_it_was_given(address: str
         ("postgresql://me:s3cret@host/db", "postgresql://me:***@host/db"),
         ("postgresql://me@host/db", "postgresql://me@host/db"),
         ("postgresql://me@host/db?password=s3cret&x=1", "postgresql://me@host/db?password=***&x=1"),
+        ("postgresql://me@host/db?x=1&sslpassword=s3cret", "postgresql://me@host/db?x=1&sslpassword=***"),
+        ("postgresql://me:s?3#c[r@e:t@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:s3cret@[::1/db", "postgresql://me:***@[::1/db"),
+        ("postgresql://me:s3cret@[::1],[::2]:5433/db", "postgresql://me:***@[::1],[::2]:5433/db"),
     ],
 )
 def test_passwords_are_not_shown(url: str, shown: str) -> None:
     assert places.without_password(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url, problem",
+    [
+        ("postgresql://me@[::1/db", "IPv6 addresses in brackets"),
+        ("postgresql://me@host/db?nosuch=1", 'invalid URI query parameter: "nosuch"'),
+        ("postgresql://me@host/d%zz", "special characters are written as %40"),
+        ("postgresql://m\udcff@host/db", "cannot be read"),
+    ],
+    ids=ascii,
+)
+def test_a_url_that_cannot_be_read_is_refused_by_variable(url: str, problem: str) -> None:
+    with pytest.raises(InvalidSettingError) as refused:
+        places.confdb_url({"MSGCENTER_CONFDB_URL": url})
+    assert refused.value.message.startswith("MSGCENTER_CONFDB_URL cannot be read")
+    assert problem in refused.value.message
+
+
+@pytest.mark.parametrize("url", ["postgresql://me:s3%cret@host/db", "postgresql://me:s3cret@[::1/db"])
+def test_a_url_that_cannot_be_read_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(InvalidSettingError) as refused:
+        places.confdb_url({"MSGCENTER_CONFDB_URL": url})
+    assert "s3" not in refused.value.message
+
+
+@pytest.mark.parametrize("url", ["postgresql://", "postgres://h1:1,h2:2/db", "postgresql:///db?service=shop"])
+def test_whatever_libpq_can_read_is_taken(url: str) -> None:
+    assert places.msgdb_url({"MSGCENTER_MSGDB_URL": url}) == url

@@ -1,0 +1,34 @@
+"""What keeps a broker from listening is told apart."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from msgbroker.contract.errors import InvalidSettingError
+from msgconsole.broker_process import CannotListenError, PortBusyError, check_port_is_free
+from msgconsole.settings_check import load_broker_settings
+
+URLS = {"confdb_url": "postgresql://h/c", "msgdb_url": "postgresql://h/m"}
+
+
+def test_a_port_that_is_taken_is_busy() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(PortBusyError, match=f"{address} is in use by another program"):
+            check_port_is_free(address)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "[2001:db8::1]", "a..b"])
+def test_an_address_of_another_machine_is_not_said_to_be_in_use(host: str) -> None:
+    with pytest.raises(CannotListenError, match=r"cannot be listened at \(.+\): choose another address"):
+        check_port_is_free(f"{host}:7400")
+
+
+@pytest.mark.parametrize("address", ["host:²", "127.0.0.1:70000", "::1:7400"])
+def test_where_nobody_could_listen_is_refused_by_its_variable(address: str) -> None:
+    with pytest.raises(InvalidSettingError, match=r"MSGCENTER_LISTEN is .*; host:port is wanted"):
+        load_broker_settings({}, listen=address, **URLS)
+    with pytest.raises(InvalidSettingError, match=r"MSGCENTER_ADVERTISE is .*; host:port is wanted"):
+        load_broker_settings({}, advertise=address, **URLS)
