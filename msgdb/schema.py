@@ -15,7 +15,6 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, NullPool, create_engine
-from sqlalchemy.engine import make_url
 
 from msgdb.locks import MIGRATION_LOCK_CLASS
 
@@ -58,12 +57,14 @@ def _config(connection: Connection) -> Config:
 
 @contextmanager
 def _connected(url: str) -> Iterator[Connection]:
+    # libpq reads its URL itself: SQLAlchemy's own parser does not know all of them (several hosts, service files).
     engine = create_engine(
-        make_url(url).set(drivername="postgresql+psycopg"),
-        poolclass=NullPool,
-        isolation_level="READ COMMITTED",
+        "postgresql+psycopg://",
         # Nothing may be prepared: a transaction pooler hands the next transaction to another session.
-        connect_args={"prepare_threshold": None, "connect_timeout": _CONNECT_TIMEOUT_SECONDS},
+        creator=lambda: psycopg.connect(url, connect_timeout=_CONNECT_TIMEOUT_SECONDS, prepare_threshold=None),
+        poolclass=NullPool,
+        use_native_hstore=False,
+        isolation_level="READ COMMITTED",
     )
     with engine.connect() as connection:
         yield connection

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from urllib.parse import quote
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 
@@ -86,3 +88,11 @@ def test_the_guard_of_a_migration_holds_no_snapshot(database_url: str) -> None:
         ).fetchall()
 
     assert guards == [(None,)]
+
+
+def test_a_url_of_several_hosts_leads_to_the_store(database_url: str) -> None:
+    given = conninfo_to_dict(database_url)
+    place = f"{quote(str(given['host']), safe='')}:{given.get('port', 5432)}"
+    user = ":".join(quote(str(given[name]), safe="") for name in ("user", "password") if given.get(name))
+
+    assert schema.current(f"postgresql://{user}@{place},{place}/{given['dbname']}") == schema.current(database_url)
