@@ -11,13 +11,12 @@ from uuid import UUID
 from confdb.brokers import BrokerRegistry
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
-from confdb.store import ConfigStore
+from msgconsole.databases import open_config_store, open_message_store
 from msgdb.alarms import AlarmKind, AlarmRow, list_alarms
 from msgdb.dead_letters import count_dead_letters
 from msgdb.lag import LaneLag, list_lag
 from msgdb.log import next_offsets
 from msgdb.queues import QueueRow, list_queues
-from msgdb.store import MessageStore
 
 _MICROSECONDS: Final = 1_000_000
 
@@ -73,10 +72,10 @@ class _StoreSide:
 
 async def read_lag(confdb_url: str, msgdb_url: str) -> list[QueueLag]:
     """Return the lag of every group on every queue of the topics it subscribes to."""
-    async with ConfigStore.open(confdb_url) as config:
+    async with open_config_store(confdb_url) as config:
         snapshot = await load_snapshot(config)
         brokers = {live.broker_id: live.address for live in await BrokerRegistry(config).list_live()}
-    async with MessageStore.open(msgdb_url, pool_size=1) as store, store.connection() as connection:
+    async with open_message_store(msgdb_url) as store, store.connection() as connection:
         lanes = {(lane.group_id, lane.queue_id): lane for lane in await list_lag(connection)}
         queues = await list_queues(connection)
         store_side = _StoreSide(

@@ -10,8 +10,8 @@ import typer
 from msgconsole.cli import places
 from msgconsole.cli.options import AsJson
 from msgconsole.cli.output import print_rows
+from msgconsole.databases import open_message_store
 from msgdb.alarms import AlarmRow, list_alarms
-from msgdb.store import MessageStore
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -36,7 +36,7 @@ def list_(
     """
 
     async def read() -> list[AlarmRow]:
-        async with MessageStore.open(places.msgdb_url(), pool_size=1) as store, store.connection() as connection:
+        async with open_message_store(places.msgdb_url()) as store, store.connection() as connection:
             return await list_alarms(connection, include_cleared=show_all, limit=limit)
 
     columns = ["raised_at", "kind", "thing", "broker", "state", "detail"]

@@ -16,9 +16,9 @@ from msgconsole.cli import places
 from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Namespace
 from msgconsole.cli.output import print_rows, print_thing
 from msgconsole.cli.service import look_up
+from msgconsole.databases import open_message_store
 from msgdb.connections import Connection
 from msgdb.dead_letters import DeadLetterSummary, get_dead_letter, list_dead_letters
-from msgdb.store import MessageStore
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -72,7 +72,7 @@ def _read(act: Callable[[Connection], Awaitable[FoundT]]) -> FoundT:
 
 @asynccontextmanager
 async def _connection() -> AsyncIterator[Connection]:
-    async with MessageStore.open(places.msgdb_url(), pool_size=1) as store, store.connection() as connection:
+    async with open_message_store(places.msgdb_url()) as store, store.connection() as connection:
         yield connection
 
 

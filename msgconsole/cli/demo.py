@@ -9,15 +9,14 @@ from typing import Annotated
 import typer
 
 from confdb.services import ConfigService
-from confdb.store import ConfigStore
 from msgconsole.cli import places
 from msgconsole.cli.main import EXIT_REFUSED
 from msgconsole.cli.options import AsJson, Broker
 from msgconsole.cli.output import plain, print_json, print_line, print_table
 from msgconsole.cli.service import actor
+from msgconsole.databases import open_config_store, open_message_store
 from msgconsole.demo_run import GroupResult, play
 from msgdb.queues import QueueTailReader
-from msgdb.store import MessageStore
 
 
 def command(
@@ -44,7 +43,10 @@ def command(
             print_line(sentence)
 
     async def run() -> list[GroupResult]:
-        async with ConfigStore.open(places.confdb_url()) as config, MessageStore.open(places.msgdb_url()) as store:
+        async with (
+            open_config_store(places.confdb_url()) as config,
+            open_message_store(places.msgdb_url()) as store,
+        ):
             service = ConfigService(config, actor(), QueueTailReader(store))
             return await play(service, store, places.broker_address(broker), say, keep=keep)
 

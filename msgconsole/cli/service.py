@@ -11,13 +11,12 @@ from typing import TypeVar
 import typer
 
 from confdb.services import Changed, ConfigService, Page
-from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import SubscriptionNotActiveError
 from msgconsole.cli import places
 from msgconsole.cli.output import plain, print_json, print_line
+from msgconsole.databases import open_config_store, open_message_store
 from msgdb.queues import QueueTailReader
-from msgdb.store import MessageStore
 
 ThingT = TypeVar("ThingT")
 AfterT = TypeVar("AfterT", str, int)
@@ -55,14 +54,17 @@ def change(
 @asynccontextmanager
 async def open_service() -> AsyncIterator[ConfigService]:
     """Give the service layer, acting for the system's user."""
-    async with ConfigStore.open(places.confdb_url()) as store:
+    async with open_config_store(places.confdb_url()) as store:
         yield ConfigService(store, actor())
 
 
 @asynccontextmanager
 async def open_service_with_tails() -> AsyncIterator[ConfigService]:
     """Give a service layer that can also begin subscriptions: it asks the message store where the queues end."""
-    async with ConfigStore.open(places.confdb_url()) as store, MessageStore.open(places.msgdb_url()) as messages:
+    async with (
+        open_config_store(places.confdb_url()) as store,
+        open_message_store(places.msgdb_url()) as messages,
+    ):
         yield ConfigService(store, actor(), QueueTailReader(messages))
 
 

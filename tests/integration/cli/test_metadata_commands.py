@@ -176,6 +176,49 @@ def test_a_database_that_is_away_is_one_line(
         assert outcome.err.endswith("(CONFIG_UNAVAILABLE)\n")
 
 
+_READING = (
+    ("topic", "list"), ("audit",), ("lag",), ("alarm", "list"), ("dead-letters", "list"), ("dead-letters", "show", "1"),
+    ("demo",), ("subscription", "create", "SG", "TP"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", _READING, ids=" ".join)
+def test_a_database_without_tables_is_one_line_that_says_what_to_do(
+    msgcenter: Msgcenter, empty_database_url: str, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("MSGCENTER_CONFDB_URL", empty_database_url)
+    monkeypatch.setenv("MSGCENTER_MSGDB_URL", empty_database_url)
+    outcome = msgcenter(*arguments)
+    assert (outcome.status, outcome.err.count("\n")) == (1, 1)
+    assert outcome.err.endswith("does not have the tables of this version: run `msgcenter migrate` (NOT_MIGRATED)\n")
+
+
+@pytest.mark.parametrize("arguments", _READING, ids=" ".join)
+def test_a_database_that_refuses_is_one_line(
+    msgcenter: Msgcenter, database_url: str, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    # As somebody who may see that there are tables, and no more.
+    weak = f"{database_url}{'&' if '?' in database_url else '?'}options=-c%20role%3Dpg_monitor"
+    monkeypatch.setenv("MSGCENTER_CONFDB_URL", weak)
+    monkeypatch.setenv("MSGCENTER_MSGDB_URL", weak)
+    outcome = msgcenter(*arguments)
+    assert (outcome.status, outcome.err.count("\n")) == (1, 1)
+    assert " refuses: permission denied for table " in outcome.err
+    assert outcome.err.endswith("(DATABASE_REFUSED)\n")
+
+
+@pytest.mark.parametrize("database", ["confdb", "msgdb"])
+def test_a_database_of_a_newer_version_is_left_alone_and_says_so(
+    msgcenter: Msgcenter, database_url: str, database: str
+) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(f"UPDATE {database}_version SET version_num = '9999'")
+    outcome = msgcenter("migrate")
+    assert (outcome.status, outcome.err.count("\n")) == (1, 1)
+    assert "was migrated by another, probably newer, version of msgcenter" in outcome.err
+    assert "9999" in outcome.err
+
+
 def test_check_config_shows_settings_without_secrets_and_tries_the_connections(
     msgcenter: Msgcenter, monkeypatch: pytest.MonkeyPatch, database_url: str
 ) -> None:
