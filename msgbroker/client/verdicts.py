@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -33,6 +34,10 @@ class HandlerVerdict(Exception):  # noqa: N818 - it is an answer, not an error
     """Raised (or returned) by a handler to settle its message in a way of its own."""
 
     verdict: Verdict
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Handlers run in processes, too. Not by the constructor: it takes something else than the text.
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class Reject(HandlerVerdict):

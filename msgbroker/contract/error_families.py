@@ -1,8 +1,15 @@
-"""The families of errors: each fixes the gRPC status, the HTTP status and whether to retry."""
+"""The families of errors: each fixes the gRPC status, the HTTP status and whether to retry.
+
+An error is raised once. One that several hear of, or that is heard again and again, is raised as `again()` each time:
+what is raised gathers a traceback, and with it whatever the callers had at hand. Errors cross processes: they can be
+copied and pickled, whatever their constructors take.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import copy
+import copyreg
+from typing import ClassVar, Self
 
 
 class MessageCenterError(Exception):
@@ -10,13 +17,21 @@ class MessageCenterError(Exception):
 
     status: ClassVar[str] = "INTERNAL"
     http_status: ClassVar[int] = 500
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
     reason: str = "INTERNAL"
 
     def __init__(self, message: str, **facts: object) -> None:
         super().__init__(message)
         self.message = message
         self.facts: dict[str, str] = {name: str(value) for name, value in facts.items()}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Not by the constructor: a leaf's takes the facts, and makes the text of them.
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
+
+    def again(self) -> Self:
+        """Return the same error as one that was never raised."""
+        return copy.copy(self)
 
 
 class InvalidRequestError(MessageCenterError):
