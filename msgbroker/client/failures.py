@@ -41,7 +41,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError, address: str) -> MessageCenterEr
 
 def from_refusal(refusal: message_pb2.Refusal) -> MessageCenterError:
     """Return the error that a refusal of a message or a frame tells of."""
-    return from_wire(refusal.reason, refusal.status, refusal.message, dict(refusal.facts))
+    return from_wire(refusal.reason, refusal.status, refusal.message, dict(refusal.facts), retryable=refusal.retryable)
 
 
 def _text(value: str | bytes) -> str:

@@ -34,6 +34,7 @@ log = logging.getLogger("msgbroker.client")
 
 _METHOD: Final = "/msgbroker.v1.Publisher/PublishStream"
 _LOOK_SECONDS: Final = 0.25
+_HINT_SECONDS_MAX: Final = 30.0
 
 
 class _LeaveStreamError(Exception):
@@ -257,6 +258,8 @@ def _hint_seconds(result: publisher_pb2.PublishResult) -> float:
     """Return how long the broker asks to wait before the next try; 0 if it does not say."""
     told = result.failure.facts.get("retry_after_seconds", "")
     try:
-        return min(float(told), 30.0) if told else 0.0
+        seconds = float(told) if told else 0.0
     except ValueError:
         return 0.0
+    # What is not a number is not more than 0 either.
+    return min(seconds, _HINT_SECONDS_MAX) if seconds > 0 else 0.0

@@ -20,7 +20,7 @@ class MessageCenterError(Exception):
     retryable: bool = False
     reason: str = "INTERNAL"
 
-    def __init__(self, message: str, **facts: object) -> None:
+    def __init__(self, message: str, /, **facts: object) -> None:
         super().__init__(message)
         self.message = message
         self.facts: dict[str, str] = {name: str(value) for name, value in facts.items()}

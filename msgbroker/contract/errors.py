@@ -417,11 +417,19 @@ _FAMILY_BY_STATUS = {family.status: family for family in FAMILIES}
 _LEAF_BY_REASON = _leaves()
 
 
-def from_wire(reason: str, status: str, message: str, facts: Mapping[str, str]) -> MessageCenterError:
-    """Return the error that the other side raised: its leaf if this version knows it, else its family."""
-    kind = _LEAF_BY_REASON.get(reason) or _FAMILY_BY_STATUS.get(status, MessageCenterError)
+def from_wire(
+    reason: str, status: str, message: str, facts: Mapping[str, str], *, retryable: bool | None = None
+) -> MessageCenterError:
+    """Return the error that the other side raised: its leaf if this version knows it, else its family.
+
+    *retryable*: what the other side says, if it does; it counts for what this version does not know.
+    """
+    leaf = _LEAF_BY_REASON.get(reason)
+    kind = leaf or _FAMILY_BY_STATUS.get(status, MessageCenterError)
     error = kind.__new__(kind)
     MessageCenterError.__init__(error, message, **facts)
     if error.reason != reason:
         error.reason = reason
+    if leaf is None and retryable is not None:
+        error.retryable = retryable
     return error

@@ -20,10 +20,12 @@ from msgbroker.client import (
     PublishTimeoutError,
     Receipt,
     StoreUnavailableError,
+    UnavailableError,
 )
+from msgbroker.client import publisher_stream as publisher_stream_module
 from msgbroker.contract.errors import FrameTooLargeError
 from msgbroker.v1 import publisher_pb2
-from tests.unit.client.fake_broker import FakeBroker, FakeStore
+from tests.unit.client.fake_broker import FakeBroker, FakeStore, failed, refusal
 
 
 def once(reason: str) -> object:
@@ -262,6 +264,37 @@ async def test_a_cancelled_publish_that_was_not_sent_is_not_stored(broker: FakeB
         await center.publish("TP", "EC", b"kept")
 
     assert bodies(broker) == [b"kept"]
+
+
+async def test_a_refusal_of_a_newer_broker_is_about_its_message_alone(broker: FakeBroker) -> None:
+    store = broker.store.store
+
+    def refuse_new(publisher_id: bytes, frame: publisher_pb2.PublishFrame) -> publisher_pb2.PublishResult:
+        result = store(publisher_id, frame)
+        if frame.messages[0].body == b"refused":
+            said = refusal("NEW_REASON", "UNAVAILABLE", retryable=True, message="a fact of that name")
+            result.refusals.append(publisher_pb2.MessageRefusal(index=0, refusal=said))
+        return result
+
+    broker.store.store = refuse_new  # type: ignore[method-assign]
+    async with MessageCenter(broker.address) as center:
+        with pytest.raises(UnavailableError) as refused:
+            await center.publish("TP", "EC", b"refused")
+        assert (await center.publish("TP", "EC", b"next")).queue_id == 7
+
+    assert (refused.value.reason, refused.value.facts) == ("NEW_REASON", {"message": "a fact of that name"})
+
+
+@pytest.mark.parametrize("hint", ["nan", "-1", "soon", "inf"])
+async def test_a_hint_that_makes_no_sense_delays_nothing(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, hint: str
+) -> None:
+    monkeypatch.setattr(publisher_stream_module, "_HINT_SECONDS_MAX", 0.01)
+    refused = [failed(1, "STORE_UNAVAILABLE", retry_after_seconds=hint)]
+    store = broker.store.store
+    broker.store.store = lambda *frame: refused.pop() if refused else store(*frame)  # type: ignore[method-assign]
+    async with MessageCenter(broker.address, backoff_initial_seconds=0.001) as center:
+        assert (await center.publish("TP", "EC")).queue_id == 7
 
 
 def test_the_frame_put_together_by_hand_is_what_protobuf_reads() -> None:

@@ -133,6 +133,22 @@ def test_a_refusal_of_a_newer_broker_becomes_its_family_and_keeps_its_reason() -
     assert (type(error), error.reason, str(error)) == (NotFoundError, "MOON_PHASE_NOT_FOUND", "no moon")
 
 
+@pytest.mark.parametrize("retryable", [True, False])
+@pytest.mark.parametrize("status", ["UNAVAILABLE", "NOT_FOUND", "MOON_STATUS"])
+def test_of_what_it_does_not_know_the_broker_says_whether_to_try_again(status: str, retryable: bool) -> None:
+    error = from_refusal(message_pb2.Refusal(reason="NEW_REASON", status=status, retryable=retryable))
+
+    assert (error.reason, error.retryable) == ("NEW_REASON", retryable)
+    assert from_refusal(message_pb2.Refusal(reason="TOPIC_NOT_FOUND", retryable=retryable)).retryable is False
+
+
+def test_a_fact_may_have_any_name() -> None:
+    facts = {"message": "hello", "self": "me", "reason": "why", "error": "", "": "nothing"}
+    error = from_refusal(message_pb2.Refusal(reason="NEW_REASON", message="no", facts=facts))
+
+    assert (error.message, error.facts) == ("no", facts)
+
+
 def test_bodies_become_bytes() -> None:
     assert encode_body("文") == "文".encode()
     assert encode_body({"a": ["文", 1]}) == '{"a":["文",1]}'.encode()
