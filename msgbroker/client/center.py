@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -18,12 +17,12 @@ from msgbroker.client.handlers import Registration, SubscriberOptions, make_hand
 from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.publisher_stream import PublisherStream
-from msgbroker.client.publishing import Publisher, PublishingBuffer
+from msgbroker.client.publishing import Publisher, publish_within
 from msgbroker.client.subscriber_stream import SubscriberStream
 from msgbroker.client.subscribers import GroupStream, Subscribers
 from msgbroker.client.wire import MessageEncoder
 from msgbroker.contract import limits
-from msgbroker.contract.errors import CenterClosedError, InvalidSettingError, MessageCenterError, PublishTimeoutError
+from msgbroker.contract.errors import CenterClosedError, InvalidSettingError, MessageCenterError
 
 log = logging.getLogger("msgbroker.client")
 
@@ -124,11 +123,10 @@ class MessageCenter:
         """
         encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
         buffer = self._running_publisher().buffer
-        if timeout_seconds is None and not buffer.is_full:
+        if timeout_seconds is None:
             # The way of nearly all messages: the buffer sees to their time.
-            return await buffer.offer(encoded)
-        within_seconds = self._config.publish_timeout_seconds if timeout_seconds is None else timeout_seconds
-        return await self._publish_within(buffer, encoded, within_seconds)
+            return await buffer.offer_in_turn(encoded)
+        return await publish_within(buffer, encoded, timeout_seconds, self._config.addresses_text)
 
     def publish_soon(
         self,
@@ -211,8 +209,9 @@ class MessageCenter:
                     message.key,
                     message.ordering_key,
                 )
-                await buffer.room()
-                answers.append(buffer.offer(encoded))
+                answer = buffer.offer_in_turn(encoded)
+                answers.append(answer)
+                await buffer.taken(answer)
             except MessageCenterError as error:
                 answers.append(error)
         return [await _outcome(answer) for answer in answers]
@@ -230,20 +229,6 @@ class MessageCenter:
         """Wait until everything published so far has been answered (or has failed)."""
         if self._publisher is not None:
             await self._publisher.buffer.flush()
-
-    async def _publish_within(self, buffer: PublishingBuffer, encoded: bytes, within_seconds: float | None) -> Receipt:
-        """Publish in so much time, waiting for room included."""
-        was_offered = False
-        try:
-            async with asyncio.timeout(within_seconds):
-                await buffer.room()
-                was_offered = True
-                # It is given up here; by the buffer a moment later.
-                return await buffer.offer(encoded, math.inf if within_seconds is None else within_seconds + 1.0)
-        except TimeoutError as error:
-            raise PublishTimeoutError(
-                within_seconds or 0.0, may_be_stored=was_offered, address=self._config.addresses_text
-            ) from error
 
     def _running_publisher(self) -> Publisher:
         if self._publisher is None:

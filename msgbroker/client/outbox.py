@@ -55,6 +55,14 @@ class Frame(Generic[W]):
     first_expiry: float
     is_expired: bool = False
     """Nobody waits for any of it any more."""
+    _asked: frozenset[W | None] | None = None
+
+    def holds(self, waiter: W) -> bool:
+        """Return whether *waiter* waits for a message of this frame."""
+        if self._asked is None:
+            # Who asks for one asks for many, when their time is over.
+            self._asked = frozenset(self.waiters)
+        return waiter in self._asked
 
 
 class Reaction(Enum):
@@ -145,6 +153,10 @@ class Outbox(Generic[W]):
         self._sent += 1
         self._in_flight += 1
         return frame
+
+    def is_sent(self, waiter: W) -> bool:
+        """Return whether the message that *waiter* waits for is in a frame: it may be stored then."""
+        return any(frame.holds(waiter) for frame in self._frames)
 
     def stored(self, sequence: int) -> Frame[W] | None:
         """Take note that a frame is stored and return it; None if it is not ours or was answered before."""

@@ -9,19 +9,19 @@ import asyncio
 import logging
 import math
 import secrets
-from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 from msgbroker.client.config import FRAME_BYTES_TARGET, ClientConfig
 from msgbroker.client.failures import from_refusal
 from msgbroker.client.message import Receipt
 from msgbroker.client.outbox import Frame, Outbox, OutboxConfig
+from msgbroker.client.publishing import ReceiptFuture
+from msgbroker.client.waiting_line import WaitingLine, WaitingMessage
 from msgbroker.contract.errors import ClientBufferFullError, MessageCenterError, PublishTimeoutError
 from msgbroker.v1 import publisher_pb2
 
 log = logging.getLogger("msgbroker.client")
-
-ReceiptFuture = asyncio.Future[Receipt]
 
 
 def new_publisher_id() -> bytes:
@@ -45,35 +45,59 @@ class PublishBuffer:
         self._timeout_seconds = math.inf if timeout_seconds is None else timeout_seconds
         self._at_rest = asyncio.Event()
         self._at_rest.set()
-        self._room_waiters: deque[asyncio.Future[None]] = deque()
+        self._line = WaitingLine()
+        self._waiting = self._line.places
+        """Not empty: there is no room, or it is somebody's turn; nobody comes in but through the line. Looked at for
+        each message, and so without a call."""
+        self._guest: asyncio.Task[Any] | None = None
+        """Who has a turn, while it has it: in the one step of its task in which it hears of it."""
         self._broken: MessageCenterError | None = None
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a publish has to wait for room (or behind those that wait already)."""
-        return bool(self._room_waiters) or self.outbox.is_full
+    def offer(self, encoded: bytes) -> ReceiptFuture:
+        """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room."""
+        if self._broken is not None:
+            raise self._broken
+        if self._waiting or self.outbox.is_full:
+            return self._offer_as_guest(encoded)
+        loop = self._loop
+        answer: ReceiptFuture = loop.create_future()
+        if self.outbox.offer(encoded, answer, loop.time() + self._timeout_seconds):
+            self._announce_work()
+        return answer
 
-    def offer(self, encoded: bytes, within_seconds: float | None = None) -> ReceiptFuture:
-        """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room.
+    def offer_in_turn(self, encoded: bytes, within_seconds: float | None = None) -> ReceiptFuture:
+        """Take one message as soon as there is room and return the future of its receipt, whose time begins now.
 
         *within_seconds*: how long it may take, where that is not what publishing may take.
         """
         if self._broken is not None:
             raise self._broken
-        if self.outbox.is_full:
-            raise ClientBufferFullError(self.outbox.count, self._config.unanswered_messages_max)
         loop = self._loop
         answer: ReceiptFuture = loop.create_future()
         expires_at = loop.time() + (self._timeout_seconds if within_seconds is None else within_seconds)
-        if self.outbox.offer(encoded, answer, expires_at):
+        if self._waiting or self.outbox.is_full:
+            self._line.add(WaitingMessage(encoded, answer, expires_at))
+        elif self.outbox.offer(encoded, answer, expires_at):
             self._announce_work()
         return answer
+
+    async def taken(self, answer: ReceiptFuture) -> None:
+        """Wait until the message of that answer waits for room no longer."""
+        try:
+            await self._line.passed(answer)
+        except asyncio.CancelledError:
+            answer.cancel()
+            raise
+
+    def is_sent(self, answer: ReceiptFuture) -> bool:
+        """Return whether the unanswered message of that answer has been sent: it may be stored then."""
+        return self.outbox.is_sent(answer)
 
     def offer_one_way(self, encoded: bytes) -> bool:
         """Take one message that nobody waits for; return False if there is no room."""
         if self._broken is not None:
             raise self._broken
-        if self.outbox.is_full:
+        if self._waiting or self.outbox.is_full:
             return False
         if self.outbox.offer(encoded, None, self._loop.time() + self._timeout_seconds):
             self._announce_work()
@@ -81,24 +105,14 @@ class PublishBuffer:
 
     async def room(self) -> None:
         """Wait until there is room for a message, in the order of the callers. Whoever it returns to offers at once."""
-        if not self.is_full:
+        if not (self._waiting or self.outbox.is_full):
             return
-        turn: asyncio.Future[None] = self._loop.create_future()
-        self._room_waiters.append(turn)
         try:
-            await turn
-            while self.outbox.is_full:
-                # Taken by one who did not have to wait: this one stays the first.
-                turn = self._loop.create_future()
-                self._room_waiters.appendleft(turn)
-                await turn
-        except asyncio.CancelledError:
-            if turn in self._room_waiters:
-                self._room_waiters.remove(turn)
-            raise
+            await self._line.turn()
+            self._guest = asyncio.current_task()
         finally:
-            # Whoever got a turn may not use it: when it is done, what room is left goes to the next.
-            self._loop.call_soon(self._offer_room)
+            # Whether it uses its turn or not: then what room is left goes to the next.
+            self._loop.call_soon(self._let_in)
 
     async def flush(self) -> None:
         """Wait until everything published was answered, or given up."""
@@ -130,15 +144,14 @@ class PublishBuffer:
 
     def after_removal(self) -> None:
         """Give the room that was made to those who wait for it."""
-        self._offer_room()
+        self._let_in()
         if self.outbox.count == 0:
             self._at_rest.set()
 
     def expire(self, now: float) -> None:
         """Fail what has waited longer than publishing may take."""
         expired = self.outbox.expire(now)
-        if not expired.never_sent and not expired.maybe_stored:
-            return
+        expired.never_sent += self._line.expire(now)
         # Who had a time of its own hears of it from whoever set it.
         timeout_seconds = self._config.publish_timeout_seconds or 0.0
         address = self._config.addresses_text
@@ -153,23 +166,31 @@ class PublishBuffer:
 
     def close(self, reason: MessageCenterError) -> None:
         """Fail whoever waits for anything."""
+        waiting, turns = self._line.clear()
+        _fail(waiting, reason)
+        _fail(turns, reason)
         self.fail_all(reason)
-        while self._room_waiters:
-            turn = self._room_waiters.popleft()
-            if not turn.done():
-                turn.set_exception(reason)
 
     def _announce_work(self) -> None:
         self._at_rest.clear()
         self.work.set()
 
-    def _offer_room(self) -> None:
-        room = self._config.unanswered_messages_max - self.outbox.count
-        while self._room_waiters and room > 0 and not self.outbox.is_full:
-            turn = self._room_waiters.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                room -= 1
+    def _offer_as_guest(self, encoded: bytes) -> ReceiptFuture:
+        """Take a message for which its bringer has waited. Others may have come meanwhile: it is behind them."""
+        guest, self._guest = self._guest, None
+        if guest is None or guest is not asyncio.current_task():
+            raise ClientBufferFullError(self.outbox.count, self._config.unanswered_messages_max)
+        return self.offer_in_turn(encoded)
+
+    def _let_in(self) -> None:
+        """Give the room there is to those who wait for it, in their order."""
+        self._guest = None
+        while self._waiting and not self.outbox.is_full:
+            message = self._line.next_message()
+            if message is None:
+                return
+            if self.outbox.offer(message.encoded, message.answer, message.expires_at):
+                self._announce_work()
 
     def _resolve_one_by_one(self, frame: Frame[ReceiptFuture], result: publisher_pb2.PublishResult) -> None:
         refused = {refusal.index: from_refusal(refusal.refusal) for refusal in result.refusals}
@@ -185,7 +206,7 @@ class PublishBuffer:
                 waiter.set_result(Receipt(result, index))
 
 
-def _fail(waiters: Iterable[ReceiptFuture], error: MessageCenterError) -> None:
+def _fail(waiters: Iterable[asyncio.Future[Any]], error: MessageCenterError) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_exception(error)

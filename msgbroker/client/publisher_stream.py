@@ -18,7 +18,8 @@ from msgbroker.client.config import ClientConfig
 from msgbroker.client.failures import from_refusal, from_rpc_error
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.outbox import Frame, Reaction
-from msgbroker.client.publish_buffer import PublishBuffer, ReceiptFuture, new_publisher_id
+from msgbroker.client.publish_buffer import PublishBuffer, new_publisher_id
+from msgbroker.client.publishing import ReceiptFuture
 from msgbroker.client.runner import OnFailure
 from msgbroker.client.texts import text_of
 from msgbroker.client.wire import frame_messages

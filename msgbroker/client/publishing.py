@@ -6,21 +6,28 @@ import asyncio
 from typing import Protocol
 
 from msgbroker.client.message import Receipt
-from msgbroker.contract.errors import MessageCenterError
+from msgbroker.contract.errors import MessageCenterError, PublishTimeoutError
+
+ReceiptFuture = asyncio.Future[Receipt]
 
 
 class PublishingBuffer(Protocol):
-    """Takes encoded messages."""
+    """Takes encoded messages, in the order of the calls: whoever waits for room is overtaken by nobody."""
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a publish has to wait for room."""
+    def offer(self, encoded: bytes) -> ReceiptFuture:
+        """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room."""
 
-    def offer(self, encoded: bytes, within_seconds: float | None = None) -> asyncio.Future[Receipt]:
-        """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room.
+    def offer_in_turn(self, encoded: bytes, within_seconds: float | None = None) -> ReceiptFuture:
+        """Take one message as soon as there is room and return the future of its receipt, whose time begins now.
 
         *within_seconds*: how long it may take, where that is not what publishing may take.
         """
+
+    async def taken(self, answer: ReceiptFuture) -> None:
+        """Wait until the message of that answer waits for room no longer."""
+
+    def is_sent(self, answer: ReceiptFuture) -> bool:
+        """Return whether the unanswered message of that answer has been sent: it may be stored then."""
 
     def offer_one_way(self, encoded: bytes) -> bool:
         """Take one message that nobody waits for; return False if there is no room."""
@@ -41,3 +48,17 @@ class Publisher(Protocol):
 
     async def close(self, reason: MessageCenterError) -> None:
         """Stop; whatever is unanswered fails with *reason*."""
+
+
+async def publish_within(buffer: PublishingBuffer, encoded: bytes, within_seconds: float, address: str) -> Receipt:
+    """Publish in so much time, waiting for room included; raise PublishTimeoutError, which names *address*."""
+    # It is given up here; by the buffer a moment later.
+    answer = buffer.offer_in_turn(encoded, within_seconds + 1.0)
+    try:
+        async with asyncio.timeout(within_seconds):
+            return await answer
+    except TimeoutError as error:
+        if answer.done() and not answer.cancelled():
+            # It came in the same moment.
+            return answer.result()
+        raise PublishTimeoutError(within_seconds, may_be_stored=buffer.is_sent(answer), address=address) from error

@@ -358,8 +358,6 @@ class InMemoryCenter(MessageCenter):
 class _MemoryPublisher:
     """Stores at once: nothing is ever unanswered."""
 
-    is_full = False
-
     def __init__(self, store: Callable[[bytes], Receipt]) -> None:
         self._store = store
 
@@ -368,7 +366,11 @@ class _MemoryPublisher:
         """Where messages go in."""
         return self
 
-    def offer(self, encoded: bytes, within_seconds: float | None = None) -> asyncio.Future[Receipt]:  # noqa: ARG002
+    def offer(self, encoded: bytes) -> asyncio.Future[Receipt]:
+        """Store a message: that takes no time."""
+        return self.offer_in_turn(encoded)
+
+    def offer_in_turn(self, encoded: bytes, within_seconds: float | None = None) -> asyncio.Future[Receipt]:  # noqa: ARG002
         """Store a message: that takes no time."""
         answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         try:
@@ -383,6 +385,13 @@ class _MemoryPublisher:
         # Looked at, so that asyncio does not report it as forgotten.
         answer.exception()
         return True
+
+    async def taken(self, answer: asyncio.Future[Receipt]) -> None:
+        """Return: there was room."""
+
+    def is_sent(self, answer: asyncio.Future[Receipt]) -> bool:
+        """Return whether it is stored: it was at once."""
+        return answer.done()
 
     async def room(self) -> None:
         """Return: there is room."""

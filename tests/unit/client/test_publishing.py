@@ -23,8 +23,10 @@ from msgbroker.client import (
     UnavailableError,
 )
 from msgbroker.client import publisher_stream as publisher_stream_module
+from msgbroker.client.publish_buffer import PublishBuffer
 from msgbroker.contract.errors import FrameTooLargeError
 from msgbroker.v1 import publisher_pb2
+from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker, FakeStore, failed, refusal
 
 
@@ -217,12 +219,42 @@ async def test_a_publish_that_was_sent_and_timed_out_may_be_stored(broker: FakeB
             await center.publish("TP", "EC", b"", timeout_seconds=0.2)
 
 
-async def test_a_center_that_finds_no_broker_times_out_and_says_it_was_not_sent() -> None:
+@pytest.mark.parametrize("timeout_seconds", [None, 0.2])
+async def test_a_center_that_finds_no_broker_times_out_and_says_it_was_not_sent(timeout_seconds: float | None) -> None:
     async with MessageCenter(
         "127.0.0.1:1", publish_timeout_seconds=0.2, connect_timeout_seconds=0.1, drain_timeout_seconds=0
     ) as center:
+        with pytest.raises(PublishTimeoutError, match="it was not sent") as timed_out:
+            await center.publish("TP", "EC", b"", timeout_seconds=timeout_seconds)
+
+    assert timed_out.value.facts["may_be_stored"] == "False"
+
+
+async def test_a_publish_that_waited_for_room_and_timed_out_was_not_sent(broker: FakeBroker) -> None:
+    broker.answers_held.clear()
+    async with MessageCenter(broker.address, unanswered_messages_max=1, drain_timeout_seconds=0) as center:
+        first = center.publish_soon("TP", "EC", b"1")
+        await eventually(lambda: broker.frames)
         with pytest.raises(PublishTimeoutError, match="it was not sent"):
-            await center.publish("TP", "EC", b"")
+            await center.publish("TP", "EC", b"2", timeout_seconds=0.1)
+        broker.answers_held.set()
+        await first
+        await center.publish("TP", "EC", b"3")
+
+    assert bodies(broker) == [b"1", b"3"]
+
+
+async def test_a_receipt_that_comes_as_the_time_is_over_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offer(buffer: PublishBuffer, encoded: bytes, within_seconds: float) -> asyncio.Future[Receipt]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Receipt] = loop.create_future()
+        # Just before the time is over, and both before the task goes on.
+        loop.call_soon(answer.set_result, Receipt(publisher_pb2.PublishResult(queue_ids=[7]), 0))
+        return answer
+
+    async with MessageCenter("127.0.0.1:1", drain_timeout_seconds=0) as center:
+        monkeypatch.setattr(PublishBuffer, "offer_in_turn", offer)
+        assert (await center.publish("TP", "EC", b"", timeout_seconds=0)).queue_id == 7
 
 
 async def test_closing_waits_for_what_is_unanswered(broker: FakeBroker) -> None:
