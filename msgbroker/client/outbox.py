@@ -53,6 +53,8 @@ class Frame(Generic[W]):
     expiries: list[float]
     """Of each message: when whoever waits for it has waited long enough."""
     first_expiry: float
+    first_number: int
+    """Of its oldest message; see `Outbox.mark`."""
     is_expired: bool = False
     """Nobody waits for any of it any more."""
     _asked: frozenset[W | None] | None = None
@@ -95,6 +97,13 @@ class Expired(Generic[W]):
     maybe_stored: list[W] = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False)
+class Mark:
+    """A place in the order of the messages: behind all that had been offered when it was set."""
+
+    number: int
+
+
 class Outbox(Generic[W]):
     """All unanswered messages of one publisher."""
 
@@ -107,6 +116,9 @@ class Outbox(Generic[W]):
         self._pending: deque[tuple[bytes, W | None, float]] = deque()
         """Encoded, who waits for it, and until when."""
         self._pending_bytes = 0
+        self._pending_first = 0
+        """The number of the first of them. The others have the next ones, by their places: none is kept for itself."""
+        self._marks: set[Mark] = set()
         self._frames: list[Frame[W]] = []
         self._sent = 0  # the first so many frames were sent in this stream
         self._in_flight = 0  # sent in this stream and not answered in any way
@@ -153,6 +165,21 @@ class Outbox(Generic[W]):
         self._sent += 1
         self._in_flight += 1
         return frame
+
+    def mark(self) -> Mark:
+        """Set a mark behind all messages; `unmark` takes it away."""
+        mark = Mark(self._pending_first + len(self._pending))
+        self._marks.add(mark)
+        return mark
+
+    def has_passed(self, mark: Mark) -> bool:
+        """Return whether all messages before *mark* have been answered, or given up."""
+        oldest = self._frames[0].first_number if self._frames else self._pending_first
+        return oldest >= mark.number
+
+    def unmark(self, mark: Mark) -> None:
+        """Forget a mark."""
+        self._marks.discard(mark)
 
     def is_sent(self, waiter: W) -> bool:
         """Return whether the message that *waiter* waits for is in a frame: it may be stored then."""
@@ -221,6 +248,10 @@ class Outbox(Generic[W]):
         return expired
 
     def _expire_pending(self, now: float, expired: Expired[W]) -> None:
+        late = [expires_at < now for _, _, expires_at in self._pending]
+        for mark in self._marks:
+            # Those behind an expired one move up.
+            mark.number -= sum(late[: max(0, mark.number - self._pending_first)])
         kept: deque[tuple[bytes, W | None, float]] = deque()
         for encoded, waiter, expires_at in self._pending:
             if expires_at >= now:
@@ -252,6 +283,7 @@ class Outbox(Generic[W]):
         waiters.extend(w for _, w, _ in self._pending if w is not None and not w.done())
         for encoded, _, _ in self._pending:
             self._forget(1, len(encoded))
+        self._pending_first += len(self._pending)
         self._pending.clear()
         self._pending_bytes = 0
         return waiters
@@ -260,6 +292,7 @@ class Outbox(Generic[W]):
         if not self._pending or not self._worth_sending():
             return False
         pending, config = self._pending, self._config
+        first_number, waiting = self._pending_first, len(pending)
         messages: list[bytes] = []
         waiters: list[W | None] = []
         expiries: list[float] = []
@@ -270,6 +303,7 @@ class Outbox(Generic[W]):
                 break
             pending.popleft()
             if waiter is not None and waiter.done():  # cancelled while it waited
+                first_number += not messages
                 self._pending_bytes -= len(encoded)
                 self._forget(1, len(encoded))
                 continue
@@ -278,9 +312,10 @@ class Outbox(Generic[W]):
             expiries.append(expires_at)
             size_bytes += len(encoded)
         self._pending_bytes -= size_bytes
+        self._pending_first += waiting - len(pending)
         if not messages:
             return False
-        frame = Frame(self._next_sequence, messages, waiters, size_bytes, expiries, min(expiries))
+        frame = Frame(self._next_sequence, messages, waiters, size_bytes, expiries, min(expiries), first_number)
         self._next_sequence += 1
         self._frames.append(frame)
         return True

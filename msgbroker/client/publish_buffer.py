@@ -10,12 +10,13 @@ import logging
 import math
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from msgbroker.client.config import FRAME_BYTES_TARGET, ClientConfig
 from msgbroker.client.failures import from_refusal
 from msgbroker.client.message import Receipt
-from msgbroker.client.outbox import Frame, Outbox, OutboxConfig
+from msgbroker.client.outbox import Frame, Mark, Outbox, OutboxConfig
 from msgbroker.client.publishing import ReceiptFuture
 from msgbroker.client.waiting_line import WaitingLine, WaitingMessage
 from msgbroker.contract.errors import ClientBufferFullError, MessageCenterError, PublishTimeoutError
@@ -43,8 +44,7 @@ class PublishBuffer:
         self._loop = asyncio.get_running_loop()
         timeout_seconds = config.publish_timeout_seconds
         self._timeout_seconds = math.inf if timeout_seconds is None else timeout_seconds
-        self._at_rest = asyncio.Event()
-        self._at_rest.set()
+        self._flushes: dict[Mark, asyncio.Future[None]] = {}
         self._line = WaitingLine()
         self._waiting = self._line.places
         """Not empty: there is no room, or it is somebody's turn; nobody comes in but through the line. Looked at for
@@ -62,7 +62,7 @@ class PublishBuffer:
         loop = self._loop
         answer: ReceiptFuture = loop.create_future()
         if self.outbox.offer(encoded, answer, loop.time() + self._timeout_seconds):
-            self._announce_work()
+            self.work.set()
         return answer
 
     def offer_in_turn(self, encoded: bytes, within_seconds: float | None = None) -> ReceiptFuture:
@@ -78,7 +78,7 @@ class PublishBuffer:
         if self._waiting or self.outbox.is_full:
             self._line.add(WaitingMessage(encoded, answer, expires_at))
         elif self.outbox.offer(encoded, answer, expires_at):
-            self._announce_work()
+            self.work.set()
         return answer
 
     async def taken(self, answer: ReceiptFuture) -> None:
@@ -100,7 +100,7 @@ class PublishBuffer:
         if self._waiting or self.outbox.is_full:
             return False
         if self.outbox.offer(encoded, None, self._loop.time() + self._timeout_seconds):
-            self._announce_work()
+            self.work.set()
         return True
 
     async def room(self) -> None:
@@ -115,8 +115,19 @@ class PublishBuffer:
             self._loop.call_soon(self._let_in)
 
     async def flush(self) -> None:
-        """Wait until everything published was answered, or given up."""
-        await self._at_rest.wait()
+        """Wait until everything published so far was answered, or given up."""
+        if self._waiting:
+            # What waits for room is published, and comes first. It has none any more where this raises.
+            with suppress(MessageCenterError):
+                await self.room()
+        mark = self.outbox.mark()
+        try:
+            if not self.outbox.has_passed(mark):
+                passed = self._flushes[mark] = self._loop.create_future()
+                await passed
+        finally:
+            self.outbox.unmark(mark)
+            self._flushes.pop(mark, None)
 
     def resolve(self, frame: Frame[ReceiptFuture], result: publisher_pb2.PublishResult) -> None:
         """Tell those who wait for a stored frame's messages."""
@@ -143,10 +154,11 @@ class PublishBuffer:
         return bool(waiters)
 
     def after_removal(self) -> None:
-        """Give the room that was made to those who wait for it."""
+        """Give the room that was made to those who wait for it, and tell those who wait until all is answered."""
         self._let_in()
-        if self.outbox.count == 0:
-            self._at_rest.set()
+        for mark, passed in self._flushes.items():
+            if not passed.done() and self.outbox.has_passed(mark):
+                passed.set_result(None)
 
     def expire(self, now: float) -> None:
         """Fail what has waited longer than publishing may take."""
@@ -171,10 +183,6 @@ class PublishBuffer:
         _fail(turns, reason)
         self.fail_all(reason)
 
-    def _announce_work(self) -> None:
-        self._at_rest.clear()
-        self.work.set()
-
     def _offer_as_guest(self, encoded: bytes) -> ReceiptFuture:
         """Take a message for which its bringer has waited. Others may have come meanwhile: it is behind them."""
         guest, self._guest = self._guest, None
@@ -190,7 +198,7 @@ class PublishBuffer:
             if message is None:
                 return
             if self.outbox.offer(message.encoded, message.answer, message.expires_at):
-                self._announce_work()
+                self.work.set()
 
     def _resolve_one_by_one(self, frame: Frame[ReceiptFuture], result: publisher_pb2.PublishResult) -> None:
         refused = {refusal.index: from_refusal(refusal.refusal) for refusal in result.refusals}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -13,6 +13,7 @@ from msgbroker.client.outbox import (
     SMALL_FRAMES_UNANSWERED_MAX,
     WORTHWHILE_MESSAGES,
     Frame,
+    Mark,
     Outbox,
     OutboxConfig,
     Reaction,
@@ -184,6 +185,41 @@ def test_what_waited_too_long_expires_sent_or_not() -> None:
     assert outbox.is_given_up
     assert outbox.drop_frames() == sent
     assert outbox.count == len(young)
+
+
+def unanswered(outbox: Outbox[Ticket]) -> set[bytes]:
+    """The bodies it holds."""
+    return {body for frame in outbox._frames for body in frame.messages} | {body for body, _, _ in outbox._pending}
+
+
+STEPS = ["offer", "offer", "send", "store", "expire", "cancel", "mark", "drop"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_mark_is_passed_once_all_before_it_are_answered_or_given_up_and_no_later(data: st.DataObject) -> None:
+    outbox = make_outbox(frame_messages=3)
+    tickets: list[Ticket] = []
+    marks: list[tuple[Mark, set[bytes]]] = []
+    for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=50)):
+        number = data.draw(st.integers(0, 9))
+        if step == "offer":
+            tickets += offer(outbox, b"%d" % len(tickets), now=number)
+        elif step == "send":
+            outbox.next_frame()
+        elif step == "store":
+            # Those of an old stream are stored out of turn.
+            outbox.stored(number)
+        elif step == "expire":
+            outbox.expire(number)
+        elif step == "cancel" and tickets:
+            tickets[number % len(tickets)].is_done = True
+        elif step == "mark":
+            marks.append((outbox.mark(), unanswered(outbox)))
+        elif step == "drop" and number == 0:
+            outbox.drop_all()
+        for mark, before in marks:
+            assert outbox.has_passed(mark) == (not before & unanswered(outbox))
 
 
 @dataclass

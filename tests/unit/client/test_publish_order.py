@@ -11,47 +11,10 @@ from hypothesis import strategies as st
 
 from msgbroker.client import (
     ClientBufferFullError,
-    MessageCenter,
-    MessageCenterError,
     OutgoingMessage,
     PublishTimeoutError,
 )
-from msgbroker.client.publish_buffer import PublishBuffer
-from msgbroker.client.publishing import Publisher
-from msgbroker.client.wire import message_of
-from msgbroker.v1 import publisher_pb2
-
-
-class HandOperated:
-    """A publisher that stores a frame when it is told to."""
-
-    def __init__(self, center: PausedCenter) -> None:
-        self.buffer = PublishBuffer(center._config)
-        self.stored: list[int] = []
-
-    def store(self, frames_max: int) -> None:
-        """Store and answer so many frames."""
-        for _ in range(frames_max):
-            frame = self.buffer.outbox.next_frame()
-            if frame is not None:
-                self.stored += [int(message_of(message).body) for message in frame.messages]
-                self.buffer.outbox.stored(frame.sequence)
-                self.buffer.resolve(frame, publisher_pb2.PublishResult(sequence=frame.sequence))
-            self.buffer.after_removal()
-
-    async def close(self, reason: MessageCenterError) -> None:
-        """Give up what is left."""
-        self.buffer.close(reason)
-
-
-class PausedCenter(MessageCenter):
-    """A center whose publisher goes on only when a test says so."""
-
-    publisher: HandOperated
-
-    def _open_publisher(self) -> Publisher:
-        self.publisher = HandOperated(self)
-        return self.publisher
+from tests.unit.client.paused_center import PausedCenter
 
 
 class History:
@@ -101,6 +64,10 @@ class History:
         """Wait for room in a task of its own, and do not use it."""
         self._begin(self.center.ready())
 
+    def flush(self) -> None:
+        """Wait, in a task of its own, until all that was published so far is answered."""
+        self._begin(self.center.flush())
+
     def publish_soon(self) -> None:
         """Publish at once, if there is room."""
         try:
@@ -114,7 +81,7 @@ class History:
 
     def store(self) -> None:
         """Have a frame stored."""
-        self.center.publisher.store(1)
+        self.center.publisher.store()
 
     def expire(self) -> None:
         """Let the publish timeout pass."""
@@ -135,6 +102,7 @@ WAYS: list[Callable[[History], None]] = [
     History.publish_many,
     History.publish_when_ready,
     History.only_be_ready,
+    History.flush,
     History.publish_soon,
     History.publish_one_way,
     History.store,
@@ -167,6 +135,7 @@ def test_whatever_waits_and_whoever_gives_up_the_order_is_that_of_the_calls(
         assert stored == sorted(stored)
         for task in history.tasks:
             assert task.cancelled() or isinstance(task.exception(), PublishTimeoutError | None)
+        await asyncio.gather(*history.futures, return_exceptions=True)
         await center.close()
 
     asyncio.run(run())
@@ -175,7 +144,7 @@ def test_whatever_waits_and_whoever_gives_up_the_order_is_that_of_the_calls(
 async def drain(history: History) -> None:
     """Store all there is; nobody may wait for ever."""
     for _ in range(10 * len(history.tasks) + 10):
-        history.center.publisher.store(1)
+        history.center.publisher.store()
         await asyncio.sleep(0)
     assert all(each.done() for each in [*history.tasks, *history.futures])
     assert history.center.publisher.buffer.outbox.count == 0

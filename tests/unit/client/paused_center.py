@@ -1,0 +1,56 @@
+"""A center whose publisher stores a frame when it is told to, and does nothing else: no broker, no time, no chance."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgbroker.client import MessageCenter, MessageCenterError
+from msgbroker.client.outbox import Frame
+from msgbroker.client.publish_buffer import PublishBuffer
+from msgbroker.client.publishing import Publisher, ReceiptFuture
+from msgbroker.client.wire import message_of
+from msgbroker.v1 import publisher_pb2
+
+
+class HandOperated:
+    """A publisher that stores a frame when it is told to."""
+
+    def __init__(self, center: PausedCenter) -> None:
+        self.buffer = PublishBuffer(center._config)
+        self.stored: list[int] = []
+        """The bodies, as numbers."""
+        self._sent: deque[Frame[ReceiptFuture]] = deque()
+
+    def send(self) -> None:
+        """Send a frame, if there is one."""
+        frame = self.buffer.outbox.next_frame()
+        if frame is not None:
+            self._sent.append(frame)
+
+    def answer(self) -> None:
+        """Store and answer the frame that was sent first."""
+        if self._sent:
+            frame = self._sent.popleft()
+            self.stored += [int(message_of(message).body) for message in frame.messages]
+            self.buffer.outbox.stored(frame.sequence)
+            self.buffer.resolve(frame, publisher_pb2.PublishResult(sequence=frame.sequence))
+        self.buffer.after_removal()
+
+    def store(self) -> None:
+        """Send, store and answer a frame."""
+        self.send()
+        self.answer()
+
+    async def close(self, reason: MessageCenterError) -> None:
+        """Give up what is left."""
+        self.buffer.close(reason)
+
+
+class PausedCenter(MessageCenter):
+    """A center whose publisher goes on only when a test says so."""
+
+    publisher: HandOperated
+
+    def _open_publisher(self) -> Publisher:
+        self.publisher = HandOperated(self)
+        return self.publisher
