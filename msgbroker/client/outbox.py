@@ -57,6 +57,8 @@ class Frame(Generic[W]):
     """Of its oldest message; see `Outbox.mark`."""
     is_expired: bool = False
     """Nobody waits for any of it any more."""
+    is_repeat: bool = False
+    """It was under way when an earlier stream ended: that copy may yet be stored, or has been."""
     _asked: frozenset[W | None] | None = None
 
     def holds(self, waiter: W) -> bool:
@@ -90,10 +92,11 @@ class OutboxConfig:
 
 
 @dataclass(slots=True)
-class Expired(Generic[W]):
-    """Who has waited too long."""
+class GivenUp(Generic[W]):
+    """Who waits in vain."""
 
     never_sent: list[W] = field(default_factory=list)
+    """Or not stored for certain."""
     maybe_stored: list[W] = field(default_factory=list)
 
 
@@ -214,6 +217,9 @@ class Outbox(Generic[W]):
 
     def rewind(self) -> None:
         """Send all unanswered frames again, from the oldest, with the same numbers."""
+        if self._in_flight:
+            for frame in self._frames[: self._sent]:
+                frame.is_repeat = True
         self._sent = 0
         self._in_flight = 0
         self._is_stalled = False
@@ -230,12 +236,14 @@ class Outbox(Generic[W]):
             frame.sequence = sequence
         self._next_sequence = len(self._frames) + 1
         self.rewind()
+        for frame in self._frames:
+            frame.is_repeat = False
         # The stream that is still open speaks for the old id: nothing goes out before the next one calls `rewind`.
         self._is_held = True
 
-    def expire(self, now: float) -> Expired[W]:
+    def expire(self, now: float) -> GivenUp[W]:
         """Give up waiting for what has expired; what was sent may yet be stored."""
-        expired: Expired[W] = Expired()
+        expired: GivenUp[W] = GivenUp()
         if any(expires_at < now for _, _, expires_at in self._pending):
             self._expire_pending(now, expired)
         for frame in self._frames:
@@ -247,7 +255,7 @@ class Outbox(Generic[W]):
             expired.maybe_stored.extend(w for w, is_late in waiters if is_late and w is not None and not w.done())
         return expired
 
-    def _expire_pending(self, now: float, expired: Expired[W]) -> None:
+    def _expire_pending(self, now: float, expired: GivenUp[W]) -> None:
         late = [expires_at < now for _, _, expires_at in self._pending]
         for mark in self._marks:
             # Those behind an expired one move up.
@@ -268,25 +276,30 @@ class Outbox(Generic[W]):
         """Whether nobody waits for any frame any more: the driver drops them all and restarts."""
         return bool(self._frames) and all(frame.is_expired for frame in self._frames)
 
-    def drop_frames(self) -> list[W]:
-        """Drop all frames, answered or not, and return who waited for them; the driver must then restart."""
-        waiters = [w for frame in self._frames for w in frame.waiters if w is not None and not w.done()]
+    def drop_frames(self) -> None:
+        """Drop all frames, answered or not, where nobody waits for them; the driver must then restart."""
         for frame in self._frames:
             self._forget(len(frame.waiters), frame.size_bytes)
         self._frames.clear()
         self.rewind()
-        return waiters
 
-    def drop_all(self) -> list[W]:
-        """Drop everything and return who waited for it."""
-        waiters = self.drop_frames()
-        waiters.extend(w for _, w, _ in self._pending if w is not None and not w.done())
+    def drop_all(self, *, is_refused: bool = False) -> GivenUp[W]:
+        """Drop everything and return who waited for it; the driver must then restart.
+
+        *is_refused*: the broker has refused the stream, and so what was sent in this one and in no other.
+        """
+        dropped: GivenUp[W] = GivenUp()
+        for frame in self._frames:
+            waiters = dropped.never_sent if is_refused and not frame.is_repeat else dropped.maybe_stored
+            waiters.extend(w for w in frame.waiters if w is not None and not w.done())
+        dropped.never_sent.extend(w for _, w, _ in self._pending if w is not None and not w.done())
+        self.drop_frames()
         for encoded, _, _ in self._pending:
             self._forget(1, len(encoded))
         self._pending_first += len(self._pending)
         self._pending.clear()
         self._pending_bytes = 0
-        return waiters
+        return dropped
 
     def _seal(self) -> bool:
         if not self._pending or not self._worth_sending():

@@ -9,12 +9,12 @@ import asyncio
 import logging
 import math
 import secrets
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 from msgbroker.client.config import FRAME_BYTES_TARGET, ClientConfig
 from msgbroker.client.failures import from_refusal
+from msgbroker.client.given_up import fail, given_up
 from msgbroker.client.message import Receipt
 from msgbroker.client.outbox import Frame, Mark, Outbox, OutboxConfig
 from msgbroker.client.publishing import ReceiptFuture
@@ -56,7 +56,7 @@ class PublishBuffer:
     def offer(self, encoded: bytes) -> ReceiptFuture:
         """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room."""
         if self._broken is not None:
-            raise self._broken
+            raise self._broken.again()
         if self._waiting or self.outbox.is_full:
             return self._offer_as_guest(encoded)
         loop = self._loop
@@ -71,7 +71,7 @@ class PublishBuffer:
         *within_seconds*: how long it may take, where that is not what publishing may take.
         """
         if self._broken is not None:
-            raise self._broken
+            raise self._broken.again()
         loop = self._loop
         answer: ReceiptFuture = loop.create_future()
         expires_at = loop.time() + (self._timeout_seconds if within_seconds is None else within_seconds)
@@ -96,7 +96,7 @@ class PublishBuffer:
     def offer_one_way(self, encoded: bytes) -> bool:
         """Take one message that nobody waits for; return False if there is no room."""
         if self._broken is not None:
-            raise self._broken
+            raise self._broken.again()
         if self._waiting or self.outbox.is_full:
             return False
         if self.outbox.offer(encoded, None, self._loop.time() + self._timeout_seconds):
@@ -140,18 +140,30 @@ class PublishBuffer:
 
     def fail_frame(self, frame: Frame[ReceiptFuture], error: MessageCenterError) -> None:
         """Tell those who wait for a frame's messages that it is given up."""
-        _fail((waiter for waiter in frame.waiters if waiter is not None), error)
+        fail((waiter for waiter in frame.waiters if waiter is not None), error)
 
-    def fail_all(self, error: MessageCenterError) -> bool:
-        """Give up everything unanswered, and return whether somebody was told.
+    def fail_all(self, error: MessageCenterError) -> None:
+        """Give up everything unanswered, and say of each message whether it may be stored.
 
         What goes on goes on under a new publisher id.
         """
-        waiters = self.outbox.drop_all()
-        _fail(waiters, error)
+        dropped = self.outbox.drop_all()
+        fail(dropped.never_sent, given_up(error, may_be_stored=False))
+        fail(dropped.maybe_stored, given_up(error, may_be_stored=True))
         self.outbox.restart(new_publisher_id())
         self.after_removal()
-        return bool(waiters)
+
+    def refuse_all(self, error: MessageCenterError) -> bool:
+        """Give up everything unanswered by what the broker refused the stream with; return whether anybody was told.
+
+        What goes on goes on under a new publisher id.
+        """
+        dropped = self.outbox.drop_all(is_refused=True)
+        is_heard = fail(dropped.never_sent, error)
+        is_heard |= fail(dropped.maybe_stored, given_up(error, may_be_stored=True))
+        self.outbox.restart(new_publisher_id())
+        self.after_removal()
+        return is_heard
 
     def after_removal(self) -> None:
         """Give the room that was made to those who wait for it, and tell those who wait until all is answered."""
@@ -167,20 +179,17 @@ class PublishBuffer:
         # Who had a time of its own hears of it from whoever set it.
         timeout_seconds = self._config.publish_timeout_seconds or 0.0
         address = self._config.addresses_text
-        _fail(expired.never_sent, PublishTimeoutError(timeout_seconds, may_be_stored=False, address=address))
-        _fail(expired.maybe_stored, PublishTimeoutError(timeout_seconds, may_be_stored=True, address=address))
+        fail(expired.never_sent, PublishTimeoutError(timeout_seconds, may_be_stored=False, address=address))
+        fail(expired.maybe_stored, PublishTimeoutError(timeout_seconds, may_be_stored=True, address=address))
         self.after_removal()
 
-    def break_off(self, reason: MessageCenterError) -> None:
+    def close(self, reason: MessageCenterError) -> None:
         """Fail whoever waits for anything, and whatever is offered from now on: nobody empties this any more."""
         self._broken = reason
-        self.close(reason)
-
-    def close(self, reason: MessageCenterError) -> None:
-        """Fail whoever waits for anything."""
-        waiting, turns = self._line.clear()
-        _fail(waiting, reason)
-        _fail(turns, reason)
+        # First of all: they must not be let in.
+        messages, turns = self._line.clear()
+        fail(messages, given_up(reason, may_be_stored=False))
+        fail(turns, reason)
         self.fail_all(reason)
 
     def _offer_as_guest(self, encoded: bytes) -> ReceiptFuture:
@@ -212,9 +221,3 @@ class PublishBuffer:
                 waiter.set_exception(refused[index])
             else:
                 waiter.set_result(Receipt(result, index))
-
-
-def _fail(waiters: Iterable[asyncio.Future[Any]], error: MessageCenterError) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_exception(error)

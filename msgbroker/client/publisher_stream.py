@@ -16,6 +16,7 @@ from msgbroker.client.background import cancel_and_wait, cancelled_by_others, fi
 from msgbroker.client.channel import connect, list_brokers
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.failures import from_refusal, from_rpc_error
+from msgbroker.client.given_up import given_up
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.outbox import Frame, Reaction
 from msgbroker.client.publish_buffer import PublishBuffer, new_publisher_id
@@ -78,7 +79,7 @@ class PublisherStream:
         error = cancelled_by_others() if task.cancelled() else task.exception()
         if error is not None:
             # Nobody may wait for ever because of it.
-            self.buffer.break_off(_broken_by(error))
+            self.buffer.close(_broken_by(error))
             self._on_failure("the publisher", error)
 
     async def _expire(self) -> None:
@@ -112,7 +113,7 @@ class PublisherStream:
         self._addresses.advance()
         if not cause.retryable:
             # A hello that was refused (unknown namespace or group): so it would be everywhere.
-            is_heard = self.buffer.fail_all(cause)
+            is_heard = self.buffer.refuse_all(cause)
             # One-way messages have nobody who is told.
             level = logging.DEBUG if is_heard else logging.ERROR
             log.log(level, "publisher.refused: %s", cause.message, extra={"reason": cause.reason})
@@ -212,7 +213,7 @@ class PublisherStream:
             self.buffer.resolve(frame, result)
         except Exception as error:
             # An answer that makes no sense. The frame is in the outbox no longer: those who wait for it hear it here.
-            self.buffer.fail_frame(frame, _broken_by(error))
+            self.buffer.fail_frame(frame, given_up(_broken_by(error), may_be_stored=True))
             raise
 
     def _take_failure(self, result: publisher_pb2.PublishResult) -> None:

@@ -183,7 +183,7 @@ def test_what_waited_too_long_expires_sent_or_not() -> None:
 
     assert (expired.maybe_stored, expired.never_sent) == (sent, waiting)
     assert outbox.is_given_up
-    assert outbox.drop_frames() == sent
+    outbox.drop_frames()
     assert outbox.count == len(young)
 
 
