@@ -17,12 +17,12 @@ from msgbroker.client.handlers import Registration, SubscriberOptions, make_hand
 from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.publisher_stream import PublisherStream
-from msgbroker.client.publishing import Publisher, publish_within
+from msgbroker.client.publishing import Publisher, PublishingBuffer, outgoing_messages, publish_within
 from msgbroker.client.subscriber_stream import SubscriberStream
 from msgbroker.client.subscribers import GroupStream, Subscribers
 from msgbroker.client.wire import MessageEncoder
 from msgbroker.contract import limits
-from msgbroker.contract.errors import CenterClosedError, InvalidSettingError, MessageCenterError
+from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 
 log = logging.getLogger("msgbroker.client")
 
@@ -194,12 +194,7 @@ class MessageCenter:
         """
         answers: list[asyncio.Future[Receipt] | MessageCenterError] = []
         buffer = self._running_publisher().buffer
-        for index, message in enumerate(messages):
-            if not isinstance(message, OutgoingMessage):
-                raise InvalidSettingError(
-                    f"messages[{index}]",
-                    f"is of type {type(message).__name__}; OutgoingMessage(topic, event_code, body) is wanted",
-                )
+        for message in outgoing_messages(messages):
             try:
                 encoded = self._encode(
                     message.topic,
@@ -229,6 +224,10 @@ class MessageCenter:
         """Wait until everything published so far has been answered (or has failed)."""
         if self._publisher is not None:
             await self._publisher.buffer.flush()
+
+    def open_buffer(self) -> PublishingBuffer:
+        """Return where messages go in that are encoded already: for SyncMessageCenter, not for applications."""
+        return self._running_publisher().buffer
 
     def _running_publisher(self) -> Publisher:
         if self._publisher is None:

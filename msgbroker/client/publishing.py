@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from msgbroker.client.message import Receipt
-from msgbroker.contract.errors import MessageCenterError, PublishTimeoutError
+from msgbroker.client.message import OutgoingMessage, Receipt
+from msgbroker.contract.errors import InvalidSettingError, MessageCenterError, PublishTimeoutError
 
 ReceiptFuture = asyncio.Future[Receipt]
 
@@ -62,3 +63,14 @@ async def publish_within(buffer: PublishingBuffer, encoded: bytes, within_second
             # It came in the same moment.
             return answer.result()
         raise PublishTimeoutError(within_seconds, may_be_stored=buffer.is_sent(answer), address=address) from error
+
+
+def outgoing_messages(messages: Iterable[OutgoingMessage]) -> Iterator[OutgoingMessage]:
+    """Take one after the other; raise InvalidSettingError where one is something else."""
+    for index, message in enumerate(messages):
+        if not isinstance(message, OutgoingMessage):
+            raise InvalidSettingError(
+                f"messages[{index}]",
+                f"is of type {type(message).__name__}; OutgoingMessage(topic, event_code, body) is wanted",
+            )
+        yield message

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
-from msgbroker.client.background import cancel_and_wait
 from msgbroker.client.bodies import Body
 from msgbroker.client.center import DEFAULT_ADDRESS, Function, MessageCenter
 from msgbroker.client.config import CenterSettings, make_config
 from msgbroker.client.handlers import SubscriberOptions
+from msgbroker.client.handover import Handover, ManyReceipts, SoonReceipt
+from msgbroker.client.loop_thread import LoopThread
 from msgbroker.client.message import OutgoingMessage, Receipt
-from msgbroker.contract.errors import CenterClosedError, ClientBufferFullError, MessageCenterError
+from msgbroker.client.publishing import ReceiptFuture, outgoing_messages, publish_within
+from msgbroker.client.wire import MessageEncoder
+from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 
 Result = TypeVar("Result")
-
-_THREAD_NAME: Final = "msgcenter-client"
-_FINISH_SECONDS: Final = 2.0
 
 
 class SyncMessageCenter:
@@ -37,13 +35,12 @@ class SyncMessageCenter:
 
     def __init__(self, addresses: str | Sequence[str] = DEFAULT_ADDRESS, **settings: Unpack[CenterSettings]) -> None:
         self._core = self._make_core(addresses, settings)
-        config = make_config(addresses, settings)
-        self._unanswered_max = config.unanswered_messages_max
-        self._room_timeout_seconds = config.publish_timeout_seconds
-        # What the core bounds, it bounds on its loop; this bounds what is on the way there.
-        self._room = threading.BoundedSemaphore(self._unanswered_max)
+        self._config = make_config(addresses, settings)
+        # In the caller's thread: what is published is what it was when it was given.
+        self._encode = MessageEncoder().encode
         self._lock = threading.Lock()
-        self._thread: _LoopThread | None = None
+        self._thread: LoopThread | None = None
+        self._handover: Handover | None = None
         self._is_closed = False
 
     @property
@@ -75,17 +72,15 @@ class SyncMessageCenter:
         Example:
             receipt = center.publish("TP_TRADE", "EC_PAID", b"...", key="order-1")
         """
-        return self._call(
-            self._core.publish(
-                topic,
-                event_code,
-                body,
-                headers=headers,
-                key=key,
-                ordering_key=ordering_key,
-                timeout_seconds=timeout_seconds,
-            )
-        )
+        encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
+
+        async def publish() -> Receipt:
+            buffer = self._core.open_buffer()
+            if timeout_seconds is None:
+                return await buffer.offer_in_turn(encoded)
+            return await publish_within(buffer, encoded, timeout_seconds, self._config.addresses_text)
+
+        return self._call(publish())
 
     def publish_soon(
         self,
@@ -109,13 +104,16 @@ class SyncMessageCenter:
             futures = [center.publish_soon("TP_TRADE", "EC_PAID", row) for row in rows]
             receipts = [future.result() for future in futures]
         """
-        loop = self._running_loop()
-        if not self._room.acquire(timeout=self._room_timeout_seconds):
-            raise ClientBufferFullError(self._unanswered_max, self._unanswered_max)
-        publishing = self._core.publish(topic, event_code, body, headers=headers, key=key, ordering_key=ordering_key)
-        future = asyncio.run_coroutine_threadsafe(publishing, loop)
-        future.add_done_callback(lambda _: self._room.release())
-        return future
+        handover = self._running_handover()
+        try:
+            encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the message
+            refused: Future[Receipt] = Future()
+            refused.set_exception(error)
+            return refused
+        receipt = SoonReceipt()
+        handover.put(encoded, receipt, self._config.publish_timeout_seconds)
+        return receipt
 
     def publish_one_way(
         self,
@@ -132,21 +130,42 @@ class SyncMessageCenter:
         Example:
             center.publish_one_way("TP_METRICS", "EC_SAMPLE", {"cpu": 0.7})
         """
+        encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
 
         async def publish() -> bool:
-            return self._core.publish_one_way(
-                topic, event_code, body, headers=headers, key=key, ordering_key=ordering_key
-            )
+            return self._core.open_buffer().offer_one_way(encoded)
 
         return self._call(publish())
 
     def publish_many(self, messages: Iterable[OutgoingMessage]) -> list[Receipt | MessageCenterError]:
         """Publish messages in order and wait for all answers: for each, its receipt or its error.
 
+        Args:
+            messages: any number; they are taken as there is room, in the caller's thread.
+
         Example:
             answers = center.publish_many(OutgoingMessage("TP_TRADE", "EC_PAID", row) for row in rows)
         """
-        return self._call(self._core.publish_many(messages))
+        handover = self._running_handover()
+        receipts = ManyReceipts()
+        refused: list[MessageCenterError | None] = []
+        for message in outgoing_messages(messages):
+            try:
+                encoded = self._encode(
+                    message.topic,
+                    message.event_code,
+                    message.body,
+                    message.headers,
+                    message.key,
+                    message.ordering_key,
+                )
+                handover.put(encoded, receipts)
+            except MessageCenterError as error:
+                refused.append(error)
+            else:
+                refused.append(None)
+        answers = iter(receipts.wait(refused.count(None)))
+        return [error or next(answers) for error in refused]
 
     def flush(self) -> None:
         """Wait until everything published so far has been answered (or has failed)."""
@@ -201,89 +220,57 @@ class SyncMessageCenter:
         )
 
     def close(self) -> None:
-        """Finish as `MessageCenter.close` does, and end the background thread."""
+        """Finish as `MessageCenter.close` does, and end the background thread.
+
+        Raises:
+            RuntimeError: it was called in that thread, by an async handler or a callback of a future.
+        """
         with self._lock:
             if self._is_closed:
                 return
+            thread, handover = self._thread, self._handover
+            if thread is not None and thread.is_current():
+                raise RuntimeError(
+                    "an async handler or a callback cannot close SyncMessageCenter: it would wait for itself; "
+                    "close it in another thread: threading.Thread(target=center.close).start()"
+                )
             self._is_closed = True
-            thread = self._thread
-        if thread is not None:
-            thread.run_until_done(self._core.close())
-            thread.stop()
+        if thread is not None and handover is not None:
+            try:
+                # Handlers publish: all calls go on, and the core decides, until they are done.
+                thread.call(self._core.close(), behind=handover.fetch)
+            finally:
+                handover.close()
+                thread.stop()
 
     def _make_core(self, addresses: str | Sequence[str], settings: CenterSettings) -> MessageCenter:
         return MessageCenter(addresses, **settings)
 
     def _call(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         try:
-            loop = self._running_loop()
+            handover = self._running_handover()
         except BaseException:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(_contained(coroutine), loop)
-        try:
-            outcome = future.result()
-            if isinstance(outcome, _Raised):
-                raise outcome.end
-            return outcome
-        finally:
-            # Ctrl-C in this thread must not leave the call running in the other.
-            future.cancel()
+        assert self._thread is not None  # made with the handover
+        return self._thread.call(coroutine, behind=handover.fetch)
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
+    def _running_handover(self) -> Handover:
+        self._running_thread()
+        assert self._handover is not None  # made with the thread
+        return self._handover
+
+    def _running_thread(self) -> LoopThread:
         with self._lock:
-            if self._is_closed:
-                raise CenterClosedError
             if self._thread is None:
-                self._thread = _LoopThread()
+                if self._is_closed:
+                    raise CenterClosedError
+                self._thread = LoopThread()
+                self._handover = Handover(self._thread.loop, self._offer, self._config)
             thread = self._thread
         if thread.is_current():
             raise RuntimeError("an async handler cannot call SyncMessageCenter: it would wait for itself")
-        return thread.loop
+        return thread
 
-
-@dataclass(frozen=True, slots=True)
-class _Raised:
-    end: BaseException
-
-
-async def _contained(coroutine: Coroutine[Any, Any, Result]) -> Result | _Raised:
-    """Return what *coroutine* returns, or the SystemExit that it raises: that would end the loop, for all threads."""
-    try:
-        return await coroutine
-    except (SystemExit, KeyboardInterrupt) as end:
-        return _Raised(end)
-
-
-class _LoopThread:
-    """A thread that runs an event loop until it is stopped."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        # A daemon: a program that forgets to close still ends.
-        self._thread = threading.Thread(target=self.loop.run_forever, name=_THREAD_NAME, daemon=True)
-        self._thread.start()
-
-    def is_current(self) -> bool:
-        """Whether the caller is this thread."""
-        return threading.current_thread() is self._thread
-
-    def run_until_done(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run *coroutine* on the loop and wait for it."""
-        asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
-
-    def stop(self) -> None:
-        """End the loop and the thread, once the calls of other threads have their answers."""
-        self.run_until_done(_finish_tasks())
-        self.run_until_done(self.loop.shutdown_asyncgens())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-
-
-async def _finish_tasks() -> None:
-    """Let every other task of the loop end: somebody waits for each `run` and `publish`."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    if others:
-        _, pending = await asyncio.wait(others, timeout=_FINISH_SECONDS)
-        await cancel_and_wait(*pending)
+    def _offer(self, encoded: bytes) -> ReceiptFuture:
+        return self._core.open_buffer().offer_in_turn(encoded)

@@ -30,7 +30,7 @@ _TYPES_MAX: Final = 10_000
 
 
 class MessageEncoder:
-    """Checks and encodes messages; remembers the message types it has checked, encoded."""
+    """Checks and encodes messages; remembers the message types it has checked, encoded. Threads may share it."""
 
     def __init__(self) -> None:
         self._types: dict[tuple[str, str], bytes] = {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
+from typing import Any
 
 from msgbroker.client import MessageCenter, MessageCenterError
 from msgbroker.client.outbox import Frame
@@ -54,3 +56,16 @@ class PausedCenter(MessageCenter):
     def _open_publisher(self) -> Publisher:
         self.publisher = HandOperated(self)
         return self.publisher
+
+
+async def several_turns() -> None:
+    """Let everybody go on who can."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def begun(doing: Any) -> asyncio.Task[Any]:
+    """Begin, and go on once it waits."""
+    task: asyncio.Task[Any] = asyncio.ensure_future(doing)
+    await several_turns()
+    return task

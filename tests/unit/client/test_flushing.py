@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from msgbroker.client import PublishTimeoutError
-from tests.unit.client.paused_center import PausedCenter
+from tests.unit.client.paused_center import PausedCenter, begun, several_turns
 
 LATER_SECONDS = 31.0
-
-
-async def several_turns() -> None:
-    """Let everybody go on who can."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-async def begun(doing: Any) -> asyncio.Task[Any]:
-    """Begin, and go on once it waits."""
-    task: asyncio.Task[Any] = asyncio.ensure_future(doing)
-    await several_turns()
-    return task
 
 
 def let_time_pass(center: PausedCenter) -> None:

@@ -19,8 +19,7 @@ from msgbroker.client import (
 )
 from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.paused_center import PausedCenter
-from tests.unit.client.test_flushing import begun
+from tests.unit.client.paused_center import PausedCenter, begun
 
 
 def fate_of(error: BaseException | None) -> str | None:
