@@ -35,7 +35,9 @@ async def connect(address: str, config: ClientConfig) -> grpc.aio.Channel:
     else:
         channel = grpc.aio.secure_channel(address, config.credentials, options=_OPTIONS)
     try:
-        await asyncio.wait_for(channel.channel_ready(), config.connect_timeout_seconds)
+        # Not wait_for: in Python 3.11 it swallows a cancellation that comes in the moment the channel is ready.
+        async with asyncio.timeout(config.connect_timeout_seconds):
+            await channel.channel_ready()
     except TimeoutError as error:
         await channel.close()
         raise BrokerUnavailableError(
