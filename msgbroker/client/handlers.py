@@ -123,6 +123,7 @@ def make_handler(function: HandlerFunction, options: HandlerOptions) -> Handler:
         raise InvalidSettingError("credit", f"is {options.credit}; 1 to {limits.CREDIT_MAX}")
     if options.timeout_seconds is not None and options.timeout_seconds <= 0:
         raise InvalidSettingError("timeout_seconds", "must be more than 0")
+    _refuse_generators(function)
     registration = None
     if options.register:
         registration = Registration(
@@ -173,11 +174,23 @@ class HandlerTable:
 
 
 def _is_async(function: HandlerFunction) -> bool:
+    return _is(inspect.iscoroutinefunction, function)
+
+
+def _refuse_generators(function: HandlerFunction) -> None:
+    """Raise InvalidSettingError where a call makes something to be iterated over, and nobody would."""
+    if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
+        raise InvalidSettingError(
+            "handler",
+            f"{_name(function)} is a generator function: a call of it runs none of its lines; write it without yield",
+        )
+
+
+def _is(kind: Callable[[object], bool], function: HandlerFunction) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is async
-    )
+    # An object may have a __call__ of that kind.
+    return kind(function) or kind(getattr(function, "__call__", None))  # noqa: B004
 
 
 def _invoker(function: HandlerFunction, body: Any) -> Callable[[Message], Any]:

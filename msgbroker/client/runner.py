@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from msgbroker.client.handlers import Handler
 from msgbroker.client.message import Message
+from msgbroker.client.outcomes import run_out
 from msgbroker.client.turns import Turns
 from msgbroker.client.verdicts import RELEASED_AT_ONCE, HandlerVerdict, Verdict, VerdictKind, verdict_of
 
@@ -319,13 +320,14 @@ class HandlerRunner:
         handler = self.handler
         if handler.is_async:
             if handler.timeout_seconds is None:
-                return await handler.invoke(message)
+                outcome = await handler.invoke(message)
+                return outcome if outcome is None else await run_out(outcome)
             async with asyncio.timeout(handler.timeout_seconds):
-                return await handler.invoke(message)
+                return await run_out(await handler.invoke(message))
         call = self._loop.run_in_executor(self._executor, _invoke, handler, message)
         # A thread cannot be stopped: past its time the message is tried again while the old call may still run.
         async with asyncio.timeout(handler.timeout_seconds):
-            return await call
+            return await run_out(await call)
 
 
 def _invoke(handler: Handler, message: Message) -> Any:
