@@ -245,7 +245,7 @@ class MessageCenter:
         as bytes, str, dict or list (read from JSON) or a pydantic model; a second parameter annotated Message gets
         the message beside the body. Returning acknowledges; raising makes another attempt later; `Reject`,
         `RetryAfter` and `Release` say otherwise. A body that cannot be read is rejected. Functions that are not async
-        run in threads.
+        run in threads, at most 64 for each group.
 
         Args:
             group: the subscriber group; its instances share the messages.

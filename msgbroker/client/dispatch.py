@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from typing import Final
 
 from msgbroker.client.handlers import HandlerTable
 from msgbroker.client.message import LaneHandle, Message
 from msgbroker.client.runner import HandlerRunner, OnFailure
+from msgbroker.client.threads import HandlerThreads
 from msgbroker.client.turns import Turns
 from msgbroker.client.verdicts import RELEASED_AT_ONCE, Verdict, VerdictKind
 from msgbroker.v1 import subscriber_pb2
@@ -22,14 +22,15 @@ _UNHANDLED: Final = Verdict(VerdictKind.RELEASE, UNHANDLED_RELEASE_SECONDS, "no 
 class Dispatcher:
     """The handlers of one group, each with its runner."""
 
-    def __init__(self, table: HandlerTable, executor: Executor, on_failure: OnFailure) -> None:
+    def __init__(self, table: HandlerTable, on_failure: OnFailure) -> None:
         self._table = table
-        self._runners = {handler: HandlerRunner(handler, executor, on_failure) for handler in table}
+        self._threads = HandlerThreads(sum(handler.concurrency for handler in table if not handler.is_async))
+        self._runners = {handler: HandlerRunner(handler, self._threads, on_failure) for handler in table}
 
     @property
     def concurrency(self) -> int:
         """How many messages the handlers can work on at once."""
-        return sum(handler.concurrency for handler in self._runners)
+        return self._threads.count_max + sum(handler.concurrency for handler in self._runners if handler.is_async)
 
     @property
     def message_types(self) -> list[tuple[str, str]]:
@@ -122,3 +123,8 @@ class Dispatcher:
     async def cancel(self) -> None:
         """Stop the handlers that are running; their messages are given back."""
         await asyncio.gather(*(runner.cancel() for runner in self._runners.values()))
+
+    async def close(self) -> None:
+        """Stop the handlers that are running, and end the threads; those that run on end when they are done."""
+        await self.cancel()
+        self._threads.close()

@@ -2,7 +2,7 @@
 
 No task per message: workers, at most `concurrency` of them, are started when there is work for one more, take
 messages from one deque, and await the handler. A handler that never suspends keeps a single worker busy; that worker
-lets the loop turn every so often.
+lets the loop turn every so often. A worker of a handler that is not async has a thread before it takes a message.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from typing import Any, Final
 
 from msgbroker.client.handlers import Handler
 from msgbroker.client.message import Message
 from msgbroker.client.outcomes import run_out
+from msgbroker.client.threads import HandlerThreads
 from msgbroker.client.turns import Turns
 from msgbroker.client.verdicts import RELEASED_AT_ONCE, HandlerVerdict, Verdict, VerdictKind, verdict_of
 
@@ -36,9 +36,11 @@ somebody waits in `run`, who gets it raised."""
 class _Work:
     """What one worker is at."""
 
-    __slots__ = ("message", "said", "since")
+    __slots__ = ("has_thread", "message", "said", "since")
 
     def __init__(self) -> None:
+        self.has_thread = False
+        """One waits for its next call."""
         self.message: Message | None = None
         self.since = 0.0
         """When it began with that message."""
@@ -49,14 +51,15 @@ class _Work:
 class HandlerRunner:
     """The workers of one handler, and what waits for them."""
 
-    def __init__(self, handler: Handler, executor: Executor | None, on_failure: OnFailure) -> None:
+    def __init__(self, handler: Handler, threads: HandlerThreads, on_failure: OnFailure) -> None:
         self.handler = handler
+        self._threads = None if handler.is_async else threads
+        self._workers_max = handler.concurrency if handler.is_async else min(handler.concurrency, threads.count_max)
         self._turns: Turns | None = None
         self._are_turns_needed = False
         """May be set where they are not needed any more; never the other way round."""
         self._suspect_count = 0
         """So many of the first that wait are suspect."""
-        self._executor = executor
         self._on_failure = on_failure
         self._waiting: deque[Message] = deque()
         self._workers: set[asyncio.Task[None]] = set()
@@ -155,7 +158,7 @@ class HandlerRunner:
         if self._idle:
             self._is_waking = True
             self._idle.pop().set_result(None)
-        elif len(self._workers) < self.handler.concurrency:
+        elif len(self._workers) < self._workers_max:
             self._is_waking = True
             worker = self._loop.create_task(self._work(), name=f"handler {self.handler.group}")
             self._workers.add(worker)
@@ -191,16 +194,22 @@ class HandlerRunner:
             raise
         finally:
             self._works.remove(work)
+            self._give_thread_back(work)
             self._busy_count -= 1
             self._rest_if_done()
 
     async def _work_on(self, work: _Work) -> None:
         waiting = self._waiting
+        needs_thread = self._threads is not None
         turn = 0
         while True:
             if not waiting:
                 turn = 0
+                self._give_thread_back(work)
                 await self._idle_until_woken()
+                continue
+            if needs_thread and not work.has_thread:
+                await self._take_thread(work)
                 continue
             if self._are_turns_needed:
                 await self._take_turn(work)
@@ -213,7 +222,7 @@ class HandlerRunner:
                 continue
             work.since = now
             work.message = message
-            await self._handle(message)
+            await self._handle(work, message)
             work.message = None
             turn += 1
             if turn >= TURN_MESSAGES:
@@ -256,8 +265,24 @@ class HandlerRunner:
             message.settle(RELEASED_AT_ONCE)
             raise
         if message.is_live(self._loop.time()):
-            await self._handle(message)
+            await self._handle(work, message)
         work.message = None
+
+    async def _take_thread(self, work: _Work) -> None:
+        """Wait for a thread. Nothing was begun: who waits for what runs here does not wait for that."""
+        assert self._threads is not None  # or none is needed
+        self._busy_count -= 1
+        self._rest_if_done()
+        try:
+            await self._threads.take()
+            work.has_thread = True
+        finally:
+            self._busy_count += 1
+
+    def _give_thread_back(self, work: _Work) -> None:
+        if work.has_thread and self._threads is not None:
+            work.has_thread = False
+            self._threads.give_back()
 
     async def _idle_until_woken(self) -> None:
         self._busy_count -= 1
@@ -276,9 +301,9 @@ class HandlerRunner:
         if not self._waiting and self._busy_count == 0:
             self._at_rest.set()
 
-    async def _handle(self, message: Message) -> None:
+    async def _handle(self, work: _Work, message: Message) -> None:
         try:
-            outcome = await self._call(message)
+            outcome = await self._call(work, message)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -316,27 +341,27 @@ class HandlerRunner:
             exc_info=failure,
         )
 
-    async def _call(self, message: Message) -> Any:
+    async def _call(self, work: _Work, message: Message) -> Any:
         handler = self.handler
-        if handler.is_async:
+        if self._threads is None:
             if handler.timeout_seconds is None:
                 outcome = await handler.invoke(message)
                 return outcome if outcome is None else await run_out(outcome)
             async with asyncio.timeout(handler.timeout_seconds):
                 return await run_out(await handler.invoke(message))
-        call = self._loop.run_in_executor(self._executor, _invoke, handler, message)
+        work.has_thread = False
+        call = self._threads.call(self._invoke, message)
         # A thread cannot be stopped: past its time the message is tried again while the old call may still run.
         async with asyncio.timeout(handler.timeout_seconds):
             return await run_out(await call)
 
-
-def _invoke(handler: Handler, message: Message) -> Any:
-    """Call the handler in its thread."""
-    try:
-        return handler.invoke(message)
-    except StopIteration as end:
-        # No future can carry it: who waits would wait for ever.
-        raise RuntimeError("the handler raised StopIteration") from end
+    def _invoke(self, message: Message) -> Any:
+        """Call the handler in its thread."""
+        try:
+            return self.handler.invoke(message)
+        except StopIteration as end:
+            # No future can carry it: who waits would wait for ever.
+            raise RuntimeError("the handler raised StopIteration") from end
 
 
 def _ends_the_loop(end: BaseException) -> bool:

@@ -67,7 +67,7 @@ class SubscriberStream:
             # Looked at, so that asyncio does not report it once more: it was logged, or raised by `start`.
             self.task.exception()
         self._dispatcher.drop_waiting()
-        await self._dispatcher.cancel()
+        await self._dispatcher.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() and self._closing.is_set():

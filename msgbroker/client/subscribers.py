@@ -1,13 +1,12 @@
-"""All subscriber groups of one center: their handlers, their streams, their threads."""
+"""All subscriber groups of one center: their handlers and their streams."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Protocol
 
 from msgbroker.client.background import cancel_and_wait
 from msgbroker.client.dispatch import Dispatcher
@@ -16,8 +15,6 @@ from msgbroker.client.texts import text_of
 from msgbroker.contract.errors import CenterClosedError
 
 log = logging.getLogger("msgbroker.client")
-
-HANDLER_THREADS_MAX: Final = 64
 
 
 class GroupStream(Protocol):
@@ -47,7 +44,6 @@ class Subscribers:
         self._register = register
         self._tables: dict[str, HandlerTable] = {}
         self._streams: dict[str, GroupStream] = {}
-        self._executor: ThreadPoolExecutor | None = None
         self._closed: asyncio.Event | None = None
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
@@ -67,7 +63,7 @@ class Subscribers:
                 for handler in table:
                     if handler.registration is not None:
                         await self._register(handler.registration)
-                self._streams[group] = self._open_stream(group, Dispatcher(table, self._handler_threads(), self.fail))
+                self._streams[group] = self._open_stream(group, Dispatcher(table, self.fail))
         await asyncio.gather(*(_attached(stream) for stream in self._streams.values()))
 
     async def run(self) -> None:
@@ -132,20 +128,11 @@ class Subscribers:
     async def close(self) -> None:
         """Stop taking messages, finish what is running, send the verdicts."""
         await asyncio.gather(*(stream.close() for stream in self._streams.values()))
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
 
     def announce_closed(self) -> None:
         """Let `run` return."""
         if self._closed is not None:
             self._closed.set()
-
-    def _handler_threads(self) -> ThreadPoolExecutor:
-        """Return the threads for handlers that are not async; none is started before it is needed."""
-        if self._executor is None:
-            wanted = sum(h.concurrency for table in self._tables.values() for h in table if not h.is_async)
-            self._executor = ThreadPoolExecutor(min(max(wanted, 1), HANDLER_THREADS_MAX), "msgcenter-handler")
-        return self._executor
 
 
 async def _attached(stream: GroupStream) -> None:

@@ -130,7 +130,7 @@ class MemoryStream:
         self._closing.set()
         self.dispatcher.release_waiting()
         await self.dispatcher.join(self._drain_timeout_seconds)
-        await self.dispatcher.cancel()
+        await self.dispatcher.close()
         await cancel_and_wait(self.task)
 
     async def _wait_for_close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import pytest_asyncio
@@ -33,3 +33,12 @@ def served() -> Iterator[ThreadedBroker]:
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+@pytest_asyncio.fixture
+async def put_forward(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that puts the loop's clock forward: what was to happen meanwhile happens at once."""
+    loop = asyncio.get_running_loop()
+    time, ahead = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: time() + sum(ahead))
+    return ahead.append
