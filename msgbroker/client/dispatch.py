@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgbroker.client.ending import Ending
 from msgbroker.client.handlers import HandlerTable
 from msgbroker.client.message import LaneHandle, Message
 from msgbroker.client.runner import HandlerRunner, OnFailure
@@ -25,7 +26,8 @@ class Dispatcher:
     def __init__(self, table: HandlerTable, on_failure: OnFailure) -> None:
         self._table = table
         self._threads = HandlerThreads(sum(handler.concurrency for handler in table if not handler.is_async))
-        self._runners = {handler: HandlerRunner(handler, self._threads, on_failure) for handler in table}
+        self._ending = Ending()
+        self._runners = {handler: HandlerRunner(handler, self._threads, self._ending, on_failure) for handler in table}
 
     @property
     def concurrency(self) -> int:
@@ -120,8 +122,13 @@ class Dispatcher:
             return False
         return True
 
+    def end_with(self, stream: asyncio.Task[None]) -> None:
+        """Let the workers end with the task of their stream."""
+        self._ending.follow(stream)
+
     async def cancel(self) -> None:
-        """Stop the handlers that are running; their messages are given back."""
+        """Stop the handlers that are running, for good and within a moment; their messages are given back."""
+        self._ending.begin()
         await asyncio.gather(*(runner.cancel() for runner in self._runners.values()))
 
     async def close(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from msgbroker.client.bodies import Body
-from msgbroker.client.verdicts import Verdict
+from msgbroker.client.verdicts import RELEASED_AT_ONCE, Verdict
 from msgbroker.v1 import publisher_pb2, subscriber_pb2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,6 +35,25 @@ class LaneHandle(Protocol):
 
     def begin(self, queue_offset: int, attempt: int) -> None:
         """Say that a message is begun."""
+
+
+class NoLane:
+    """The handle of messages that nobody settles (any more)."""
+
+    __slots__ = ("live", "queue_id")
+
+    def __init__(self, queue_id: int) -> None:
+        self.queue_id = queue_id
+        self.live = False
+
+    def ack(self, queue_offset: int, attempt: int) -> None:
+        """Do nothing."""
+
+    def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
+        """Do nothing."""
+
+    def begin(self, queue_offset: int, attempt: int) -> None:
+        """Do nothing."""
 
 
 class Message:
@@ -134,6 +153,11 @@ class Message:
     def settle(self, verdict: Verdict) -> None:
         """Settle the message in another way; for the client itself, when the handler raises."""
         self._lane.settle(self._delivery.queue_offset, self._delivery.attempt or 1, verdict)
+
+    def give_back(self) -> None:
+        """Release the message, whatever is said of it from now on; for the client itself, when a handler must stop."""
+        self.settle(RELEASED_AT_ONCE)
+        self._lane = NoLane(self._lane.queue_id)
 
     def begin(self) -> None:
         """Say that the message is begun; for the client itself, when its handler takes a while."""

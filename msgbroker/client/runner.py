@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from msgbroker.client.ending import Ending, is_cancelled
 from msgbroker.client.handlers import Handler
 from msgbroker.client.message import Message
 from msgbroker.client.outcomes import run_out
@@ -27,6 +28,8 @@ log = logging.getLogger("msgbroker.client")
 
 TURN_MESSAGES: Final = 64
 """After so many messages without a pause a worker lets the loop turn."""
+ENDING_SECONDS: Final = 1.0
+"""How long handlers that are cancelled may take to end."""
 
 OnFailure = Callable[[str, BaseException], bool]
 """Told what has ended, and by what, where a part of the client ends for a reason that nobody foresaw. Returns whether
@@ -51,8 +54,9 @@ class _Work:
 class HandlerRunner:
     """The workers of one handler, and what waits for them."""
 
-    def __init__(self, handler: Handler, threads: HandlerThreads, on_failure: OnFailure) -> None:
+    def __init__(self, handler: Handler, threads: HandlerThreads, ending: Ending, on_failure: OnFailure) -> None:
         self.handler = handler
+        self._ending = ending
         self._threads = None if handler.is_async else threads
         self._workers_max = handler.concurrency if handler.is_async else min(handler.concurrency, threads.count_max)
         self._turns: Turns | None = None
@@ -145,11 +149,18 @@ class HandlerRunner:
         await self._at_rest.wait()
 
     async def cancel(self) -> None:
-        """Stop the workers; what they were handling is given back."""
+        """Stop the workers, which are told to end; what they handle is given back, however their handlers take it."""
+        self.release_waiting()
+        for work in self._works:
+            if work.message is not None:
+                work.message.give_back()
         workers = list(self._workers)
         for worker in workers:
             worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        if workers:
+            _, resisting = await asyncio.wait(workers, timeout=ENDING_SECONDS)
+            if resisting:
+                log.warning("handler.not_ended: group=%s count=%d", self.handler.group, len(resisting))
 
     def _wake(self) -> None:
         """See that one more worker looks for work, if one may; it wakes the next."""
@@ -167,16 +178,14 @@ class HandlerRunner:
     def _ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
         self._is_waking = False
-        if worker.cancelled():
-            return
-        error = worker.exception()
+        is_replaced = worker.cancelled() or self._died_at_work
+        self._died_at_work = False
+        error = None if worker.cancelled() else worker.exception()
         if isinstance(error, Exception):
             self._on_failure(f"a worker of the handler of group {self.handler.group}", error)
-        if self._died_at_work:
-            # Another takes its place. Not of one that had no message: the mistake may be in waiting for one.
-            self._died_at_work = False
-            if self._waiting:
-                self._wake()
+        # Not one that failed without a message: the mistake may be in waiting for one.
+        if is_replaced and self._waiting and not self._ending.is_told:
+            self._wake()
 
     async def _work(self) -> None:
         work = _Work()
@@ -204,6 +213,8 @@ class HandlerRunner:
         turn = 0
         while True:
             if not waiting:
+                if self._ending.is_told:
+                    return
                 turn = 0
                 self._give_thread_back(work)
                 await self._idle_until_woken()
@@ -222,12 +233,12 @@ class HandlerRunner:
                 continue
             work.since = now
             work.message = message
-            await self._handle(work, message)
+            has_returned = await self._handle(work, message)
             work.message = None
             turn += 1
-            if turn >= TURN_MESSAGES:
+            if turn >= TURN_MESSAGES or (not has_returned and is_cancelled()):
                 turn = 0
-                await asyncio.sleep(0)
+                await self._ending.pause()
 
     async def _take_turn(self, work: _Work) -> None:
         """Begin with a message once it is known that we do, and once it is known what became of the one before."""
@@ -264,9 +275,10 @@ class HandlerRunner:
         except asyncio.CancelledError:
             message.settle(RELEASED_AT_ONCE)
             raise
-        if message.is_live(self._loop.time()):
-            await self._handle(work, message)
+        has_returned = not message.is_live(self._loop.time()) or await self._handle(work, message)
         work.message = None
+        if not has_returned and is_cancelled():
+            await self._ending.pause()
 
     async def _take_thread(self, work: _Work) -> None:
         """Wait for a thread. Nothing was begun: who waits for what runs here does not wait for that."""
@@ -285,6 +297,9 @@ class HandlerRunner:
             self._threads.give_back()
 
     async def _idle_until_woken(self) -> None:
+        if is_cancelled():
+            await self._ending.pause()
+            return
         self._busy_count -= 1
         self._rest_if_done()
         woken = self._loop.create_future()
@@ -301,15 +316,15 @@ class HandlerRunner:
         if not self._waiting and self._busy_count == 0:
             self._at_rest.set()
 
-    async def _handle(self, work: _Work, message: Message) -> None:
+    async def _handle(self, work: _Work, message: Message) -> bool:
+        """Call the handler and settle the message; return whether it returned."""
         try:
             outcome = await self._call(work, message)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if self._ending.is_told:
                 message.settle(RELEASED_AT_ONCE)
                 raise
-            # Something inside the handler was cancelled, not the worker: a failed attempt like any other.
+            # A failed attempt like any other.
             message.settle(Verdict(VerdictKind.RETRY, None, "CancelledError in the handler"))
         except HandlerVerdict as said:
             message.settle(verdict_of(said))
@@ -327,6 +342,8 @@ class HandlerRunner:
                 message.ack()
             else:
                 message.settle(verdict_of(outcome))
+            return True
+        return False
 
     def _log_failure(self, message: Message, failure: BaseException) -> None:
         # In the text, too: without a formatter of one's own that is all one sees.

@@ -58,6 +58,7 @@ class SubscriberStream:
         self.task = self._loop.create_task(self._run(), name=f"subscriber {group}")
         """Ends with an error where the group cannot be subscribed (any more)."""
         self.task.add_done_callback(self._ended)
+        dispatcher.end_with(self.task)
 
     async def close(self) -> None:
         """Stop taking messages, finish what is running, send the verdicts, and leave."""

@@ -12,10 +12,10 @@ from msgbroker.client.center import Function, MessageCenter
 from msgbroker.client.config import CenterSettings
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.handlers import HandlerOptions, Registration, SubscriberOptions, make_options
-from msgbroker.client.message import Message, Receipt
+from msgbroker.client.message import Message, NoLane, Receipt
 from msgbroker.client.publishing import Publisher
 from msgbroker.client.subscribers import GroupStream
-from msgbroker.client.testing.delivery import DeadLetter, MemoryStream, NoLane
+from msgbroker.client.testing.delivery import DeadLetter, MemoryStream
 from msgbroker.client.testing.log import MemoryLog
 from msgbroker.client.testing.registry import Registry, compile_header
 from msgbroker.client.wire import message_of

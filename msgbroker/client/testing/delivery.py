@@ -11,7 +11,7 @@ from typing import Final
 from confdb.routes import GroupRoute, TopicRoute
 from msgbroker.client.background import cancel_and_wait
 from msgbroker.client.dispatch import Dispatcher
-from msgbroker.client.message import Message
+from msgbroker.client.message import Message, NoLane
 from msgbroker.client.testing.log import MemoryLog, StoredMessage
 from msgbroker.client.testing.registry import Registry, queue_ids_of
 from msgbroker.client.verdicts import Verdict, VerdictKind
@@ -81,23 +81,6 @@ class MemoryLane:
         self._wake()
 
 
-class NoLane:
-    """The handle of messages that nobody settles: those a test looks at."""
-
-    def __init__(self, queue_id: int) -> None:
-        self.queue_id = queue_id
-        self.live = False
-
-    def ack(self, queue_offset: int, attempt: int) -> None:
-        """Do nothing."""
-
-    def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
-        """Do nothing."""
-
-    def begin(self, queue_offset: int, attempt: int) -> None:
-        """Do nothing."""
-
-
 class MemoryStream:
     """What keeps one group of an in-memory center supplied: its lanes and its dispatcher."""
 
@@ -124,6 +107,7 @@ class MemoryStream:
         self._lanes: dict[int, MemoryLane] = {}
         self._closing = asyncio.Event()
         self.task = asyncio.create_task(self._wait_for_close(), name=f"in-memory {group.name}")
+        dispatcher.end_with(self.task)
 
     async def close(self) -> None:
         """Finish what is running; give back the rest."""
