@@ -1,8 +1,11 @@
 """Verdicts on their way back to the broker: gathered per lane, attempt and verdict, and sent as ranges of offsets.
 
-What is begun goes the same way. Pure: no I/O. `Settlements` belongs to one stream. When it is closed, or a lane of it
-is revoked, verdicts that still come in are dropped: the broker has given those messages to others, and a verdict on a
-new stream would be about another hand-out.
+What is begun goes the same way, and before the verdicts: what is said to be begun after its verdict would be of nobody
+any more. A request takes what there is `Room` for of both, and the rest comes with the next one.
+
+Pure: no I/O. `Settlements` belongs to one stream. When it is closed, or a lane of it is revoked, verdicts that still
+come in are dropped: the broker has given those messages to others, and a verdict on a new stream would be about another
+hand-out.
 """
 
 from __future__ import annotations
@@ -11,17 +14,41 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from msgbroker.client.texts import safe_text, text_of
 from msgbroker.client.verdicts import Verdict, VerdictKind
 from msgbroker.contract import limits
 
 REQUEST_BYTES_MAX: Final = limits.GRPC_MESSAGE_BYTES_MAX - 4 * 1024
-"""Of the settlements in one request: it must fit into what a broker takes at once, with what goes with them."""
-_SETTLEMENT_BYTES: Final = 64
-"""Of one settlement at most, without its ranges and its error text."""
+"""Of what is begun and settled in one request: it must fit into what a broker takes at once, with what goes with it."""
+_ENTRY_BYTES: Final = 64
+"""Of one settlement at most, without its ranges and its error text; what is begun takes less."""
 _RANGE_BYTES: Final = 20
 """Of two offsets at most."""
 
 _ACK: Final = Verdict(VerdictKind.ACK)
+
+
+def error_of(verdict: Verdict) -> str:
+    """Return a verdict's error text as the wire has it: the verdict may be one of the user's own making."""
+    return safe_text(text_of(verdict.error), limits.ERROR_TEXT_CHARS_MAX)
+
+
+@dataclass(slots=True)
+class Room:
+    """What there is room for in a request."""
+
+    ranges: int = limits.SETTLEMENT_RANGES_MAX
+    size_bytes: int = REQUEST_BYTES_MAX
+
+    def for_ranges(self, error: str = "") -> int:
+        """Return how many ranges a further entry with that text may have; 0, or less: there is no room for it."""
+        left_bytes = self.size_bytes - _ENTRY_BYTES - len(error.encode())
+        return min(self.ranges, left_bytes // _RANGE_BYTES)
+
+    def take(self, ranges: list[int], error: str = "") -> None:
+        """Count an entry that was put in."""
+        self.ranges -= len(ranges) // 2
+        self.size_bytes -= _ENTRY_BYTES + len(error.encode()) + len(ranges) // 2 * _RANGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +130,13 @@ class Settlements:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to send."""
+        """Whether there is no verdict to send."""
         return not self._acked_lanes and not self._others
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something found no room in the last request, or came since."""
+        return bool(self._begun) or not self.is_empty
 
     def lane(self, queue_id: int, epoch: int) -> StreamLane:
         """Return the stream's one object for that lane."""
@@ -153,57 +185,47 @@ class Settlements:
         """Take note that a message of (queue, epoch, attempt) is begun; it goes with whatever is sent next."""
         self._begun.setdefault(key, []).append(queue_offset)
 
-    def take_begun(self) -> list[BegunRanges]:
-        """Return what was begun since the last call: all of it, so that it is never said after its verdict."""
-        begun, self._begun = self._begun, {}
-        return [BegunRanges(*key, coalesce(offsets, len(offsets))[0]) for key, offsets in begun.items()]
+    def take_begun(self, room: Room) -> list[BegunRanges]:
+        """Return what was begun, as far as there is room for it."""
+        taken: list[BegunRanges] = []
+        while self._begun and (ranges_room := room.for_ranges()) > 0:
+            key = next(iter(self._begun))
+            offsets = self._begun.pop(key)
+            ranges, rest = coalesce(offsets, ranges_room)
+            taken.append(BegunRanges(*key, ranges))
+            room.take(ranges)
+            if rest:
+                self._begun[key] = rest
+        return taken
 
-    def take(
-        self, ranges_max: int = limits.SETTLEMENT_RANGES_MAX, bytes_max: int = REQUEST_BYTES_MAX
-    ) -> list[SettledRanges]:
-        """Return what to send now, at most *ranges_max* ranges and *bytes_max*; the rest comes with the next call."""
+    def take(self, room: Room) -> list[SettledRanges]:
+        """Return what to settle now, after `take_begun` and in the same request; nothing, as long as that has more."""
         taken: list[SettledRanges] = []
-        room = _Room(ranges_max, bytes_max)
-        while self._acked_lanes and (ranges_room := room.for_ranges("")) > 0:
+        if self._begun:
+            return taken
+        while self._acked_lanes and (ranges_room := room.for_ranges()) > 0:
             lane = self._acked_lanes.pop()
             offsets = lane.take_acked()
             ranges, rest = coalesce(offsets, ranges_room)
             self.settled_count += len(offsets) - len(rest)
             taken.append(SettledRanges(lane.queue_id, lane.epoch, 1, _ACK, ranges))
-            room.take(ranges, "")
+            room.take(ranges)
             for queue_offset in rest:
                 lane.ack(queue_offset, 1)
         for key in list(self._others):
             queue_id, epoch, attempt, verdict = key
-            ranges_room = room.for_ranges(verdict.error)
+            error = error_of(verdict)
+            ranges_room = room.for_ranges(error)
             if ranges_room <= 0:
                 break
             offsets = self._others.pop(key)
             ranges, rest = coalesce(offsets, ranges_room)
             self.settled_count += len(offsets) - len(rest)
             taken.append(SettledRanges(queue_id, epoch, attempt, verdict, ranges))
-            room.take(ranges, verdict.error)
+            room.take(ranges, error)
             if rest:
                 self._others[key] = rest
         return taken
-
-
-@dataclass(slots=True)
-class _Room:
-    """What there is room for in a request."""
-
-    ranges: int
-    size_bytes: int
-
-    def for_ranges(self, error: str) -> int:
-        """Return how many ranges a further settlement with that text may have; 0, or less: there is no room for it."""
-        left_bytes = self.size_bytes - _SETTLEMENT_BYTES - len(error.encode())
-        return min(self.ranges, left_bytes // _RANGE_BYTES)
-
-    def take(self, ranges: list[int], error: str) -> None:
-        """Count a settlement that was put in."""
-        self.ranges -= len(ranges) // 2
-        self.size_bytes -= _SETTLEMENT_BYTES + len(error.encode()) + len(ranges) // 2 * _RANGE_BYTES
 
 
 def coalesce(offsets: list[int], ranges_max: int) -> tuple[list[int], list[int]]:

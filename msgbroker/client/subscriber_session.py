@@ -19,8 +19,7 @@ from msgbroker.client.background import first_of
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.credit import CreditGauge
 from msgbroker.client.dispatch import Dispatcher
-from msgbroker.client.settlements import SettledRanges, Settlements
-from msgbroker.client.texts import safe_text, text_of
+from msgbroker.client.settlements import Room, SettledRanges, Settlements, error_of
 from msgbroker.client.turns import Turns
 from msgbroker.contract import limits
 from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError
@@ -185,7 +184,7 @@ class SubscriberSession:
                 self._ready.clear()
                 request = self._next_request()
                 await call.write(request)
-                if not self._settlements.is_empty:
+                if self._settlements.has_more:
                     self._ready.set()
                 elif self._is_finished and request.pause:
                     await call.done_writing()
@@ -217,13 +216,13 @@ class SubscriberSession:
 
     def _next_request(self) -> subscriber_pb2.SubscribeRequest:
         self._say_begun()
-        taken = self._settlements.take()
-        request = subscriber_pb2.SubscribeRequest(
-            settlements=[_to_wire(settled) for settled in taken], pause=self._is_leaving
-        )
-        for begun in self._settlements.take_begun():
-            request.begun.add(queue_id=begun.queue_id, epoch=begun.epoch, attempt=begun.attempt, ranges=begun.ranges)
-        if self._to_confirm:
+        room = Room()
+        begun = self._settlements.take_begun(room)
+        settled = self._settlements.take(room)
+        request = subscriber_pb2.SubscribeRequest(settlements=map(_to_wire, settled), pause=self._is_leaving)
+        for each in begun:
+            request.begun.add(queue_id=each.queue_id, epoch=each.epoch, attempt=each.attempt, ranges=each.ranges)
+        if self._to_confirm and not self._settlements.has_more:
             self._confirm_number += 1
             request.confirm = self._confirm_number
             self._confirming.append((self._confirm_number, self._to_confirm))
@@ -278,5 +277,5 @@ def _to_wire(settled: SettledRanges) -> subscriber_pb2.Settlement:
         ranges=settled.ranges,
         delay_ms=delay_ms,
         immediately=verdict.delay_seconds is not None and delay_ms == 0,
-        error=safe_text(text_of(verdict.error), limits.ERROR_TEXT_CHARS_MAX),
+        error=error_of(verdict),
     )

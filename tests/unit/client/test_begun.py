@@ -10,7 +10,7 @@ import pytest
 
 from msgbroker.client import Message, MessageCenter, Release
 from msgbroker.client import turns as turns_module
-from msgbroker.client.settlements import BegunRanges, Settlements
+from msgbroker.client.settlements import BegunRanges, Room, Settlements
 from msgbroker.v1 import subscriber_pb2
 from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker, SubscribeCall
@@ -153,11 +153,11 @@ def test_what_was_begun_of_a_revoked_lane_is_not_said() -> None:
     settlements.revoke(7, 3)
     lane.begin(4, 1)
 
-    assert settlements.take_begun() == [BegunRanges(8, 3, 2, [1, 3, 9, 9])]
-    assert settlements.take_begun() == []
+    assert settlements.take_begun(Room()) == [BegunRanges(8, 3, 2, [1, 3, 9, 9])]
+    assert settlements.take_begun(Room()) == []
     other.begin(5, 1)
     settlements.close()
-    assert settlements.take_begun() == []
+    assert settlements.take_begun(Room()) == []
 
 
 async def test_a_handler_that_hangs_does_not_fill_memory_with_what_others_have_by_now(broker: FakeBroker) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgbroker.client.settlements import SettledRanges, Settlements, coalesce
-from msgbroker.client.subscriber_session import _to_wire
+from msgbroker.client.config import make_config
+from msgbroker.client.dispatch import Dispatcher
+from msgbroker.client.handlers import HandlerTable
+from msgbroker.client.settlements import Room, SettledRanges, Settlements, coalesce
+from msgbroker.client.subscriber_session import SubscriberSession, _to_wire
 from msgbroker.client.verdicts import Verdict, VerdictKind
 from msgbroker.contract import limits
 from msgbroker.v1 import subscriber_pb2
@@ -39,7 +45,7 @@ def test_acknowledgements_of_a_lane_become_one_range() -> None:
     for queue_offset in (12, 10, 11):
         lane.ack(queue_offset, 1)
 
-    assert settlements.take() == [SettledRanges(7, 3, 1, Verdict(VerdictKind.ACK), [10, 12])]
+    assert settlements.take(Room()) == [SettledRanges(7, 3, 1, Verdict(VerdictKind.ACK), [10, 12])]
     assert (settlements.is_empty, len(calls), settlements.settled_count) == (True, 1, 3)
 
 
@@ -51,7 +57,7 @@ def test_other_verdicts_are_kept_apart_by_attempt_and_text() -> None:
     lane.settle(3, 2, RETRY)
     lane.ack(4, 2)
 
-    assert settlements.take() == [
+    assert settlements.take(Room()) == [
         SettledRanges(7, 3, 1, RETRY, [1, 2]),
         SettledRanges(7, 3, 2, RETRY, [3, 3]),
         SettledRanges(7, 3, 2, Verdict(VerdictKind.ACK), [4, 4]),
@@ -68,7 +74,7 @@ def test_a_revoked_lane_forgets_what_was_said_and_hears_no_more() -> None:
     lane.ack(3, 1)
     lane.settle(4, 1, RETRY)
 
-    assert [settled.queue_id for settled in settlements.take()] == [8]
+    assert [settled.queue_id for settled in settlements.take(Room())] == [8]
     assert settlements.is_empty
 
 
@@ -93,7 +99,7 @@ def test_one_request_takes_a_bounded_number_of_ranges_and_the_next_the_rest() ->
 
     seen: list[int] = []
     for _ in range(10):
-        taken = settlements.take(3)
+        taken = settlements.take(Room(3))
         assert sum(len(settled.ranges) for settled in taken) <= 6
         seen += [offset for settled in taken for offset in offsets_of(settled.ranges)]
 
@@ -113,7 +119,7 @@ def test_a_request_of_settlements_fits_into_what_a_broker_takes_at_once(text: st
         lane.settle(offset + number, 2, Verdict(VerdictKind.RETRY, 1.0, error))
     count = 0
     while not settlements.is_empty:
-        taken = settlements.take()
+        taken = settlements.take(Room())
         request = subscriber_pb2.SubscribeRequest(
             settlements=[_to_wire(each) for each in taken], credit=10_000, pause=True
         )
@@ -123,13 +129,61 @@ def test_a_request_of_settlements_fits_into_what_a_broker_takes_at_once(text: st
     assert count == settlements.settled_count == 20_500
 
 
+async def test_a_request_of_verdicts_and_of_what_is_begun_fits_and_says_nothing_begun_after_its_verdict() -> None:
+    dispatcher = Dispatcher(HandlerTable(), lambda what, error: False)
+    session = SubscriberSession(make_config("a:1", {}), "SG", dispatcher, bytes(16), lambda attached: None)
+    lane = session._settlements.lane(1 << 63, 1 << 62)
+    offsets = range(1 << 62, (1 << 62) + 40_000, 2)
+    for queue_offset in offsets:
+        lane.begin(queue_offset, 1)
+    for queue_offset in offsets[:1_000]:
+        error = f"{queue_offset} " + "\N{SNOWMAN}" * 1_000
+        lane.settle(queue_offset, 1, Verdict(VerdictKind.RETRY, None, error[:1_000]))
+    for queue_offset in offsets[1_000:]:
+        lane.ack(queue_offset, 1)
+    begun: list[int] = []
+    settled: list[int] = []
+    while session._settlements.has_more:
+        request = session._next_request()
+        assert 0 < request.ByteSize() <= limits.GRPC_MESSAGE_BYTES_MAX
+        ranges = [each.ranges for each in request.begun] + [each.ranges for each in request.settlements]
+        assert sum(map(len, ranges)) <= 2 * limits.SETTLEMENT_RANGES_MAX
+        begun += [offset for each in request.begun for offset in offsets_of(list(each.ranges))]
+        settled += [offset for each in request.settlements for offset in offsets_of(list(each.ranges))]
+        assert set(settled) <= set(begun)
+
+    assert sorted(begun) == sorted(settled) == list(offsets)
+
+
+async def test_nothing_is_confirmed_before_all_that_was_said_is_sent() -> None:
+    dispatcher = Dispatcher(HandlerTable(), lambda what, error: False)
+    session = SubscriberSession(make_config("a:1", {}), "SG", dispatcher, bytes(16), lambda attached: None)
+    lane = session._settlements.lane(7, 1)
+    for queue_offset in range(0, 40_000, 2):
+        lane.ack(queue_offset, 1)
+    confirming = asyncio.ensure_future(session._confirmed())
+    await asyncio.sleep(0)
+
+    assert [session._next_request().confirm for _ in range(3)] == [0, 1, 0]
+    confirming.cancel()
+
+
+@pytest.mark.parametrize("error", ["\ud800" * 2_000, ValueError("no text at all"), None])
+def test_a_verdict_of_ones_own_with_any_error_is_sent(error: Any) -> None:
+    settlements, _ = make()
+    settlements.lane(7, 3).settle(1, 1, Verdict(VerdictKind.RETRY, None, error))
+    (settled,) = settlements.take(Room())
+
+    assert 0 < len(_to_wire(settled).error) <= limits.ERROR_TEXT_CHARS_MAX
+
+
 def test_a_message_handled_twice_does_not_settle_its_neighbour() -> None:
     settlements = Settlements(lambda: None)
     lane = settlements.lane(1, 1)
     # Offset 5 came twice with the same attempt (its first hand-out timed out unbegun); 6 is still with its handler.
     for offset in (5, 7, 5):
         lane.ack(offset, 1)
-    (settled,) = settlements.take()
+    (settled,) = settlements.take(Room())
 
     assert settled.ranges == [5, 5, 7, 7]
 
@@ -139,6 +193,6 @@ def test_a_message_rejected_twice_does_not_reject_its_neighbour() -> None:
     lane = settlements.lane(1, 1)
     for offset in (5, 7, 5):
         lane.settle(offset, 1, Verdict(VerdictKind.REJECT, None, "no order number"))
-    (settled,) = settlements.take()
+    (settled,) = settlements.take(Room())
 
     assert settled.ranges == [5, 5, 7, 7]
