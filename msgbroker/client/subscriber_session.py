@@ -29,8 +29,6 @@ log = logging.getLogger("msgbroker.client")
 
 OnAttached = Callable[[subscriber_pb2.Attached], None]
 
-_DRAINING_SECONDS: Final = 5.0
-"""How long running handlers may take when the broker wants to stop; it does not wait much longer itself."""
 _FAREWELL_SECONDS: Final = 2.0
 """How long the last verdicts may take to arrive."""
 BEGUN_SECONDS: Final = 0.025
@@ -74,6 +72,7 @@ class SubscriberSession:
         asked = dispatcher.credit
         credit_min = min(asked or dispatcher.concurrency, limits.CREDIT_MAX)
         self._gauge = CreditGauge(credit_min, asked or limits.UNSETTLED_MAX_DEFAULT, self._loop.time())
+        self._ack_timeout_seconds: float | None = None
         self._start_seconds = math.inf
         self._looking: asyncio.TimerHandle | None = None
         self._looked_at = 0.0
@@ -82,14 +81,15 @@ class SubscriberSession:
         """Who waits for the next request to be confirmed."""
         self._confirming: deque[tuple[int, list[asyncio.Future[None]]]] = deque()
         self._confirm_number = 0
-        self._is_draining = asyncio.Event()
+        self._is_sent_away = asyncio.Event()
+        self._relocation: tuple[str, ...] = ()
         self._is_leaving = False
         self._is_finished = False
 
     async def serve(self, call: Any, closing: asyncio.Event) -> None:
         """Take deliveries and return verdicts until the stream ends; always ends with an exception."""
         try:
-            await first_of(self._read(call), self._write(call), self._leave(closing), self._drain())
+            await first_of(self._read(call), self._write(call), self._leave(closing), self._go_elsewhere())
         finally:
             self._settlements.close()
             self._dispatcher.drop_waiting()
@@ -105,15 +105,15 @@ class SubscriberSession:
             response = await call.read()
             if response is grpc.aio.EOF:
                 if self._is_leaving:
-                    raise SessionOverError
+                    raise SessionOverError(relocation=self._relocation)
                 raise SessionOverError(BrokerUnavailableError("the broker ended the stream"))
             self._take(response)
 
     def _take(self, response: subscriber_pb2.SubscribeResponse) -> None:
         if response.HasField("attached"):
             self._gauge.cap(response.attached.unsettled_max or limits.UNSETTLED_MAX_DEFAULT)
-            ack_timeout_seconds = response.attached.ack_timeout_ms / 1_000
-            self._start_seconds = ack_timeout_seconds * _START_SHARE if ack_timeout_seconds else math.inf
+            self._ack_timeout_seconds = response.attached.ack_timeout_ms / 1_000 or None
+            self._start_seconds = (self._ack_timeout_seconds or math.inf) * _START_SHARE
             if response.attached.careful_ms:
                 log.info("subscriber.careful", extra={"group": self._group, "ms": response.attached.careful_ms})
                 self._turns.start_carefully(response.attached.careful_ms / 1_000)
@@ -133,9 +133,10 @@ class SubscriberSession:
         if response.confirmed:
             self._take_confirmed(response.confirmed)
         if response.HasField("relocation") and response.relocation.addresses:
-            raise SessionOverError(relocation=tuple(response.relocation.addresses))
+            self._relocation = tuple(response.relocation.addresses)
+            self._is_sent_away.set()
         if response.draining:
-            self._is_draining.set()
+            self._is_sent_away.set()
 
     # --- what is begun ------------------------------------------------------------------------------------------
 
@@ -239,25 +240,34 @@ class SubscriberSession:
     async def _leave(self, closing: asyncio.Event) -> None:
         """When the client closes: finish what runs, give back the rest, see the verdicts off."""
         await closing.wait()
-        await self._finish(self._config.drain_timeout_seconds, stop_handlers=True)
+        self._stop_taking()
+        if not await self._dispatcher.join(self._config.drain_timeout_seconds):
+            await self._dispatcher.cancel()
+        await self._see_off()
 
-    async def _drain(self) -> None:
-        """When the broker wants to stop: the same, but handlers that take longer go on."""
-        await self._is_draining.wait()
-        log.info("subscriber.broker_draining", extra={"group": self._group})
-        await self._finish(_DRAINING_SECONDS, stop_handlers=False)
+    async def _go_elsewhere(self) -> None:
+        """When the broker sends us away: the same, but handlers have the time they need.
 
-    async def _finish(self, seconds: float, *, stop_handlers: bool) -> None:
+        As long as the broker waits for them, and no longer than it would wait in any case: what takes more than the ack
+        timeout has been given to others.
+        """
+        await self._is_sent_away.wait()
+        log.info("subscriber.sent_away", extra={"group": self._group})
+        self._stop_taking()
+        await self._dispatcher.join(self._ack_timeout_seconds)
+        await self._see_off()
+
+    def _stop_taking(self) -> None:
         self._is_leaving = True
         self._dispatcher.release_waiting()
         self._ready.set()
-        if not await self._dispatcher.join(seconds) and stop_handlers:
-            await self._dispatcher.cancel()
+
+    async def _see_off(self) -> None:
         self._is_finished = True
         self._ready.set()
         # The reader sees the end of the stream first, unless the broker is no longer there to end it.
         await asyncio.sleep(_FAREWELL_SECONDS)
-        raise SessionOverError
+        raise SessionOverError(relocation=self._relocation)
 
 
 def _resolve(waiters: Iterable[asyncio.Future[None]]) -> None:

@@ -49,6 +49,7 @@ from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
+DRAIN_SECONDS: Final = 30.0
 _NO_QUEUES: Final[Mapping[int, TopicRoute]] = MappingProxyType({})
 
 
@@ -64,7 +65,7 @@ class ClusterConfig:
     beat_seconds: float = 0.5
     beat_seconds_max: float = 3.0
     """How long a beat may go unanswered before that is said."""
-    drain_seconds: float = 30.0
+    drain_seconds: float = DRAIN_SECONDS
     """How long a planned move waits for what is in flight."""
     relocate_after_seconds: float = 3.0
     """An instance whose broker has had no lane for its group for so long is told where they are."""

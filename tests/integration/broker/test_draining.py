@@ -1,0 +1,56 @@
+"""A broker that stops waits for its subscribers: what they have begun is settled there, and handled once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from confdb.services import ConfigService
+from msgbroker.client import Message, MessageCenter
+from msgbroker.server.app import Broker
+from tests.broker_fixtures import StartBroker
+from tests.eventually import eventually
+from tests.integration.broker.collecting import GROUP, PAID, TOPIC, register_group, register_topic
+
+
+def serves_instances(broker: Broker) -> bool:
+    return any(group.instances for group in broker.hub.groups.values())
+
+
+async def test_what_has_begun_when_a_broker_stops_is_settled_there(
+    config: ConfigService, start_broker: StartBroker
+) -> None:
+    brokers = [await start_broker(drain_seconds=30.0) for _ in range(2)]
+    await register_topic(config, queue_count=1)
+    await register_group(config)
+    handled: list[tuple[bytes, int]] = []
+    gate = asyncio.Event()
+    async with MessageCenter([broker.address for broker in brokers], drain_timeout_seconds=2) as center:
+
+        @center.subscriber(group=GROUP, topic=TOPIC)
+        async def handle(message: Message) -> None:
+            handled.append((message.body, message.attempt))
+            await gate.wait()
+
+        await center.start()
+        await center.publish(TOPIC, PAID, b"1")
+        await eventually(lambda: handled, 20)
+        (stopping,) = [broker for broker in brokers if serves_instances(broker)]
+        shutting_down = asyncio.ensure_future(stopping.shut_down())
+        await eventually(lambda: all(instance.wants_nothing for instance in stopping.subscriber._instances))
+        gate.set()
+        await shutting_down
+        await center.publish(TOPIC, PAID, b"2")
+        await eventually(lambda: len(handled) > 1, 20)
+
+    assert handled == [(b"1", 1), (b"2", 1)]
+
+
+@pytest.mark.parametrize("drain_seconds", [5.0, 60.0])
+async def test_a_broker_that_stops_keeps_its_lanes_for_as_long_as_it_waits(
+    start_broker: StartBroker, drain_seconds: float
+) -> None:
+    broker = await start_broker(drain_seconds=drain_seconds)
+
+    assert broker.cluster.config.drain_seconds >= drain_seconds
