@@ -72,6 +72,7 @@ class SubscriberSession:
         asked = dispatcher.credit
         credit_min = min(asked or dispatcher.concurrency, limits.CREDIT_MAX)
         self._gauge = CreditGauge(credit_min, asked or limits.UNSETTLED_MAX_DEFAULT, self._loop.time())
+        self._attached = asyncio.Event()
         self._ack_timeout_seconds: float | None = None
         self._start_seconds = math.inf
         self._looking: asyncio.TimerHandle | None = None
@@ -89,7 +90,9 @@ class SubscriberSession:
     async def serve(self, call: Any, closing: asyncio.Event) -> None:
         """Take deliveries and return verdicts until the stream ends; always ends with an exception."""
         try:
-            await first_of(self._read(call), self._write(call), self._leave(closing), self._go_elsewhere())
+            await first_of(
+                self._read(call), self._write(call), self._leave(closing), self._go_elsewhere(), self._expect_attached()
+            )
         finally:
             self._settlements.close()
             self._dispatcher.drop_waiting()
@@ -109,9 +112,19 @@ class SubscriberSession:
                 raise SessionOverError(BrokerUnavailableError("the broker ended the stream"))
             self._take(response)
 
+    async def _expect_attached(self) -> None:
+        """Give up a broker that takes the stream and says nothing: another one may serve it."""
+        seconds = self._config.answer_timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await self._attached.wait()
+        except TimeoutError:
+            raise SessionOverError(BrokerUnavailableError(f"the broker did not answer within {seconds:g} s")) from None
+
     def _take(self, response: subscriber_pb2.SubscribeResponse) -> None:
         if response.HasField("attached"):
             self._gauge.cap(response.attached.unsettled_max or limits.UNSETTLED_MAX_DEFAULT)
+            self._attached.set()
             self._ack_timeout_seconds = response.attached.ack_timeout_ms / 1_000 or None
             self._start_seconds = (self._ack_timeout_seconds or math.inf) * _START_SHARE
             if response.attached.careful_ms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -104,3 +104,25 @@ async def test_a_broker_that_ends_the_stream_is_not_waited_for(broker: FakeBroke
         handler.gate.set()
         moved.deliver(b"again", first=5)
         assert await moved.settled(1) == [(5, ACK, 1)]
+
+
+# --- where to ---------------------------------------------------------------------------------------------------------
+
+
+class Mute(FakeBroker):
+    """A broker that takes the stream and says nothing."""
+
+    async def Subscribe(self, requests: Any, context: Any) -> AsyncIterator[subscriber_pb2.SubscribeResponse]:
+        await asyncio.Event().wait()
+        yield subscriber_pb2.SubscribeResponse()
+
+
+async def test_a_broker_that_never_attaches_is_left_for_the_next(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Mute() as mute, center_of(mute, broker, answer_timeout_seconds=0.05) as center:
+        center.subscriber(group="SG", topic="TP")(Gated().handle)
+        await asyncio.wait_for(center.start(), 30)
+        await broker.subscribe_calls.get()
+
+    assert f"cannot reach {mute.address} (the broker did not answer within 0.05 s), trying again" in caplog.messages
