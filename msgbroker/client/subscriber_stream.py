@@ -1,9 +1,14 @@
-"""Keeps one subscriber group attached to a broker: one session after the other, at the broker that serves the group."""
+"""Keeps one subscriber group attached to a broker: one session after the other, at the broker that serves the group.
+
+Where a broker sends it, it goes at once; but who is sent on again and again, or loses each session soon after it began,
+knocks ever more slowly. That a broker attached it proves nothing: each does so first. A session that lasted does.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import Any, Final
 
 import grpc
@@ -53,7 +58,9 @@ class SubscriberStream:
         self._addresses = Addresses(config.addresses)
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
         self._missing = MissingSubscriptions(group)
-        self._relocations = 0
+        self._sent_away = 0
+        """So many times in a row, without a session that lasted in between."""
+        self._attached_at = math.inf
         self._closing = asyncio.Event()
         self.task = self._loop.create_task(self._run(), name=f"subscriber {group}")
         """Ends with an error where the group cannot be subscribed (any more)."""
@@ -88,27 +95,35 @@ class SubscriberStream:
     async def _serve_and_choose_next(self, closing: asyncio.Task[bool]) -> None:
         """Serve one session; then point at the next broker, after a wait where something failed."""
         address = self._addresses.current()
+        self._attached_at = math.inf
         try:
             await self._serve(address, closing)
         except SessionOverError as over:
+            if self._loop.time() - self._attached_at >= self._config.backoff_max_seconds:
+                self._backoff.reset()
+                self._sent_away = 0
             cause = over.cause
             if cause is not None and not cause.retryable:
                 self._log_refusal(cause)
                 self._refused_by = cause
                 raise cause from over
-            if over.relocation and self._relocations < RELOCATIONS_IN_A_ROW_MAX:
-                self._relocations += 1
-                self._addresses.prefer(over.relocation)
-                return
-            self._addresses.advance()
-            if cause is None and not over.relocation:
+            if cause is None and self._sent_away < RELOCATIONS_IN_A_ROW_MAX:
+                self._sent_away += 1
+                self._follow(over.relocation)
                 return
             # Sent in circles counts as a failure: the brokers have not agreed yet.
-            self._relocations = 0
+            self._sent_away = 0
+            self._addresses.advance()
             if cause is not None:
                 self._outages.unreachable(address, cause)
             log.info("subscriber.disconnected", extra={"group": self._group, "detail": str(over)})
             await asyncio.wait([closing], timeout=self._backoff.next_seconds())
+
+    def _follow(self, relocation: tuple[str, ...]) -> None:
+        if relocation:
+            self._addresses.prefer(relocation)
+        else:
+            self._addresses.advance()
 
     def _log_refusal(self, cause: MessageCenterError) -> None:
         # Before it was ever attached, `start` raises the cause. Later perhaps nobody waits who could.
@@ -154,8 +169,7 @@ class SubscriberStream:
         self._missing.take(attached.missing)
         self.attached.set()
         self._was_attached = True
-        self._backoff.reset()
-        self._relocations = 0
+        self._attached_at = self._loop.time()
 
     async def _learn(self, channel: grpc.aio.Channel, address: str) -> None:
         try:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from msgbroker.client import Message, MessageCenter
+from msgbroker.client.addresses import Backoff
 from msgbroker.v1 import subscriber_pb2
+from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker, SubscribeCall
 
 ACK, RELEASE = 1, 3
@@ -126,3 +128,91 @@ async def test_a_broker_that_never_attaches_is_left_for_the_next(
         await broker.subscribe_calls.get()
 
     assert f"cannot reach {mute.address} (the broker did not answer within 0.05 s), trying again" in caplog.messages
+
+
+# --- how often --------------------------------------------------------------------------------------------------------
+
+
+class Restless(FakeBroker):
+    """A broker that attaches every stream, as all do first, and says something to end it."""
+
+    def __init__(self, visits: list[float]) -> None:
+        super().__init__()
+        self.response: subscriber_pb2.SubscribeResponse | None = None
+        self._visits = visits
+
+    async def Subscribe(self, requests: Any, context: Any) -> AsyncIterator[subscriber_pb2.SubscribeResponse]:
+        self._visits.append(0)
+        yield subscriber_pb2.SubscribeResponse(attached=self.attached)
+        if self.response is not None:
+            yield self.response
+            async for request in requests:
+                if request.pause:
+                    break
+
+
+@pytest.fixture
+def visits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return what happens in turn: 0 for a stream, else the bound of a wait, which takes no time here."""
+    seen: list[float] = []
+
+    def next_seconds(backoff: Backoff) -> float:
+        seen.append(backoff._next_seconds)
+        wait_for(backoff)
+        return 0
+
+    wait_for = Backoff.next_seconds
+    monkeypatch.setattr(Backoff, "next_seconds", next_seconds)
+    return seen
+
+
+async def visit(center: MessageCenter, visits: list[float], waits: int) -> list[float]:
+    center.subscriber(group="SG", topic="TP")(Gated().handle)
+    await center.start()
+    await eventually(lambda: sum(seen > 0 for seen in visits) >= waits)
+    await center.close()
+    return visits[: visits.index([seen for seen in visits if seen > 0][waits - 1]) + 1]
+
+
+async def test_who_is_sent_in_circles_goes_ever_more_slowly(visits: list[float]) -> None:
+    async with Restless(visits) as one, Restless(visits) as two:
+        one.response, two.response = relocation_to(two), relocation_to(one)
+        center = MessageCenter(one.address, backoff_initial_seconds=1, backoff_max_seconds=300)
+
+        assert await visit(center, visits, 3) == [0, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 4]
+
+
+async def test_who_is_told_to_leave_by_every_broker_goes_ever_more_slowly(visits: list[float]) -> None:
+    async with Restless(visits) as one:
+        one.response = subscriber_pb2.SubscribeResponse(draining=True)
+        center = MessageCenter(one.address, backoff_initial_seconds=1, backoff_max_seconds=300)
+
+        assert await visit(center, visits, 3) == [0, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 4]
+
+
+async def test_a_broker_that_attaches_and_ends_the_stream_is_asked_ever_more_slowly(visits: list[float]) -> None:
+    async with Restless(visits) as one:
+        center = MessageCenter(one.address, backoff_initial_seconds=1, backoff_max_seconds=300)
+
+        assert await visit(center, visits, 4) == [0, 1, 0, 2, 0, 4, 0, 8]
+
+
+async def test_after_a_session_that_lasted_the_next_broker_is_asked_at_once(
+    broker: FakeBroker, visits: list[float], put_forward: Callable[[float], None]
+) -> None:
+    center = MessageCenter(broker.address, backoff_initial_seconds=1, backoff_max_seconds=300, drain_timeout_seconds=0)
+    async with center:
+        handler = Gated()
+        handler.gate.set()
+        center.subscriber(group="SG", topic="TP")(handler.handle)
+        await center.start()
+        for is_long in (False, False, True):
+            call = await broker.subscribe_calls.get()
+            call.deliver(b"to know that it is attached")
+            await call.settled(1)
+            if is_long:
+                put_forward(301)
+            call.end()
+        await broker.subscribe_calls.get()
+
+    assert visits == [1, 2, 1]
