@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+ResultT = TypeVar("ResultT")
 
 
 async def first_of(*coroutines: Coroutine[Any, Any, None]) -> None:
@@ -20,6 +22,17 @@ async def first_of(*coroutines: Coroutine[Any, Any, None]) -> None:
                 task.result()
     finally:
         await cancel_and_wait(*tasks)
+
+
+async def unless(happens: asyncio.Event, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT | None:
+    """Return what *coroutine* returns; where the event *happens* first, stop it and return None."""
+    working = asyncio.ensure_future(coroutine)
+    happening = asyncio.ensure_future(happens.wait())
+    try:
+        await asyncio.wait([working, happening], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        await cancel_and_wait(working, happening)
 
 
 async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:

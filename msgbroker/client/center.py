@@ -27,6 +27,8 @@ from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 log = logging.getLogger("msgbroker.client")
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7400"
+_LAST_ANSWERS_SECONDS: Final = 1.0
+"""How long closing waits at least for answers to what was published, where it may wait at all."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -71,6 +73,8 @@ class MessageCenter:
         self._subscribers = Subscribers(self._open_stream, self._register_for_handler)
         self._process_id = b""
         self._is_closed = False
+        self._is_publishing_over = False
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def instance_id(self) -> str:
@@ -231,7 +235,7 @@ class MessageCenter:
 
     def _running_publisher(self) -> Publisher:
         if self._publisher is None:
-            if self._is_closed:
+            if self._is_publishing_over:
                 raise CenterClosedError
             self._publisher = self._open_publisher()
         return self._publisher
@@ -345,22 +349,41 @@ class MessageCenter:
     async def close(self) -> None:
         """Stop: finish the running handlers, send their verdicts, wait for unanswered messages; bounded in time.
 
-        What is not finished in `drain_timeout_seconds` is given back (handlers) or fails (publishes).
+        What is not finished in `drain_timeout_seconds` is given back (handlers) or fails (publishes); telling the
+        broker takes a few seconds more at most. Every call waits until the center is closed, and who gives up waiting
+        leaves it to close. Only a handler that closes its center does not wait: it is one of those that are waited for.
         """
-        if self._is_closed:
-            return
         self._is_closed = True
-        # Handlers publish: the publisher stays until they are done.
-        await self._subscribers.close()
-        if self._publisher is not None:
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close(), name="close")
+        if not self._subscribers.is_handling(asyncio.current_task()):
+            await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._config.drain_timeout_seconds
+        try:
             try:
-                async with asyncio.timeout(self._config.drain_timeout_seconds):
-                    await self._publisher.buffer.flush()
-            except TimeoutError:
-                log.warning("center.messages_unanswered_at_close")
-            await self._publisher.close(CenterClosedError())
-            self._publisher = None
-        self._subscribers.announce_closed()
+                # Handlers publish: the publisher stays until they are done, and opens for them if it must.
+                await self._subscribers.close(until)
+            finally:
+                self._is_publishing_over = True
+                # What the last handler published has a moment, even if that one has used all the time there was.
+                moment_seconds = min(self._config.drain_timeout_seconds, _LAST_ANSWERS_SECONDS)
+                await self._close_publisher(max(until, loop.time() + moment_seconds))
+        finally:
+            self._subscribers.announce_closed()
+
+    async def _close_publisher(self, until: float) -> None:
+        if self._publisher is None:
+            return
+        try:
+            async with asyncio.timeout_at(until):
+                await self._publisher.buffer.flush()
+        except TimeoutError:
+            log.warning("center.messages_unanswered_at_close")
+        await self._publisher.close(CenterClosedError())
+        self._publisher = None
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgbroker.client.ending import Ending
 from msgbroker.client.handlers import HandlerTable
@@ -82,6 +82,10 @@ class Dispatcher:
         """Release deliveries that came too late to be started."""
         for delivery in deliveries:
             lane.settle(delivery.queue_offset, delivery.attempt or 1, RELEASED_AT_ONCE)
+
+    def is_handling(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a handler runs in that task."""
+        return any(runner.is_handling(task) for runner in self._runners.values())
 
     def take_turns(self, turns: Turns | None) -> None:
         """Let the workers take these turns from now on, where turns are needed; None: no more."""

@@ -82,6 +82,10 @@ class HandlerRunner:
         """Whether nothing waits and nothing runs."""
         return self._at_rest.is_set()
 
+    def is_handling(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether the handler runs in that task."""
+        return task in self._workers
+
     @property
     def has_waiting(self) -> bool:
         """Whether messages wait to be begun."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 import grpc
 
 from msgbroker.client.background import first_of
+from msgbroker.client.closing import Closing
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.credit import CreditGauge
 from msgbroker.client.dispatch import Dispatcher
@@ -87,7 +88,7 @@ class SubscriberSession:
         self._is_leaving = False
         self._is_finished = False
 
-    async def serve(self, call: Any, closing: asyncio.Event) -> None:
+    async def serve(self, call: Any, closing: Closing) -> None:
         """Take deliveries and return verdicts until the stream ends; always ends with an exception."""
         try:
             await first_of(
@@ -250,11 +251,11 @@ class SubscriberSession:
 
     # --- leaving ------------------------------------------------------------------------------------------------
 
-    async def _leave(self, closing: asyncio.Event) -> None:
+    async def _leave(self, closing: Closing) -> None:
         """When the client closes: finish what runs, give back the rest, see the verdicts off."""
         await closing.wait()
         self._stop_taking()
-        if not await self._dispatcher.join(self._config.drain_timeout_seconds):
+        if not await self._dispatcher.join(closing.seconds_left):
             await self._dispatcher.cancel()
         await self._see_off()
 

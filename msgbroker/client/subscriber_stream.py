@@ -16,6 +16,7 @@ import grpc
 from msgbroker.client.addresses import RELOCATIONS_IN_A_ROW_MAX, Addresses, Backoff
 from msgbroker.client.background import cancel_and_wait, cancelled_by_others, first_of
 from msgbroker.client.channel import connect, list_brokers
+from msgbroker.client.closing import Closing
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.failures import from_rpc_error
@@ -30,6 +31,9 @@ log = logging.getLogger("msgbroker.client")
 
 _LEARN_SECONDS: Final = 1.0
 """How long a broker that does not serve the group may take to tell who else there is."""
+_LAST_WORDS_SECONDS: Final = 4.0
+"""How long a session that closes may take beyond the time of its handlers; it bounds each step itself."""
+_CANCEL_SECONDS: Final = 1.0
 
 
 class SubscriberStream:
@@ -61,24 +65,29 @@ class SubscriberStream:
         self._sent_away = 0
         """So many times in a row, without a session that lasted in between."""
         self._attached_at = math.inf
-        self._closing = asyncio.Event()
+        self._closing = Closing()
         self.task = self._loop.create_task(self._run(), name=f"subscriber {group}")
         """Ends with an error where the group cannot be subscribed (any more)."""
         self.task.add_done_callback(self._ended)
         dispatcher.end_with(self.task)
 
-    async def close(self) -> None:
-        """Stop taking messages, finish what is running, send the verdicts, and leave."""
-        self._closing.set()
-        await asyncio.wait([self.task])
-        if not self.task.cancelled():
+    async def close(self, until: float) -> None:
+        """Stop taking messages, finish what is running, if it is done by then, send the verdicts, and leave."""
+        self._closing.begin(until)
+        await asyncio.wait([self.task], timeout=self._closing.seconds_left + _LAST_WORDS_SECONDS)
+        if not self.task.done():
+            self.task.cancel()
+            await asyncio.wait([self.task], timeout=_CANCEL_SECONDS)
+        if self.task.done() and not self.task.cancelled():
             # Looked at, so that asyncio does not report it once more: it was logged, or raised by `start`.
             self.task.exception()
         self._dispatcher.drop_waiting()
+        # The broker may have gone before they were done.
+        await self._dispatcher.join(self._closing.seconds_left)
         await self._dispatcher.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and self._closing.is_set():
+        if task.cancelled() and self._closing.has_begun:
             return
         error = cancelled_by_others() if task.cancelled() else task.exception()
         if error is not None and error is not self._refused_by:
@@ -87,12 +96,12 @@ class SubscriberStream:
     async def _run(self) -> None:
         closing = self._loop.create_task(self._closing.wait())
         try:
-            while not self._closing.is_set():
+            while not self._closing.has_begun:
                 await self._serve_and_choose_next(closing)
         finally:
             await cancel_and_wait(closing)
 
-    async def _serve_and_choose_next(self, closing: asyncio.Task[bool]) -> None:
+    async def _serve_and_choose_next(self, closing: asyncio.Task[None]) -> None:
         """Serve one session; then point at the next broker, after a wait where something failed."""
         address = self._addresses.current()
         self._attached_at = math.inf
@@ -136,11 +145,14 @@ class SubscriberStream:
             extra={"group": self._group, "reason": cause.reason},
         )
 
-    async def _serve(self, address: str, closing: asyncio.Task[bool]) -> None:
+    async def _serve(self, address: str, closing: asyncio.Task[None]) -> None:
         connecting = self._loop.create_task(connect(address, self._config))
         await asyncio.wait([connecting, closing], return_when=asyncio.FIRST_COMPLETED)
         if not connecting.done():
             await cancel_and_wait(connecting)
+            if not connecting.cancelled() and connecting.exception() is None:
+                # It came up at the last moment.
+                await connecting.result().close()
             raise SessionOverError
         try:
             channel = connecting.result()
@@ -160,7 +172,7 @@ class SubscriberStream:
             self.attached.clear()
             await channel.close()
 
-    async def _learn_at_once(self, channel: grpc.aio.Channel, address: str, closing: asyncio.Task[bool]) -> None:
+    async def _learn_at_once(self, channel: grpc.aio.Channel, address: str, closing: asyncio.Task[None]) -> None:
         learning = self._loop.create_task(self._learn(channel, address))
         await asyncio.wait([learning, closing], timeout=_LEARN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         await cancel_and_wait(learning)

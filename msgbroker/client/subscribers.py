@@ -1,14 +1,18 @@
-"""All subscriber groups of one center: their handlers and their streams."""
+"""All subscriber groups of one center: their handlers and their streams.
+
+Closing may come at any moment, in the middle of starting too: after each wait it is looked whether it has, and nothing
+is opened any more.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
-from msgbroker.client.background import cancel_and_wait
+from msgbroker.client.background import cancel_and_wait, unless
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.handlers import Handler, HandlerTable, Registration
 from msgbroker.client.texts import text_of
@@ -28,8 +32,8 @@ class GroupStream(Protocol):
     def task(self) -> asyncio.Task[None]:
         """Ends with an error where the group cannot be subscribed at all."""
 
-    async def close(self) -> None:
-        """Stop taking messages, finish what is running, send the verdicts."""
+    async def close(self, until: float) -> None:
+        """Stop taking messages, finish what is running, if it is done by then, send the verdicts."""
 
 
 class Subscribers:
@@ -38,33 +42,49 @@ class Subscribers:
     def __init__(
         self,
         open_stream: Callable[[str, Dispatcher], GroupStream],
-        register: Callable[[Registration], Awaitable[object]],
+        register: Callable[[Registration], Coroutine[Any, Any, object]],
     ) -> None:
         self._open_stream = open_stream
         self._register = register
         self._tables: dict[str, HandlerTable] = {}
+        self._dispatchers: list[Dispatcher] = []
         self._streams: dict[str, GroupStream] = {}
-        self._closed: asyncio.Event | None = None
+        self._is_started = False
+        self._opening = asyncio.Lock()
+        """One at a time: `start` and `run` may be called beside each other."""
+        self._closing = asyncio.Event()
+        self._closed = asyncio.Event()
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
         self._listeners = 0
 
     def attach(self, handler: Handler) -> None:
         """Add a handler; only before the start."""
-        if self._closed is not None:
+        if self._is_started:
             raise CenterClosedError("handlers are declared before start() or run()")
         self._tables.setdefault(handler.group, HandlerTable()).add(handler)
 
     async def start(self) -> None:
-        """Register what asks for it, connect each group, and return once all are attached."""
-        self._closed = self._closed or asyncio.Event()
-        for group, table in self._tables.items():
-            if group not in self._streams:
-                for handler in table:
-                    if handler.registration is not None:
-                        await self._register(handler.registration)
-                self._streams[group] = self._open_stream(group, Dispatcher(table, self.fail))
+        """Register what asks for it, connect each group, and return once all are attached.
+
+        Raises CenterClosedError where the center is closed before they are.
+        """
+        self._is_started = True
+        async with self._opening:
+            for group, table in self._tables.items():
+                if group not in self._streams:
+                    await self._open(group, table)
         await asyncio.gather(*(_attached(stream) for stream in self._streams.values()))
+
+    async def _open(self, group: str, table: HandlerTable) -> None:
+        for handler in table:
+            if handler.registration is not None:
+                await unless(self._closing, self._register(handler.registration))
+        if self._closing.is_set():
+            raise CenterClosedError
+        dispatcher = Dispatcher(table, self.fail)
+        self._dispatchers.append(dispatcher)
+        self._streams[group] = self._open_stream(group, dispatcher)
 
     async def run(self) -> None:
         """Start, and wait until `close`; raise what makes a group impossible to subscribe, or ended a part of us."""
@@ -80,8 +100,12 @@ class Subscribers:
             await cancel_and_wait(serving, failed)
 
     async def _serve(self) -> None:
-        await self.start()
-        assert self._closed is not None  # start made it
+        try:
+            await self.start()
+        except CenterClosedError:
+            if not self._closing.is_set():
+                raise
+            # Closed before it had begun: it ends as it would have later.
         closed = asyncio.ensure_future(self._closed.wait())
         try:
             await asyncio.wait(
@@ -125,14 +149,18 @@ class Subscribers:
         if self._failure is not None:
             raise self._failure
 
-    async def close(self) -> None:
-        """Stop taking messages, finish what is running, send the verdicts."""
-        await asyncio.gather(*(stream.close() for stream in self._streams.values()))
+    def is_handling(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a handler runs in that task."""
+        return any(dispatcher.is_handling(task) for dispatcher in self._dispatchers)
+
+    async def close(self, until: float) -> None:
+        """Stop taking messages, finish what is running, if it is done by then, send the verdicts."""
+        self._closing.set()
+        await asyncio.gather(*(stream.close(until) for stream in self._streams.values()))
 
     def announce_closed(self) -> None:
         """Let `run` return."""
-        if self._closed is not None:
-            self._closed.set()
+        self._closed.set()
 
 
 async def _attached(stream: GroupStream) -> None:
@@ -142,5 +170,7 @@ async def _attached(stream: GroupStream) -> None:
         await asyncio.wait([attached, stream.task], return_when=asyncio.FIRST_COMPLETED)
         if stream.task.done():
             stream.task.result()
+            # Without an error only closing ends it.
+            raise CenterClosedError
     finally:
         await cancel_and_wait(attached)

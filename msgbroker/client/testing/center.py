@@ -299,7 +299,6 @@ class InMemoryCenter(MessageCenter):
             self._log,
             lambda: self._now,
             self._wake,
-            self._config.drain_timeout_seconds,
         )
         self._memory_streams[group] = stream
         self._wake()

@@ -92,7 +92,6 @@ class MemoryStream:
         log: MemoryLog,
         clock: Callable[[], float],
         wake: Callable[[], None],
-        drain_timeout_seconds: float,
     ) -> None:
         self.attached = asyncio.Event()
         self.attached.set()
@@ -103,17 +102,16 @@ class MemoryStream:
         self._log = log
         self._clock = clock
         self._wake = wake
-        self._drain_timeout_seconds = drain_timeout_seconds
         self._lanes: dict[int, MemoryLane] = {}
         self._closing = asyncio.Event()
         self.task = asyncio.create_task(self._wait_for_close(), name=f"in-memory {group.name}")
         dispatcher.end_with(self.task)
 
-    async def close(self) -> None:
-        """Finish what is running; give back the rest."""
+    async def close(self, until: float) -> None:
+        """Finish what is running, if it is done by then; give back the rest."""
         self._closing.set()
         self.dispatcher.release_waiting()
-        await self.dispatcher.join(self._drain_timeout_seconds)
+        await self.dispatcher.join(max(0.0, until - asyncio.get_running_loop().time()))
         await self.dispatcher.close()
         await cancel_and_wait(self.task)
 
