@@ -72,6 +72,8 @@ class Cost:
     steps: int
     advice: str
     """What to write instead, where that is too much."""
+    patterns: tuple[str, ...] = ()
+    """Of its `matches`, the largest first: structure tells little of what looking for them takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def cost_of(expression: Node) -> Cost:
     look = _Look()
     steps, _ = look.at(expression, {"headers": _HEADERS})
     # Not a number, where infinities met: then it is too much as well.
-    return Cost(int(steps) if steps < COST_CEILING else COST_CEILING, look.advice)
+    return Cost(int(steps) if steps < COST_CEILING else COST_CEILING, look.advice, look.patterns)
 
 
 class _Look:
@@ -134,6 +136,12 @@ class _Look:
         self._most_pairs = 0.0
         self._has_pattern_of_message = False
         self._most_by_pattern = 0.0
+        self._patterns: dict[str, float] = {}
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Those of `matches`, the largest first."""
+        return tuple(sorted(self._patterns, key=self._patterns.__getitem__, reverse=True))
 
     @property
     def advice(self) -> str:
@@ -213,9 +221,11 @@ class _Look:
         if not isinstance(pattern, Constant) or pattern.text is None:
             self._has_pattern_of_message = True
             return _PATTERN_FROM_MESSAGE
-        size = pattern_size(pattern.text.decode())
+        pattern_text = pattern.text.decode()
+        size = pattern_size(pattern_text)
         looking = text.mean_bytes * max(0.1, size.positions * _PATTERN_POSITION)
         steps = _PATTERN + size.instructions * _PATTERN_INSTRUCTION + looking
+        self._patterns[pattern_text] = max(steps, self._patterns.get(pattern_text, 0.0))
         self._most_by_pattern = max(self._most_by_pattern, steps * self._rounds)
         return steps
 

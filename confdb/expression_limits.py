@@ -1,18 +1,21 @@
 """What a HEADER expression may cost, asked when it is registered.
 
 First by its structure, which takes no time whatever the expression is. What passes is then tried on the largest
-messages there can be: structure tells little of a regular expression, and steps are not seconds. What was registered
-before there was a limit goes on working; brokers evaluate it where it holds nobody up.
+messages there can be: structure tells little of a regular expression, and steps are not seconds. The patterns of
+`matches` are tried by themselves as well: made-up messages may never come to them (`headers.kind == "x7" && ...`). What
+was registered before there was a limit goes on working; brokers evaluate it where it holds nobody up.
 """
 
 from __future__ import annotations
 
 import re
+import string
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from hashlib import shake_128
 from typing import Final, TypeAlias
 
 from confdb.expressions import compile_expression, cost_of_expression
@@ -29,9 +32,15 @@ _TRIED_TIMES_MAX: Final = 4
 """All messages together are tried for so many times the limit: this may run on a broker's event loop."""
 _NAMED_MAX: Final = 16
 _ALONE_MAX: Final = 4
+_PATTERNS_MAX: Final = 8
+_LETTERS_MAX: Final = 3
+"""Of a pattern."""
 
 _NAMED_HEADER: Final = re.compile(r"""\bheaders\s*(?:\.\s*(\w+)|\[\s*["']([^"']{1,64})["']\s*\])""")
 _LITERAL: Final = re.compile(r"""["']([^"']+)["']""")
+_NO_LETTERS: Final = re.compile(r"\\.|\{[\d,]*\}|\(\?[^):>]*[):>]|\[:\^?\w+:\]", re.DOTALL)
+"""What letters and digits in a pattern do not stand for themselves."""
+_ANY_PATTERN: Final = "headers.text.matches(headers.pattern)"
 
 
 @lru_cache(maxsize=_CHECKED_MAX)
@@ -49,7 +58,11 @@ def check_cost(text: str, stopwatch: Stopwatch | None = None) -> None:
     cost = cost_of_expression(text)
     if cost.steps > limits.EXPRESSION_COST_MAX:
         raise ExpressionTooCostlyError(f"{cost.steps:,} steps", f"{limits.EXPRESSION_COST_MAX:,}", cost.advice)
-    seconds = _most_seconds(compile_expression(text), list(largest_messages(text)), stopwatch or cpu_seconds)
+    stopwatch = stopwatch or cpu_seconds
+    seconds = max(
+        _most_seconds(compile_expression(text), list(largest_messages(text)), stopwatch),
+        _most_seconds(compile_expression(_ANY_PATTERN), list(hardest_texts(cost.patterns)), stopwatch),
+    )
     if seconds > limits.EXPRESSION_SECONDS_MAX:
         raise ExpressionTooCostlyError(
             f"{seconds * 1_000:.1f} ms", f"{limits.EXPRESSION_SECONDS_MAX * 1_000:g} ms", cost.advice
@@ -78,6 +91,27 @@ def largest_messages(text: str) -> Iterator[dict[str, str]]:
     for name in names[:_ALONE_MAX]:
         for fill in fills:
             yield _filled(names, fill, [name])
+
+
+def hardest_texts(patterns: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Return headers that hold one of *patterns*, the first of them at most, and a long text that makes it work hard.
+
+    That is one in which a match may begin anywhere, and never does so in the same way as just before: the search has to
+    keep in mind where it did.
+    """
+    for pattern in patterns[:_PATTERNS_MAX]:
+        letters = list(dict.fromkeys(filter(str.isalnum, _NO_LETTERS.sub("", pattern))))
+        other = next(letter for letter in [*string.ascii_lowercase, "-"] if letter not in letters)
+        often = Counter(filter(str.isalnum, _NO_LETTERS.sub("", pattern))).most_common(2)
+        pairs = [tuple(letter for letter, _ in often), *((letter, other) for letter in letters[:_LETTERS_MAX])]
+        for pair in dict.fromkeys(pair for pair in pairs if len(pair) > 1):
+            yield {"pattern": pattern, "text": _mixed(*pair)}
+
+
+def _mixed(one: str, other: str) -> str:
+    """Return as much of both as a header may have, without an order, and always in the same way."""
+    count = limits.HEADERS_BYTES_MAX // max(len(one.encode()), len(other.encode()))
+    return "".join(other if byte & 1 else one for byte in shake_128(b"").digest(count))
 
 
 def _filled(names: Sequence[str], fill: str, full: Sequence[str] = ()) -> dict[str, str]:

@@ -25,6 +25,8 @@ _REPEAT: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 _GROUP_KIND: Final = re.compile(r"\?(?:P?<[^>]*>|([a-zA-Z-]*)[:)])")
 _CLASS: Final = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]?", re.DOTALL)
 _UNICODE_NAME: Final = re.compile(r"[pP](?:\{[^}]*\}?|.)?", re.DOTALL)
+_CODE_POINT: Final = re.compile(r"x(?:\{[0-9a-fA-F]+\}|[0-9a-fA-F]{2})|[0-7]{1,3}")
+_QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|\Z)", re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -83,8 +85,9 @@ def pattern_size(pattern: str) -> PatternSize:
             frames.pop()
             _follow(frames, whole)
         else:
-            at, piece = _piece(pattern, at - 1)
-            _follow(frames, piece)
+            at, pieces = _pieces(pattern, at - 1)
+            for piece in pieces:
+                _follow(frames, piece)
     total = PatternSize()
     for whole, last in frames:
         total.add(whole)
@@ -100,21 +103,30 @@ def _follow(frames: list[tuple[PatternSize, PatternSize]], piece: PatternSize) -
     frames[-1] = (whole, piece)
 
 
-def _piece(pattern: str, at: int) -> tuple[int, PatternSize]:
-    """Return where the piece at *at* ends, and its size: a character, a class, an escape."""
+def _pieces(pattern: str, at: int) -> tuple[int, list[PatternSize]]:
+    """Return where what is at *at* ends, and its sizes: a character, a class, an escape, or what is quoted."""
+    quoted = _QUOTED.match(pattern, at)
+    if quoted is not None:
+        # Letter by letter: what repeats behind it is the last one.
+        return quoted.end(), [_letter(character) for character in quoted[1]]
     character = pattern[at]
     if character == "[":
         found = _CLASS.match(pattern, at)
         assert found is not None
-        return found.end(), PatternSize(_class_size(found[0]), 1)
+        return found.end(), [PatternSize(_class_size(found[0]), 1)]
     if character == "\\" and at + 1 < len(pattern):
         name = _UNICODE_NAME.match(pattern, at + 1)
         if name is not None:
-            return name.end(), PatternSize(_UNICODE_CLASS, 1)
-        return at + 2, PatternSize(_CLASS_ESCAPES.get(pattern[at + 1], _LETTER), 1)
-    if character == ".":
-        return at + 1, PatternSize(_ANY, 1)
-    return at + 1, PatternSize(_LETTER if character.isascii() else _NOT_ASCII, 1)
+            return name.end(), [PatternSize(_UNICODE_CLASS, 1)]
+        code_point = _CODE_POINT.match(pattern, at + 1)
+        if code_point is not None:
+            return code_point.end(), [PatternSize(_NOT_ASCII, 1)]
+        return at + 2, [PatternSize(_CLASS_ESCAPES.get(pattern[at + 1], _LETTER), 1)]
+    return at + 1, [PatternSize(_ANY, 1) if character == "." else _letter(character)]
+
+
+def _letter(character: str) -> PatternSize:
+    return PatternSize(_LETTER if character.isascii() else _NOT_ASCII, 1)
 
 
 def _class_size(text: str) -> int:

@@ -99,6 +99,14 @@ def test_however_deep_an_expression_is_it_is_looked_at_once(depth: int) -> None:
     assert cost_of_expression(text).steps < 50 * depth
 
 
+def test_the_patterns_of_an_expression_are_known_the_largest_first() -> None:
+    cost = cost_of_expression(
+        'headers.a.matches("^x$") || headers.exists(k, k.matches("a{100}")) || headers.b.matches("^x$")'
+    )
+
+    assert cost.patterns == ("a{100}", "^x$")
+
+
 def test_an_expression_that_costs_too_much_still_compiles() -> None:
     matches = compile_expression("headers.exists(a, headers.exists(b, a == b))")
 
@@ -165,6 +173,15 @@ def test_an_expression_that_cannot_be_looked_into_is_taken_for_one_that_costs_to
         ("((((", 8, 0),
         ("))))", 4, 4),
         ("a{999999999}" * 3, 10**9, 10**9),
+        # What is quoted is literal; what repeats behind it is the last letter.
+        (r"\Q(a|b)\E", 5, 5),
+        (r"\Qab\E{10}", 11, 11),
+        (r"\Q[\E(?:a){10}\Q]\E", 32, 12),
+        (r"(\Q)\E{10}", 12, 10),
+        (r"\Q中\\E*", 6, 5),
+        (r"a\Q\E{10}", 10, 10),
+        (r"\Q{10}", 4, 4),
+        (r"\x{2028}{10}\x41\101", 48, 12),
     ],
 )
 def test_a_pattern_is_as_large_as_what_it_repeats(pattern: str, instructions: int, positions: int) -> None:

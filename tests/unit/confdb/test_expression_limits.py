@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from confdb.expression_limits import check_cost, check_expression, cpu_seconds, largest_messages
+from confdb.expression_limits import check_cost, check_expression, cpu_seconds, hardest_texts, largest_messages
 from confdb.expressions import compile_expression
 from confdb.routes import HeaderPredicate
 from msgbroker.contract import limits
@@ -46,6 +46,40 @@ def test_what_takes_too_long_when_it_is_tried_is_refused_with_what_it_took() -> 
 
 def test_what_took_too_long_only_once_is_not_refused() -> None:
     check_cost(ORDINARY, Stopwatch(0.042, 0.000_005))
+
+
+def test_a_pattern_that_hides_among_literals_is_counted_as_what_it_is() -> None:
+    hidden = "|".join("(?:a|b)*a(?:a?b?){1000}" + letter for letter in "cdef")
+
+    with pytest.raises(ExpressionTooCostlyError, match="steps"):
+        check_expression(rf'headers.kind == "x7" && headers.a.matches("^Z\\Q[\\E(?:{hidden})$\\Q]\\E")')
+
+
+def test_a_pattern_is_tried_though_no_message_that_is_made_up_comes_to_it() -> None:
+    stopwatch = Stopwatch(0.0)
+
+    check_cost('headers.kind == "x7" && headers.a.matches("a[ab]{20}c")', stopwatch)
+
+    tried = [message for message in stopwatch.tried if message.get("pattern") == "a[ab]{20}c"]
+    assert {"a", "b"} in [set(message["text"]) for message in tried]
+    assert {len(message["text"].encode()) for message in tried} == {limits.HEADERS_BYTES_MAX}
+
+
+def test_a_pattern_that_takes_too_long_by_itself_is_refused() -> None:
+    def takes_long(_: HeaderPredicate, headers: dict[str, str]) -> float:
+        return 0.042 if "pattern" in headers else 0.0
+
+    with pytest.raises(
+        ExpressionTooCostlyError, match=r"costs up to 42\.0 ms on a message; 5 ms at most: use a shorter"
+    ):
+        check_cost('headers.kind == "x7" && headers.a.matches("q.{140}w")', takes_long)
+
+
+def test_however_many_patterns_there_are_trying_them_has_an_end() -> None:
+    patterns = [f"{letter}[a-z]{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+
+    assert 0 < len(list(hardest_texts(patterns))) <= 32
+    assert list(hardest_texts(["", "^$", r"\d{10}", "."])) == []
 
 
 def test_trying_ends_soon_even_where_each_message_takes_almost_what_it_may() -> None:
