@@ -138,7 +138,7 @@ class DearExpressions:
                 self._died(lane, asked[-1][0].queue_offset + 1, error)
                 return
             self._take(asked, answer)
-            measured.add_elsewhere(answer.seconds, answer.evaluations)
+            measured.add_elsewhere(answer.seconds, answer.evaluations, answer.longest_seconds)
             if not measured.is_slow:
                 log.warning("expressions.moved_back", lane=slot.lane.key, seconds=round(measured.seconds_each, 6))
             self._worked(slot)

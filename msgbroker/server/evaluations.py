@@ -34,11 +34,14 @@ LONG_SECONDS: Final = 0.000_02
 DEAR_SECONDS: Final = 0.000_05
 """Who takes so long for a message is behind by its own doing: nobody else is made to wait for it."""
 _SLOW_SLICES: Final = 3
-"""Within `_QUIET_HERE` evaluations. One may be chance: a collection of garbage falls into some slice."""
+"""One may be chance: a collection of garbage falls into some slice."""
 _ONE_SLOW_MESSAGE_SECONDS: Final = 0.008
 """A slice that took so long had a message that took most of it: slices end after each message, and are shorter."""
-_QUIET_HERE: Final = 100
-_QUIET_ELSEWHERE: Final = 1_000
+_FORGOTTEN_SECONDS: Final = 0.000_01
+"""A slow slice is forgotten once it comes to so little for each of the evaluations since: what takes 10 ms on one
+message in a thousand is slow, however quick it is on the others."""
+_QUIET_HERE_MIN: Final = 100
+_QUIET_ELSEWHERE_MIN: Final = 1_000
 _LOOK_SECONDS: Final = 0.000_000_5
 """What a message takes beside its evaluation: most of a batch may be of other event codes."""
 _REACH_MIN: Final = 64
@@ -63,8 +66,8 @@ class Measured:
     seconds: float = 0.0
     evaluations: int = 0
     _slow_slices: int = 0
-    _quiet_evaluations: int = 0
-    """Since the last that was slow on the event loop, or the last that was not cheap elsewhere."""
+    _quiet_left: int = 0
+    """So many evaluations more that are quick here, or cheap elsewhere, and what was slow is forgotten."""
 
     @property
     def seconds_each(self) -> float:
@@ -76,24 +79,27 @@ class Measured:
         self._add(seconds, evaluations)
         if seconds >= _ONE_SLOW_MESSAGE_SECONDS or seconds >= SLOW_SECONDS * evaluations:
             self._slow_slices += 1
-            self._quiet_evaluations = 0
+            self._remember(seconds, _QUIET_HERE_MIN)
             self.is_slow = self._slow_slices >= _SLOW_SLICES
         else:
-            self._count_quiet(evaluations, _QUIET_HERE)
+            self._count_quiet(evaluations)
 
-    def add_elsewhere(self, seconds: float, evaluations: int) -> None:
-        """Take note of what the helper process took."""
+    def add_elsewhere(self, seconds: float, evaluations: int, longest_seconds: float) -> None:
+        """Take note of what the helper process took, in all and for the message that took longest."""
         self._add(seconds, evaluations)
-        if self.is_costly or seconds > CHEAP_SECONDS * evaluations:
-            self._quiet_evaluations = 0
+        if self.is_costly or seconds > CHEAP_SECONDS * evaluations or longest_seconds >= SLOW_SECONDS:
+            self._remember(longest_seconds, _QUIET_ELSEWHERE_MIN)
             return
-        self._count_quiet(evaluations, _QUIET_ELSEWHERE)
+        self._count_quiet(evaluations)
         self.is_slow = self._slow_slices >= _SLOW_SLICES
 
-    def _count_quiet(self, evaluations: int, enough: int) -> None:
-        self._quiet_evaluations += evaluations
-        if self._quiet_evaluations >= enough:
-            self._slow_slices = self._quiet_evaluations = 0
+    def _remember(self, seconds: float, evaluations_min: int) -> None:
+        self._quiet_left = max(self._quiet_left, evaluations_min, round(seconds / _FORGOTTEN_SECONDS))
+
+    def _count_quiet(self, evaluations: int) -> None:
+        self._quiet_left -= evaluations
+        if self._quiet_left <= 0:
+            self._slow_slices = self._quiet_left = 0
 
     def _add(self, seconds: float, evaluations: int) -> None:
         self.seconds += seconds

@@ -54,14 +54,15 @@ def answer_to(request: Request) -> Answer:
     outcomes: list[tuple[int, ...]] = []
     evaluations = 0
     started_at = time.thread_time()
-    seconds = 0.0
+    seconds = longest_seconds = 0.0
     for question in request.questions:
         outcomes.append(_outcomes(question, predicates))
         evaluations += len(outcomes[-1])
-        seconds = time.thread_time() - started_at
+        seconds_before, seconds = seconds, time.thread_time() - started_at
+        longest_seconds = max(longest_seconds, seconds - seconds_before)
         if seconds >= request.seconds:
             break
-    return Answer(tuple(outcomes), seconds, evaluations)
+    return Answer(tuple(outcomes), seconds, evaluations, longest_seconds)
 
 
 def _outcomes(question: Question, predicates: list[HeaderPredicate | None]) -> tuple[int, ...]:

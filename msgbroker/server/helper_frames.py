@@ -70,10 +70,13 @@ class Answer:
     seconds: float
     """Of CPU time."""
     evaluations: int
+    longest_seconds: float
+    """Of them, what the message took that took longest."""
 
     def encode(self) -> bytes:
         """Return it as a frame."""
-        return frame({"outcomes": self.outcomes, "seconds": self.seconds, "evaluations": self.evaluations})
+        said = {"outcomes": self.outcomes, "seconds": self.seconds, "evaluations": self.evaluations}
+        return frame({**said, "longest_seconds": self.longest_seconds})
 
     @classmethod
     def decode(cls, content: bytes, request: Request) -> Answer:
@@ -84,6 +87,7 @@ class Answer:
                 tuple(tuple(int(outcome) for outcome in outcomes) for outcomes in said["outcomes"]),
                 float(said["seconds"]),
                 int(said["evaluations"]),
+                float(said["longest_seconds"]),
             )
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise BadFrameError(f"{type(error).__name__}: {error}") from error
@@ -92,7 +96,7 @@ class Answer:
             0 < len(outcomes) <= len(question.expressions) and _OUTCOMES.issuperset(outcomes)
             for outcomes, question in pairs
         )
-        if not (is_good and answer.seconds >= 0.0 and answer.evaluations >= 0):
+        if not (is_good and answer.seconds >= answer.longest_seconds >= 0.0 and answer.evaluations >= 0):
             raise BadFrameError("the answer does not fit the question")
         return answer
 

@@ -435,12 +435,12 @@ async def test_a_lane_that_was_set_aside_goes_on_when_the_expressions_turn_out_c
         group = broker.group(1, dear(cost=10, predicate=lambda _: True))
         measured = broker.hub.evaluations.measured(group.slots[QUEUE])
         for _ in range(3):
-            measured.add_slice(0.040, 1)
+            measured.add_slice(0.010, 1)
         broker.helper.fault = lambda _: HelperDiedError("again")
         broker.commit(10)
         await broker.alarm(AlarmKind.LANE_SET_ASIDE)
         # By what another lane of the same group and topic took.
-        measured.add_elsewhere(0.000_1, 1_000)
+        measured.add_elsewhere(0.000_1, 1_000, 0.000_01)
         broker.hub.evaluations.line.wake.set()
         await broker.all_read(group)
 
@@ -453,7 +453,7 @@ async def test_an_expression_that_is_cheap_after_all_comes_back_to_the_event_loo
         group = broker.group(1, dear(cost=10, predicate=lambda headers: headers["number"].endswith("0")))
         measured = broker.hub.evaluations.measured(group.slots[QUEUE])
         for _ in range(3):
-            measured.add_slice(0.040, 1)
+            measured.add_slice(0.010, 1)
         with capture_logs() as logs:
             broker.commit(1_500)
             await broker.all_read(group)

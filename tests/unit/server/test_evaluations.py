@@ -38,6 +38,16 @@ def test_a_slice_that_is_slow_now_and_then_is_chance() -> None:
     assert not measured.is_slow
 
 
+@pytest.mark.parametrize("seconds", [0.002, 0.010, 8.0])
+def test_what_is_slow_on_one_message_in_a_hundred_is_slow(seconds: float) -> None:
+    measured = cheap()
+    for _ in range(3):
+        measured.add_slice(99 * 0.000_01, 99)
+        measured.add_slice(seconds, 1)
+
+    assert measured.is_slow
+
+
 def test_one_message_that_takes_most_of_a_slice_makes_it_slow_however_many_were_quick() -> None:
     measured = cheap()
     for _ in range(3):
@@ -49,24 +59,45 @@ def test_one_message_that_takes_most_of_a_slice_makes_it_slow_however_many_were_
 def test_what_was_slow_and_has_become_cheap_is_evaluated_on_the_event_loop_again() -> None:
     measured = cheap()
     for _ in range(3):
-        measured.add_slice(0.040, 1)
+        measured.add_slice(0.010, 1)
     for _ in range(9):
-        measured.add_elsewhere(100 * CHEAP_SECONDS, 100)
+        measured.add_elsewhere(100 * CHEAP_SECONDS, 100, CHEAP_SECONDS)
     assert measured.is_slow
     # Not cheap: it begins anew.
-    measured.add_elsewhere(100 * SLOW_SECONDS, 100)
+    measured.add_elsewhere(100 * SLOW_SECONDS, 100, SLOW_SECONDS)
     for _ in range(9):
-        measured.add_elsewhere(100 * CHEAP_SECONDS, 100)
+        measured.add_elsewhere(100 * CHEAP_SECONDS, 100, CHEAP_SECONDS)
     assert measured.is_slow
-    measured.add_elsewhere(100 * CHEAP_SECONDS, 100)
+    measured.add_elsewhere(100 * CHEAP_SECONDS, 100, CHEAP_SECONDS)
 
     assert not measured.is_slow
+
+
+def test_what_is_slow_on_one_message_in_many_stays_where_it_holds_nobody_up() -> None:
+    measured = cheap()
+    for _ in range(3):
+        measured.add_slice(0.010, 1)
+    for _ in range(40):
+        # Cheap on average.
+        measured.add_elsewhere(256 * 0.000_1, 256, 0.020)
+
+    assert measured.is_slow
+
+
+def test_the_slower_it_was_the_longer_it_must_be_cheap_to_come_back() -> None:
+    measured = cheap()
+    for _ in range(3):
+        measured.add_slice(8.0, 1)
+    for _ in range(100):
+        measured.add_elsewhere(0.001, 1_000, 0.000_01)
+
+    assert measured.is_slow
 
 
 def test_what_may_be_slow_by_its_structure_is_never_trusted() -> None:
     measured = Measured(("an expression",), is_costly=True, is_slow=True)
     for _ in range(100):
-        measured.add_elsewhere(0.000_1, 100)
+        measured.add_elsewhere(0.000_1, 100, 0.000_001)
 
     assert measured.is_slow
 

@@ -27,6 +27,8 @@ ASKED = Request(
     (IS_HZ, HAS_REGION), (Question(HZ, (0, 1)), Question({"region": "sh"}, (0, 1)), Question({}, (0,))), 9.0
 )
 
+GOOD: dict[str, Any] = {"outcomes": [[1]], "seconds": 1.0, "evaluations": 1, "longest_seconds": 1.0}
+
 
 def content_of(framed: bytes) -> bytes:
     assert length_of(framed[: HEAD.size]) == len(framed) - HEAD.size
@@ -51,6 +53,12 @@ def test_questions_are_answered_in_their_order_each_up_to_the_first_match() -> N
     assert Answer.decode(content_of(answer.encode()), ASKED) == answer
 
 
+def test_of_the_time_it_took_the_longest_is_told() -> None:
+    answer = answer_to(ASKED)
+
+    assert 0.0 < answer.longest_seconds <= answer.seconds <= 3.01 * answer.longest_seconds
+
+
 def test_when_its_time_is_over_the_rest_is_left_unanswered() -> None:
     answer = answer_to(Request(ASKED.expressions, ASKED.questions, 0.0))
 
@@ -69,22 +77,28 @@ def test_an_expression_that_does_not_compile_fails_on_every_message() -> None:
         b"null",
         b"[]",
         {},
-        {"outcomes": [], "seconds": 1.0, "evaluations": 1},
-        {"outcomes": [[1], [0], [0], [0]], "seconds": 1.0, "evaluations": 1},
-        {"outcomes": [[]], "seconds": 1.0, "evaluations": 1},
-        {"outcomes": [[0, 0, 0]], "seconds": 1.0, "evaluations": 1},
-        {"outcomes": [[2]], "seconds": 1.0, "evaluations": 1},
-        {"outcomes": [[[1]]], "seconds": 1.0, "evaluations": 1},
-        {"outcomes": [[None]], "seconds": 1.0, "evaluations": 1},
-        {"outcomes": 1, "seconds": 1.0, "evaluations": 1},
-        {"outcomes": [[1]], "seconds": -1.0, "evaluations": 1},
-        {"outcomes": [[1]], "seconds": "soon", "evaluations": 1},
-        {"outcomes": [[1]], "seconds": 1.0, "evaluations": -1},
+        {**GOOD, "outcomes": []},
+        {**GOOD, "outcomes": [[1], [0], [0], [0]]},
+        {**GOOD, "outcomes": [[]]},
+        {**GOOD, "outcomes": [[0, 0, 0]]},
+        {**GOOD, "outcomes": [[2]]},
+        {**GOOD, "outcomes": [[[1]]]},
+        {**GOOD, "outcomes": [[None]]},
+        {**GOOD, "outcomes": 1},
+        {**GOOD, "seconds": -1.0, "longest_seconds": -1.0},
+        {**GOOD, "seconds": "soon"},
+        {**GOOD, "evaluations": -1},
+        {**GOOD, "longest_seconds": 2.0},
+        {**GOOD, "longest_seconds": -1.0},
     ],
 )
 def test_an_answer_that_does_not_fit_the_question_is_none(said: Any) -> None:
     with pytest.raises(BadFrameError):
         Answer.decode(said if isinstance(said, bytes) else orjson.dumps(said), ASKED)
+
+
+def test_an_answer_to_the_first_question_is_one() -> None:
+    assert Answer.decode(orjson.dumps(GOOD), ASKED).outcomes == ((1,),)
 
 
 def test_a_frame_has_a_largest_size() -> None:
