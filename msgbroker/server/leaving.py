@@ -2,7 +2,8 @@
 
 At hand-out a lane decides by what is so then. When a response is put together each batch is held against what is so
 now: its lane's lease, its time to answer, and, for stress messages, who may see them. What may not leave goes back to
-its lane, or is settled without delivery; in neither case was it an attempt.
+its lane, or is settled without delivery; in neither case was it an attempt. What is of a lane that was given up is
+dropped: nobody here can say any more who may have it.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ class Leaving:
         if now >= batch.deadline:
             self.give_back(instance, (batch,), now)
             return None
-        if batch.stress is None:
-            return batch
         slot = self._slot_of(batch)
-        if slot is None or slot.may_hand_out is batch.stress.permitted_by:
+        if slot is None:
+            # Not taken out with its lane: a late answer had settled all that the instance held of it.
+            return None
+        if batch.stress is None or slot.may_hand_out is batch.stress.permitted_by:
             return batch
         return self._without_denied(instance, batch, batch.stress.handout, slot)
 
