@@ -55,7 +55,7 @@ class Handout(Generic[MessageT]):
     """What one instance gets at once."""
 
     again: list[Again[MessageT]] = field(default_factory=list)
-    """Older than all of `fresh`."""
+    """In the order of the queue, before all of `fresh`."""
     fresh: list[MessageT] = field(default_factory=list)
     """First hand-outs, attempt 1, in the order of the queue."""
     deadline: float = math.inf

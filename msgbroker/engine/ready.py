@@ -22,9 +22,9 @@ class ReadyMessages(Generic[MessageT]):
         return len(self._messages)
 
     @property
-    def first_bytes(self) -> int:
-        """What the next message has; there must be one."""
-        return self._messages[0].size_bytes
+    def first(self) -> MessageT:
+        """The next message; there must be one."""
+        return self._messages[0]
 
     def add(self, messages: Sequence[MessageT]) -> None:
         """Add what comes behind all that is here."""

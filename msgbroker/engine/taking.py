@@ -25,18 +25,24 @@ def take(
     begun: Begun,
     place: int,
 ) -> Handout[MessageT]:
-    """Hand out to *instance_id* what comes again, then what is new; at least one message if there is any."""
+    """Hand out to *instance_id* what comes again, then what is new; at least one message if there is any.
+
+    All of it in the order of the queue: where something that comes again lies behind what is new (an earlier owner had
+    read further), what is new is left for the next time.
+    """
     deadline = now + state.config.ack_timeout_seconds
     handout: Handout[MessageT] = Handout(deadline=deadline)
     if state.again.ready:
         bytes_max -= _take_again(state, handout, count_max, bytes_max, may_hand_out)
         handout.is_suspect = bool(handout.again) and handout.is_suspect
+        handout.again.sort(key=_offset_of)
         for index, again in enumerate(handout.again):
             record = state.again.by_offset[again.message.queue_offset]
             state.again.hand_out(record, instance_id, deadline, begun, place + index)
     count_max -= len(handout.again)
     while count_max > 0 and state.ready and not (handout.fresh or handout.is_suspect):
-        if handout.again and state.ready.first_bytes > bytes_max:
+        first = state.ready.first
+        if handout.again and (first.size_bytes > bytes_max or first.queue_offset < _offset_of(handout.again[-1])):
             break
         # Empty where all of a batch was denied: then there may be more.
         handout.fresh = _take_fresh(state, count_max, bytes_max, may_hand_out)
@@ -89,6 +95,10 @@ def _take_fresh(
         state.counters.denied += len(batch) - len(allowed)
         settle_between(state, batch[0].queue_offset, batch[-1].queue_offset + 1, allowed)
     return allowed
+
+
+def _offset_of(again: Again[MessageT]) -> int:
+    return again.message.queue_offset
 
 
 def _flight_of(batch: Sequence[MessageT], instance_id: str, deadline: float, begun: Begun, place: int) -> Flight:

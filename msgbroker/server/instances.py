@@ -58,7 +58,7 @@ class Batch:
     queue_id: int
     epoch: int
     wires: Sequence[Wire]
-    """What comes again first."""
+    """In the order of the queue."""
     size_bytes: int
     lease: Lease
     deadline: float

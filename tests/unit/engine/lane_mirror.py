@@ -73,6 +73,8 @@ class Mirror:
             assert expected.not_before <= now, f"{offset} came again too early"
             expected.instance_id, expected.deadline = instance_id, deadline
         in_order = [again.message for again in handout.again] + handout.fresh
+        offsets = [message.queue_offset for message in in_order]
+        assert offsets == sorted(offsets), "a hand-out is in the order of the queue"
         for index, message in enumerate(in_order):
             entry = self.unsettled[message.queue_offset]
             entry.begun, entry.place = begun, place + index

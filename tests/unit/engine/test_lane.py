@@ -7,6 +7,7 @@ import pytest
 from msgbroker.engine.lane_config import LaneConfig
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.verdicts import Settled, Verdict
+from msgdb.lane_records import RedeliveryRow
 from tests.unit.engine.builders import (
     ALL_BYTES,
     CONFIG,
@@ -384,6 +385,45 @@ def test_what_comes_again_goes_before_what_is_new_within_the_limits() -> None:
     assert (again_offsets(second), fresh_offsets(second)) == ([(2, 1)], [])
     third = lane.take("b", 9, 150, 0.0)
     assert (again_offsets(third), fresh_offsets(third)) == ([], [3])
+
+
+def test_what_comes_again_at_once_is_handed_out_in_the_order_of_the_queue_however_it_became_due() -> None:
+    lane = make_lane(fed=3)
+    lane.take("a", 3, ALL_BYTES, 0.0)
+    for offset in (0, 1, 2):
+        lane.settle("a", Verdict.RETRY, offset, offset, 1, 0.0, delay_seconds=9.0 - offset)
+    lane.feed(3, 4, messages(3, 4))
+    fetch_due(lane, 20.0)
+
+    handout = lane.take("b", 9, ALL_BYTES, 20.0, place=5)
+    assert (again_offsets(handout), fresh_offsets(handout)) == ([(0, 2), (1, 2), (2, 2)], [3])
+    first = lane.first_held("b")
+    assert first is not None
+    assert (first.queue_offset, first.place) == (0, 5)
+
+
+def test_what_is_new_is_not_handed_out_together_with_what_comes_again_and_lies_behind_it() -> None:
+    row = RedeliveryRow(5, stored_at_us(5), 2, -1.0, None)
+    lane = make_lane(fed=2, redeliveries=[row])
+    fetch_due(lane, 0.0)
+
+    first, second = take_all(lane), take_all(lane)
+    assert (again_offsets(first), fresh_offsets(first)) == ([(5, 2)], [])
+    assert (again_offsets(second), fresh_offsets(second)) == ([], [0, 1])
+
+
+def test_a_range_settles_all_that_the_instance_holds_of_it_whichever_hand_out_it_came_with() -> None:
+    lane = make_lane(fed=4)
+    lane.take("a", 3, ALL_BYTES, 0.0)
+    lane.take("b", 1, ALL_BYTES, 0.0)
+    lane.settle("a", Verdict.RELEASE, 1, 1, 1, 0.0)
+    lane.settle("a", Verdict.RELEASE, 0, 0, 1, 0.0)
+    lane.settle("a", Verdict.RELEASE, 2, 2, 1, 0.0)
+    fetch_due(lane, 0.0)
+    assert [again_offsets(lane.take("a", 1, ALL_BYTES, 0.0)) for _ in range(3)] == [[(1, 1)], [(0, 1)], [(2, 1)]]
+
+    settled = lane.settle("a", Verdict.ACK, 0, 3, 1, 0.0)
+    assert (settled.count, settled.stale, lane.acked_offset) == (3, 1, 3)
 
 
 def test_a_stopped_lane_hands_nothing_out_and_still_takes_verdicts() -> None:

@@ -31,7 +31,7 @@ def test_what_is_taken_comes_in_order_and_within_the_bounds(steps: list[tuple[li
         if left:
             # As many as the bounds allow, and one at least.
             assert taken
-            assert len(taken) == count_max or taken_bytes + ready.first_bytes > bytes_max
+            assert len(taken) == count_max or taken_bytes + ready.first.size_bytes > bytes_max
         assert (len(ready), ready.size_bytes) == (len(left), sum(message.size_bytes for message in left))
 
     ready.clear()
