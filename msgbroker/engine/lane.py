@@ -368,9 +368,9 @@ class Lane(Generic[MessageT]):
 
     @property
     def ready_bytes(self) -> int:
-        """What those messages have in bytes."""
+        """What those messages cost in memory."""
         state = self._state
-        return state.ready.size_bytes + sum([message.size_bytes for _, message in state.again.ready])
+        return state.ready.held_bytes + sum([message.held_bytes for _, message in state.again.ready])
 
     @property
     def due_count(self) -> int:

@@ -39,7 +39,11 @@ class Routable(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """What it counts for against a limit of bytes."""
+        """What it counts for against a limit of bytes, on its way to an instance."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it costs in memory: never less than that."""
 
 
 MessageT = TypeVar("MessageT", bound=Routable)

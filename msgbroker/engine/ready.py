@@ -1,4 +1,4 @@
-"""A lane's messages that wait for their first hand-out, in the order of the queue, and what they have in bytes."""
+"""A lane's messages that wait for their first hand-out, in the order of the queue, and what they cost in memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from msgbroker.engine.messages import MessageT
 class ReadyMessages(Generic[MessageT]):
     """See the module. Asked for its bytes after every hand-out: it counts as it goes."""
 
-    __slots__ = ("_messages", "size_bytes")
+    __slots__ = ("_messages", "held_bytes")
 
     def __init__(self) -> None:
         self._messages: deque[MessageT] = deque()
-        self.size_bytes = 0
+        self.held_bytes = 0
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -29,25 +29,33 @@ class ReadyMessages(Generic[MessageT]):
     def add(self, messages: Sequence[MessageT]) -> None:
         """Add what comes behind all that is here."""
         self._messages.extend(messages)
-        self.size_bytes += sum([message.size_bytes for message in messages])
+        self.held_bytes += sum([message.held_bytes for message in messages])
 
     def take(self, count_max: int, bytes_max: int) -> list[MessageT]:
         """Remove and return the first ones: so many at most, and so many bytes, but at least one if there is any."""
         messages = self._messages
         if count_max >= len(messages):
-            batch = list(messages)
+            batch, held_bytes = list(messages), self.held_bytes
             messages.clear()
         else:
             batch = [messages.popleft() for _ in range(count_max)]
-        sizes = [message.size_bytes for message in batch]
-        taken_bytes = sum(sizes)
-        while taken_bytes > bytes_max and len(batch) > 1:
-            taken_bytes -= sizes[len(batch) - 1]
-            messages.appendleft(batch.pop())
-        self.size_bytes -= taken_bytes
+            held_bytes = sum([message.held_bytes for message in batch])
+        self.held_bytes -= held_bytes
+        # What costs no more in memory is no more on its way either: mostly that settles it.
+        if held_bytes > bytes_max:
+            self._put_back(batch, bytes_max)
         return batch
+
+    def _put_back(self, batch: list[MessageT], bytes_max: int) -> None:
+        """Take the last ones back from *batch* that are over *bytes_max*, but not the first."""
+        taken_bytes = sum([message.size_bytes for message in batch])
+        while taken_bytes > bytes_max and len(batch) > 1:
+            message = batch.pop()
+            taken_bytes -= message.size_bytes
+            self.held_bytes += message.held_bytes
+            self._messages.appendleft(message)
 
     def clear(self) -> None:
         """Let go of all."""
         self._messages.clear()
-        self.size_bytes = 0
+        self.held_bytes = 0

@@ -2,7 +2,8 @@
 
 A message that is ready is held in memory until an instance takes it, whatever the log cache forgets meanwhile. So what
 is ready has a bound in bytes for each lane, and one for all lanes of the broker together; beyond the second a lane gets
-no more than is taken from it in the same moment.
+no more than is taken from it in the same moment. They are bytes of memory: a message with many small headers costs ten
+times what it has.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FETCH_AGAIN_MAX: Final = 200
 
 @dataclass(slots=True)
 class ReadyBytes:
-    """What all lanes of this broker hold ready, in bytes."""
+    """What all lanes of this broker hold ready, in bytes of memory."""
 
     bytes_max: int = 64 * 1024 * 1024
     bytes_held: int = 0
@@ -198,8 +199,8 @@ class LaneReader:
 
 
 def _within(messages: Sequence[LogMessage], bytes_max: int) -> Sequence[LogMessage]:
-    """Return as many of *messages* as have *bytes_max*: at least one."""
-    sizes = [message.size_bytes for message in messages]
+    """Return as many of *messages* as cost *bytes_max*: at least one."""
+    sizes = [message.held_bytes for message in messages]
     if sum(sizes) <= bytes_max:
         return messages
     count = sum(1 for total_bytes in itertools.accumulate(sizes) if total_bytes <= bytes_max)

@@ -37,6 +37,11 @@ class StoredMessage:
     size_bytes: int
     target_group: int | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        """What it costs in memory: nothing here has a bound."""
+        return self.size_bytes
+
     def delivery(self, attempt: int) -> subscriber_pb2.Delivery:
         """Return what a broker would send."""
         return subscriber_pb2.Delivery(

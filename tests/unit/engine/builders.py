@@ -38,6 +38,11 @@ class FakeMessage:
     size_bytes: int = 100
 
     @property
+    def held_bytes(self) -> int:
+        """More than it counts on its way."""
+        return self.size_bytes + 30
+
+    @property
     def stored_at_us(self) -> int:
         """Of an offset always the same, and different for each."""
         return stored_at_us(self.queue_offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -38,10 +39,16 @@ def snapshot(*topics: TopicRoute, version: int = 1, **fields: Any) -> Snapshot:
 
 
 def log_message(
-    queue_offset: int = -1, *, queue_id: int = 1, body: bytes = b"body", key: str = "", topic: TopicRoute | None = None
+    queue_offset: int = -1,
+    *,
+    queue_id: int = 1,
+    body: bytes = b"body",
+    key: str = "",
+    topic: TopicRoute | None = None,
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> LogMessage:
     """Return a message as admission makes it; committed, if it has an offset."""
-    message = LogMessage(topic or route(), PAID, NO_HEADERS, key, body, b"", b"row", body, stress=False)
+    message = LogMessage(topic or route(), PAID, headers, key, body, b"", b"row", body, stress=False)
     if queue_offset >= 0:
         message.queue_id = queue_id
         message.queue_offset = queue_offset

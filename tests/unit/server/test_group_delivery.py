@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Hashable, Sequence
+from collections.abc import Coroutine, Hashable, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -24,7 +24,7 @@ from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX,
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork
 from msgbroker.server.log_cache import Block, LogCache, ReadAgain
-from msgbroker.server.log_message import LogMessage
+from msgbroker.server.log_message import NO_HEADERS, LogMessage
 from msgbroker.server.set_aside import SetAside
 from msgdb.alarms import Alarm, AlarmKind
 from msgdb.lane_records import LaneKey
@@ -81,8 +81,10 @@ class OneGroup:
         self.group._takers = takers
         return self.group.is_behind({1, 2})
 
-    def commit(self, first: int, count: int, body: bytes = b"body") -> None:
-        self.cache.add({QUEUE: [log_message(offset, body=body) for offset in range(first, first + count)]})
+    def commit(self, first: int, count: int, body: bytes = b"body", headers: Mapping[str, str] = NO_HEADERS) -> None:
+        self.cache.add(
+            {QUEUE: [log_message(offset, body=body, headers=headers) for offset in range(first, first + count)]}
+        )
         self.group.queue_went_on(QUEUE)
 
     def settle_all(self, verdict: Verdict = Verdict.ACK) -> int:
@@ -178,6 +180,21 @@ def test_a_lane_holds_a_bounded_number_of_bytes_ready_for_a_slow_instance() -> N
 
     assert delivered == 60
     assert one.group.ready.bytes_held == 0
+
+
+def test_messages_with_many_small_headers_are_held_ready_by_what_they_cost_in_memory() -> None:
+    ready = ReadyBytes(3 * LANE_READY_BYTES_MAX)
+    groups = [OneGroup(credit=1, ready=ready) for _ in range(10)]
+    headers = {f"h{number:02}": "1" for number in range(64)}
+    for one in groups:
+        one.commit(0, 500, b"x" * 600, headers)
+        assert one.pump() == 1
+    held_bytes = log_message(0, body=b"x" * 600, headers=headers).held_bytes
+
+    assert held_bytes > 10_000
+    assert [one.lane.ready_bytes for one in groups] == [one.lane.ready_count * held_bytes for one in groups]
+    assert ready.bytes_held <= ready.bytes_max + len(groups) * BATCH_BYTES_MAX
+    assert groups[0].lane.ready_bytes <= LANE_READY_BYTES_MAX
 
 
 def test_small_messages_are_held_ready_in_batches() -> None:
