@@ -6,9 +6,12 @@ Needs cel-expr-python and nothing else of confdb: the in-memory center for users
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 from typing import Any, Final
+from weakref import ReferenceType, ref
 
 from cel_expr_python import cel
 
@@ -23,6 +26,14 @@ __all__ = ["ExpressionFailedError", "compile_expression", "cost_of_expression"]
 CACHED_EXPRESSIONS_MAX: Final = 16_384
 """Programs kept by their text. More than a snapshot has, or every load of a snapshot would compile them all."""
 
+PREPARED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What the engine made of headers is kept in so many bytes: of the newest messages, while group after group looks at
+them."""
+_PREPARED_BYTES: Final = 1_000
+_PREPARED_HEADER_BYTES: Final = 500
+_PREPARED_CHARACTER_BYTES: Final = 2
+"""What that takes for each message, header and character, measured with cel-expr-python 0.1.3, and rounded up."""
+
 _FIRST_PROBLEM: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _STATUS: Final = re.compile(r"^[A-Z_]+: | \[[A-Z_]+\]$")
 
@@ -31,6 +42,33 @@ _STATUS: Final = re.compile(r"^[A-Z_]+: | \[[A-Z_]+\]$")
 class _Compiled:
     predicate: HeaderPredicate
     cost: Cost
+
+
+class _PreparedHeaders:
+    """What the engine made of headers, of the newest ones: of others it is made again when it is needed again.
+
+    The headers are their messages': nothing here keeps those alive. Any thread may evaluate.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: deque[tuple[ReferenceType[Headers], int]] = deque()
+        self._bytes_held = 0
+        """With what has gone with its message since: until its turn comes it is counted."""
+
+    def keep(self, headers: Headers, prepared: cel.Activation) -> None:
+        """Keep what the engine made of *headers*, and let go of the oldest where that is too much."""
+        characters = len("".join(headers)) + len("".join(headers.values()))
+        size_bytes = _PREPARED_BYTES + len(headers) * _PREPARED_HEADER_BYTES + characters * _PREPARED_CHARACTER_BYTES
+        with self._lock:
+            headers.prepared = prepared
+            self._kept.append((ref(headers), size_bytes))
+            self._bytes_held += size_bytes
+            while self._bytes_held > PREPARED_BYTES_MAX:
+                oldest, oldest_bytes = self._kept.popleft()
+                self._bytes_held -= oldest_bytes
+                if (let_go := oldest()) is not None:
+                    let_go.prepared = None
 
 
 def compile_expression(text: str) -> HeaderPredicate:
@@ -102,8 +140,14 @@ def _evaluate_unprepared(program: cel.Expression, headers: dict[str, str]) -> An
     if headers.looks == 1:
         # Converting costs as much as most expressions. Kept from the second look on: most messages are looked at once.
         return program.eval(data={"headers": plain}).value()
-    headers.prepared = _environment().Activation({"headers": plain})
-    return program.eval(headers.prepared).value()
+    prepared = _environment().Activation({"headers": plain})
+    _prepared_headers().keep(headers, prepared)
+    return program.eval(prepared).value()
+
+
+@lru_cache(maxsize=1)
+def _prepared_headers() -> _PreparedHeaders:
+    return _PreparedHeaders()
 
 
 @lru_cache(maxsize=1)

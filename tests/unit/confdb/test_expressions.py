@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
 
-from confdb.expressions import ExpressionFailedError, compile_expression
+from confdb.expressions import PREPARED_BYTES_MAX, ExpressionFailedError, compile_expression
+from confdb.routes import Headers
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidExpressionError
 
@@ -97,3 +100,58 @@ def test_expressions_need_neither_sqlalchemy_nor_a_database_driver() -> None:
     printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
 
     assert printed == "[]\n"
+
+
+def many_headers(number: int) -> Headers:
+    return Headers({f"h{place:02}": f"{number}" for place in range(limits.HEADERS_MAX)})
+
+
+def test_what_is_made_of_headers_for_the_next_expression_is_kept_of_the_newest_only() -> None:
+    first, second = compile_expression('headers.h00 == "7"'), compile_expression('headers.h01 == "7"')
+    messages = [many_headers(number) for number in range(2_000)]
+    for headers in messages:
+        assert first(headers) is second(headers) is (headers["h00"] == "7")
+    kept = [headers.prepared is not None for headers in messages]
+
+    assert 100 < sum(kept) < 1_000
+    assert kept == sorted(kept)
+    assert second(messages[7]) is True, "of others it is made again"
+
+
+def test_headers_are_kept_by_nothing_but_their_message() -> None:
+    headers = many_headers(1)
+    for place in ("h00", "h01"):
+        assert compile_expression(f'headers.{place} == "1"')(headers) is True
+    assert headers.prepared is not None
+    seen = weakref.ref(headers)
+    del headers
+    gc.collect()
+
+    assert seen() is None
+
+
+_MANY_MESSAGES = """
+import gc, psutil
+from confdb.expressions import compile_expression
+from confdb.routes import Headers
+
+predicates = [compile_expression(text) for text in ('headers.h00 == "x"', 'headers.all(h, headers[h] != "x")')]
+messages = [
+    Headers({f"h{place:02}": "v" * 30 + f"{number}" for place in range(64)}) for number in range(4_000)
+]
+for predicate in predicates:
+    predicate(Headers(messages[0]))
+gc.collect()
+before = psutil.Process().memory_info().rss
+for headers in messages:
+    for predicate in (*predicates, *predicates):
+        predicate(headers)
+gc.collect()
+print(psutil.Process().memory_info().rss - before)
+"""
+
+
+def test_what_is_kept_of_headers_costs_what_it_is_counted_with() -> None:
+    printed = subprocess.run([sys.executable, "-c", _MANY_MESSAGES], check=True, capture_output=True, text=True).stdout
+
+    assert int(printed) < 1.5 * PREPARED_BYTES_MAX
