@@ -60,8 +60,8 @@ class Stress:
         }
         async with self._changes.begin(refusals) as change:
             row.namespace_id = (await get_namespace(change.session, namespace)).namespace_id
-            await _require_room(change, row.namespace_id, namespace)
             await change.add(row)
+            await _require_within_limit(change, row.namespace_id, namespace)
             view = stress_rule_view(namespace, row)
             change.record("stress_rule", namespace, name, before=None, after=view)
             return Changed(view, change.version)
@@ -184,8 +184,9 @@ def _whitelist_name(group: str, topic: str, event_code: str) -> str:
     return f"{group} {topic}/{event_code}"
 
 
-async def _require_room(change: Change, namespace_id: int, namespace: str) -> None:
+async def _require_within_limit(change: Change, namespace_id: int, namespace: str) -> None:
+    # With the new one: a repeat in a full namespace was refused as a repeat before.
     of_namespace = sa.select(sa.func.count()).select_from(StressRule).where(StressRule.namespace_id == namespace_id)
-    if (await change.session.scalar(of_namespace) or 0) >= limits.STRESS_RULES_PER_NAMESPACE_MAX:
+    if (await change.session.scalar(of_namespace) or 0) > limits.STRESS_RULES_PER_NAMESPACE_MAX:
         owner = f"namespace {namespace!r}"
         raise LimitReachedError("stress rules", owner, limits.STRESS_RULES_PER_NAMESPACE_MAX)

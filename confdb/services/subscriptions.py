@@ -90,7 +90,6 @@ class Subscriptions:
         }
         async with self._changes.begin(refusals) as change:
             topic_row, group_id = await _require_subscribable(change.session, namespace, group, topic, event_code)
-            await _require_room(change.session, group_id, group)
             if topic_row.topic_id != topic_id:
                 # Deleted and created again meanwhile: the offsets are of the queues of the one that is gone.
                 raise TopicNotFoundError(namespace, topic)
@@ -103,6 +102,7 @@ class Subscriptions:
                 start_offsets={str(queue_id): offset for queue_id, offset in start_offsets.items()},
             )
             await change.add(row)
+            await _require_within_limit(change.session, group_id, group)
             view = subscription_view(namespace, group, topic, row)
             change.record("subscription", namespace, name, before=None, after=view)
             return Changed(view, change.version)
@@ -199,7 +199,8 @@ async def _exists(session: AsyncSession, group_id: int, topic_id: int, event_cod
     return await session.scalar(wanted) is not None
 
 
-async def _require_room(session: AsyncSession, group_id: int, group: str) -> None:
+async def _require_within_limit(session: AsyncSession, group_id: int, group: str) -> None:
+    # With the new one: a repeat in a full group was refused as a repeat before.
     of_group = sa.select(sa.func.count()).select_from(Subscription).where(Subscription.group_id == group_id)
-    if (await session.scalar(of_group) or 0) >= limits.SUBSCRIPTIONS_PER_GROUP_MAX:
+    if (await session.scalar(of_group) or 0) > limits.SUBSCRIPTIONS_PER_GROUP_MAX:
         raise LimitReachedError("subscriptions", f"group {group!r}", limits.SUBSCRIPTIONS_PER_GROUP_MAX)

@@ -291,6 +291,8 @@ async def test_a_namespace_takes_so_many_stress_rules_and_no_more(
 
     with pytest.raises(LimitReachedError):
         await service.stress.add_rule("default", "x-load", StressOperator.EQUALS, "3")
+    with pytest.raises(ThingAlreadyExistsError):
+        await service.stress.add_rule("default", "x-load", StressOperator.EQUALS, "2")
 
 
 async def test_a_group_takes_so_many_subscriptions_and_no_more(
@@ -301,6 +303,16 @@ async def test_a_group_takes_so_many_subscriptions_and_no_more(
 
     with pytest.raises(LimitReachedError):
         await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "*")
+    assert len((await trade.subscriptions.list("default")).items) == 1
+
+
+async def test_a_repeat_in_a_full_group_is_a_repeat(trade: ConfigService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SUBSCRIPTIONS_PER_GROUP_MAX", 1)
+    await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "EC_PAID")
+
+    # An application that registers what it needs says the same at each start.
+    with pytest.raises(ThingAlreadyExistsError):
+        await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "EC_PAID")
 
 
 async def test_the_whitelist_names_groups_and_message_types(trade: ConfigService) -> None:
