@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import sqlalchemy as sa
@@ -43,3 +44,19 @@ class Audit:
         async with self._store.transaction() as session:
             rows = (await session.scalars(wanted)).all()
         return Page(tuple(map(audit_view, rows)), rows[-1].audit_id if len(rows) == limit else None)
+
+    async def version_with(self, namespace: str, things: Iterable[tuple[str, str]]) -> int:
+        """Return the version from which on the configuration has all of *things*, each a kind and a name.
+
+        Of one that was made anew, the last time counts; one that is not in the trail is taken for older than it.
+        """
+        creations = [
+            sa.and_(AuditEntry.kind == kind, AuditEntry.name == name, AuditEntry.action == f"{kind}.create")
+            for kind, name in things
+        ]
+        # By the index that has the history of one thing.
+        newest = sa.select(sa.func.max(AuditEntry.config_version)).where(
+            AuditEntry.namespace == namespace, sa.or_(sa.false(), *creations)
+        )
+        async with self._store.transaction() as session:
+            return await session.scalar(newest) or 0

@@ -9,6 +9,7 @@ import grpc
 
 from confdb.expression_limits import check_expression
 from confdb.services import ConfigService
+from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import Changed, SubscriptionView
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import (
@@ -62,27 +63,33 @@ class DirectoryService:
             await abort_with(context, error)
 
     async def _register(self, request: directory_pb2.RegisterRequest) -> list[str]:
-        try:
-            namespace = check_request(request)
-        except ExpressionTooCostlyError:
-            if await self._was_registered(request):
-                # Before there was a limit. A repeat changes nothing.
-                return []
-            raise
+        namespace = request.namespace or names.DEFAULT_NAMESPACE
         created: list[str] = []
-        version = 0
+        try:
+            check_request(request)
+        except ExpressionTooCostlyError:
+            # Before there was a limit? A repeat changes nothing.
+            if not await self._was_registered(namespace, request):
+                raise
+        else:
+            created = await self._create_missing(namespace, request)
+        # Of what was there as well: another replica of the program may have made it a moment ago, and still wait.
+        version = await self._service.audit.version_with(namespace, _things(request))
+        await self._service.wait_until_active(version, group=request.group)
+        return created
+
+    async def _create_missing(self, namespace: str, request: directory_pb2.RegisterRequest) -> list[str]:
+        """Create what does not exist yet; return what that was."""
+        created: list[str] = []
         for name, step in self._steps(namespace, request):
             try:
-                changed = await step()
+                await step()
             except ThingAlreadyExistsError:
                 continue
             created.append(name)
-            version = max(version, changed.version)
         if not any(name.startswith(_SUBSCRIPTION) for name in created):
             # It was there: then all else was, too, and nothing has been made by halves.
             await self._refuse_other_expression(namespace, request)
-        if version:
-            await self._service.wait_until_active(version, group=request.group)
         return created
 
     def _steps(self, namespace: str, request: directory_pb2.RegisterRequest) -> list[Step]:
@@ -116,9 +123,9 @@ class DirectoryService:
         if found is not None and found.expression != wanted:
             raise SubscriptionDiffersError(request.group, request.topic, request.event_code, found.expression, wanted)
 
-    async def _was_registered(self, request: directory_pb2.RegisterRequest) -> bool:
+    async def _was_registered(self, namespace: str, request: directory_pb2.RegisterRequest) -> bool:
         """Return whether the subscription exists as it is asked for; then all else that it needs does, too."""
-        found = await self._find_subscription(request.namespace or names.DEFAULT_NAMESPACE, request)
+        found = await self._find_subscription(namespace, request)
         return found is not None and found.expression == request.expression
 
     async def _find_subscription(
@@ -136,9 +143,9 @@ class DirectoryService:
         return next((found for found in page.items if found.event_code == request.event_code), None)
 
 
-def check_request(request: directory_pb2.RegisterRequest) -> str:
-    """Return the namespace of a registration of which every name and the expression are good: nothing is half made."""
-    namespace = names.check_namespace(request.namespace or names.DEFAULT_NAMESPACE)
+def check_request(request: directory_pb2.RegisterRequest) -> None:
+    """Raise unless every name of a registration and its expression are good: nothing is half made."""
+    names.check_namespace(request.namespace or names.DEFAULT_NAMESPACE)
     names.check_topic(request.topic)
     if request.event_code != names.ANY_EVENT_CODE:
         names.check_event_code(request.event_code)
@@ -146,4 +153,12 @@ def check_request(request: directory_pb2.RegisterRequest) -> str:
         names.check_group(request.group)
     if request.expression:
         check_expression(request.expression)
-    return namespace
+
+
+def _things(request: directory_pb2.RegisterRequest) -> list[tuple[str, str]]:
+    """Return all that a registration needs, as the audit trail calls it."""
+    things = [("topic", request.topic), ("event_code", f"{request.topic}/{request.event_code}")]
+    if request.group:
+        subscription = describe_subscription(request.group, request.topic, request.event_code)
+        things += [("subscriber_group", request.group), ("subscription", subscription)]
+    return things

@@ -18,7 +18,7 @@ import confdb.schema
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.client import MessageCenter, RegistrationDisabledError
-from msgbroker.contract.errors import ConfigUnavailableError
+from msgbroker.contract.errors import ConfigUnavailableError, GroupNotFoundError
 from msgbroker.server.app import Broker
 from msgbroker.server.grpc_server import PortInUseError
 from msgbroker.v1 import directory_pb2, directory_pb2_grpc
@@ -90,6 +90,40 @@ async def test_a_repeated_registration_changes_nothing(broker: Broker) -> None:
 
     assert len(first) == 4
     assert again == []
+
+
+async def test_a_repeated_registration_waits_until_what_another_one_has_made_is_active(
+    config: ConfigService, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_topic(config)
+    may_load = asyncio.Event()
+    load = broker.feed._loader.load
+
+    async def load_later() -> Any:
+        await may_load.wait()
+        return await load()
+
+    monkeypatch.setattr(broker.feed._loader, "load", load_later)
+    async with MessageCenter(broker.address) as center:
+        first = asyncio.create_task(center.register(TOPIC, PAID, group=GROUP))
+        await eventually(lambda: is_subscribed(config), what="the first one has made the subscription")
+        again = asyncio.create_task(center.register(TOPIC, PAID, group=GROUP))
+        # Who hears that it is there publishes.
+        done, _ = await asyncio.wait([first, again], timeout=0.5)
+        may_load.set()
+
+        assert done == set()
+        assert await again == []
+        assert ("default", GROUP) in broker.feed.current.groups
+        assert await first == [f"group {GROUP}", f"subscription {GROUP} {TOPIC}/{PAID}"]
+
+
+async def is_subscribed(config: ConfigService) -> bool:
+    """Return whether the group has a subscription, whoever knows of it."""
+    try:
+        return bool((await config.subscriptions.list("default", group=GROUP)).items)
+    except GroupNotFoundError:
+        return False
 
 
 async def test_clients_register_nothing_where_it_is_not_allowed(start_broker: StartBroker) -> None:

@@ -57,6 +57,20 @@ async def test_the_audit_trail_is_read_by_page_and_by_thing(service: ConfigServi
     assert [entry.action for entry in of_one.items] == ["topic.create"]
 
 
+async def test_the_audit_trail_says_from_which_version_on_things_are_there(service: ConfigService) -> None:
+    await service.topics.create("default", "TP_TRADE")
+    await service.topics.delete("default", "TP_TRADE")
+    topic = await service.topics.create("default", "TP_TRADE")
+    event_code = await service.event_codes.add("default", "TP_TRADE", "EC_PAID")
+    await service.topics.update("default", "TP_TRADE", description="changed, not made")
+
+    assert await service.audit.version_with("default", [("topic", "TP_TRADE")]) == topic.version
+    things = [("topic", "TP_TRADE"), ("event_code", "TP_TRADE/EC_PAID"), ("topic", "TP_NEVER")]
+    assert await service.audit.version_with("default", things) == event_code.version
+    assert await service.audit.version_with("default", things[2:]) == 0
+    assert await service.audit.version_with("tenant", things) == 0
+
+
 async def test_each_change_takes_the_next_version(store: ConfigStore, service: ConfigService) -> None:
     before = await read_version(store)
 
