@@ -7,6 +7,7 @@ wire, and typed facts. Raise leaves, catch families. `from_wire` makes them agai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from msgbroker.contract.error_families import FAMILIES
 from msgbroker.contract.error_families import AlreadyExistsError as AlreadyExistsError
@@ -335,22 +336,41 @@ class BeginningPassedError(FailedPreconditionError):
         )
 
 
+_SHOWN_EXPRESSION_CHARS_MAX = 100
+_SHOWN_BEFORE_CHARS_MAX = 30
+
+
 class SubscriptionDiffersError(FailedPreconditionError):
-    """The group has the subscription already, with another expression; registering does not change it."""
+    """The group has the subscription already, with another expression; registering does not change it.
+
+    Of long expressions it shows where they begin to differ.
+    """
 
     reason = "SUBSCRIPTION_DIFFERS"
 
     def __init__(self, group: str, topic: str, event_code: str, registered: str | None, wanted: str | None) -> None:
-        shown, asked = (repr(expression) if expression else "no expression" for expression in (registered, wanted))
+        pairs = zip(registered or "", wanted or "", strict=False)
+        same_chars = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        parts = [_part_of(expression or "", same_chars) for expression in (registered, wanted)]
+        shown, asked = (repr(part) if part else "no expression" for part in parts)
         super().__init__(
             f"group {group!r} is subscribed to {topic}/{event_code} with {shown}, not with {asked}: "
             "delete that subscription first, or use another group",
             group=group,
             topic=topic,
             event_code=event_code,
-            registered=registered or "",
-            wanted=wanted or "",
+            registered=parts[0],
+            wanted=parts[1],
         )
+
+
+def _part_of(expression: str, same_chars: int) -> str:
+    """Return what is shown of *expression* beside another one that begins with as many of the same characters."""
+    if len(expression) <= _SHOWN_EXPRESSION_CHARS_MAX:
+        return expression
+    first = max(0, min(same_chars - _SHOWN_BEFORE_CHARS_MAX, len(expression) - _SHOWN_EXPRESSION_CHARS_MAX))
+    end = first + _SHOWN_EXPRESSION_CHARS_MAX
+    return f"{'...' if first else ''}{expression[first:end]}{'...' if end < len(expression) else ''}"
 
 
 class InstanceReplacedError(FailedPreconditionError):

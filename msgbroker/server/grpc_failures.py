@@ -1,13 +1,15 @@
 """Ours → wire: the one place where an error becomes a gRPC status, or a refusal inside an answer.
 
 A status carries the standard details (`google.rpc.ErrorInfo`, and `RetryInfo` where there is a hint) for every
-language, and the same facts as plain trailing metadata for clients without the googleapis types.
+language, and the same facts as plain trailing metadata for clients without the googleapis types. Whatever is refused,
+the refusal arrives: long texts are cut until the metadata is as small as every client's gRPC takes it.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NoReturn
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn, TypeAlias
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -21,7 +23,16 @@ from msgdb.outcome import Refused
 
 ERROR_DOMAIN: Final = "msgcenter"
 
+METADATA_BYTES_MAX: Final = 7_000
+"""Of 8 KiB that gRPC takes by default, with what it adds itself. Of more the caller hears that it was too much, and not
+what was refused."""
+_CUT_CHARS_MAX: Final = 1_024
+_ENTRY_OVERHEAD_BYTES: Final = 32
+"""As HTTP/2 counts a name and its value."""
+_NOT_ESCAPED: Final = bytes({*range(0x20, 0x7F)} - {ord("%")})
+
 Context = grpc.aio.ServicerContext[Any, Any]
+Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 
 def refusal_of(error: MessageCenterError) -> message_pb2.Refusal:
@@ -43,17 +54,43 @@ def refusal_of_stored(refused: Refused) -> message_pb2.Refusal:
 
 async def abort_with(context: Context, error: MessageCenterError) -> NoReturn:
     """End the call with *error*."""
-    code = grpc.StatusCode[error.status]
-    await context.abort(code, error.message, _trailing_metadata(error, code))
+    text, metadata = status_of(error)
+    await context.abort(grpc.StatusCode[error.status], text, metadata)
     raise AssertionError("abort returned")
 
 
-def _trailing_metadata(error: MessageCenterError, code: grpc.StatusCode) -> tuple[tuple[str, str | bytes], ...]:
-    info = ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=error.facts)
+def status_of(error: MessageCenterError) -> tuple[str, Metadata]:
+    """Return the text and the trailing metadata that tell of *error*: all of it, if that is not too much."""
+    text, facts, chars_max = error.message, error.facts, _CUT_CHARS_MAX
+    while True:
+        metadata = _trailing_metadata(error, text, facts)
+        if _size_bytes(text, metadata) <= METADATA_BYTES_MAX:
+            return text, metadata
+        text = _cut(error.message, chars_max)
+        facts = {name: _cut(fact, chars_max) for name, fact in error.facts.items()}
+        chars_max //= 2
+
+
+def _cut(text: str, chars_max: int) -> str:
+    return text if len(text) <= chars_max else f"{text[:chars_max]}..."
+
+
+def _size_bytes(text: str, metadata: Metadata) -> int:
+    """Return what a status costs on its way: its text with what is not plain ASCII escaped, binary values in base64."""
+    encoded = text.encode(errors="replace")
+    size_bytes = len(encoded) + 2 * len(encoded.translate(None, _NOT_ESCAPED))
+    for name, value in metadata:
+        value_bytes = len(value) if isinstance(value, str) else 4 * -(-len(value) // 3)
+        size_bytes += len(name) + value_bytes + _ENTRY_OVERHEAD_BYTES
+    return size_bytes
+
+
+def _trailing_metadata(error: MessageCenterError, text: str, facts: Mapping[str, str]) -> Metadata:
+    info = ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=facts)
     details = [_packed(info)]
     metadata: list[tuple[str, str | bytes]] = [
         ("msgcenter-reason", error.reason),
-        ("msgcenter-facts-bin", json.dumps(error.facts).encode()),
+        ("msgcenter-facts-bin", json.dumps(facts).encode()),
     ]
     hint = error.facts.get("retry_after_seconds")
     if hint is not None:
@@ -61,7 +98,7 @@ def _trailing_metadata(error: MessageCenterError, code: grpc.StatusCode) -> tupl
         delay = Duration(seconds=delay_ms // 1_000, nanos=delay_ms % 1_000 * 1_000_000)
         details.append(_packed(RetryInfo(retry_delay=delay)))
         metadata.append(("grpc-retry-pushback-ms", str(delay_ms)))
-    status = Status(code=code.value[0], message=error.message, details=details)
+    status = Status(code=grpc.StatusCode[error.status].value[0], message=text, details=details)
     metadata.append(("grpc-status-details-bin", status.SerializeToString()))
     return tuple(metadata)
 

@@ -89,6 +89,20 @@ async def test_registering_with_another_expression_is_refused(
     assert (wanted or "no expression") in refused.value.message
 
 
+async def test_a_refusal_with_long_texts_arrives_and_shows_where_they_differ(center: MessageCenter) -> None:
+    shops = ",".join(f'"上海市黄浦区商店{number:03}"' for number in range(270))
+    registered, wanted = (f"headers.shop in [{shops}] && headers.{name} == 'x'" for name in ("city", "town"))
+    await center.register("TP", "EC", group="SG", expression=registered)
+
+    with pytest.raises(SubscriptionDiffersError, match=r"SG.*headers\.city.*headers\.town") as refused:
+        await center.register("TP", "EC", group="SG", expression=wanted)
+    assert not refused.value.retryable
+    assert "headers.city" in refused.value.facts["registered"]
+    assert "headers.town" in refused.value.facts["wanted"]
+    with pytest.raises(InvalidExpressionError, match="undeclared reference to 'aaa"):
+        await center.register("TP", "EC", group="SG_OTHER", expression="a" * 4_096)
+
+
 @pytest.mark.parametrize(
     "event_code, group, expression",
     [
