@@ -114,7 +114,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "counters": BrokerCounters(hub, committer, board).run,
         "alarms": board.run,
         "pressure": PressureWatch(places, hub.outgoing, board).run,
-        "housekeeping": lambda stop: _keep_house(stop, served.pull),
+        "housekeeping": lambda stop: _keep_house(stop, served.pull, topics_aside),
     }
     if not settings.pooled:
         side_loops["listener"] = listener.run
@@ -293,9 +293,11 @@ def _poll_seconds(cluster: Cluster) -> float:
     return _POLL_SECONDS_AMONG_OTHERS if cluster.other_brokers() else _POLL_SECONDS_ALONE
 
 
-async def _keep_house(stop: asyncio.Event, pull: PullService) -> None:
+async def _keep_house(stop: asyncio.Event, pull: PullService, topics_aside: SetAside[int]) -> None:
     while not stop.is_set():
         pull.forget_idle(clock.now())
+        # Their publishers and instances may have gone to other brokers, where they work by now.
+        topics_aside.forget_untried()
         await pause(stop, _HOUSEKEEPING_SECONDS)
 
 

@@ -2,7 +2,8 @@
 
 The rule of the house: what fails in an unknown way must not end the broker, or the next broker would take the same
 lane, partition or topic over and end as well. So each such unit of work runs inside of `contained`, which sets the unit
-aside; `is_waiting` says that it is not its time yet, and success clears the alarm. Where many units are worked on at
+aside; `is_waiting` says that it is not its time yet, and success clears the alarm: or that nobody tries any more, where
+whoever needed the unit may be gone (`forget_untried`). Where many units are worked on at
 once, `divided` finds those that fail. What is known to pass (a database is out of reach) goes through to the loop,
 which survives it; what concerns the whole process (no memory) ends it.
 """
@@ -29,6 +30,8 @@ PartT = TypeVar("PartT")
 
 WAIT_SECONDS_MIN: Final = 1.0
 WAIT_SECONDS_MAX: Final = 60.0
+UNTRIED_SECONDS_MAX: Final = 300.0
+"""What waits to be tried for so long is not needed here any more, by anybody."""
 _PASSED_ON: Final = (StoreUnavailableError, ConfigUnavailableError, MemoryError)
 
 
@@ -91,6 +94,12 @@ class SetAside(Generic[UnitT]):
         failure = self._failures.pop(unit, None)
         if failure is not None:
             self._board.clear(failure.alarm.kind, failure.alarm.thing)
+
+    def forget_untried(self) -> None:
+        """Forget the units that nobody tries any more, though their time came long ago: others see for themselves."""
+        oldest = self._now() - UNTRIED_SECONDS_MAX
+        for unit in [unit for unit, failure in self._failures.items() if failure.again_at < oldest]:
+            self.worked(unit)
 
 
 async def divided(

@@ -14,6 +14,7 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import Message, MessageCenter, OutgoingMessage, Receipt
 from msgbroker.contract.errors import MessageCenterError
+from msgbroker.server import assembly, set_aside
 from msgbroker.server.app import Broker
 from msgdb.alarms import AlarmRow, list_alarms
 from msgdb.store import MessageStore
@@ -27,6 +28,7 @@ from tests.integration.broker.collecting import (
     register_topic,
     subscribed,
 )
+from tests.integration.broker.raw_streams import raw_subscriber
 from tests.own_postgres import OwnPostgres
 
 OTHER_TOPIC = "TP_OTHER"
@@ -320,6 +322,32 @@ async def test_a_topic_whose_queues_cannot_be_made_fails_alone(
         await execute(message_store, "DROP TRIGGER odd ON queue")
         async with MessageCenter(broker.address, publish_timeout_seconds=60.0) as patient:
             await patient.publish("TP_NEW", PAID, "now it can")
+    await no_alarm(message_store)
+
+
+async def test_the_alarm_of_a_topic_goes_where_nobody_needs_the_topic_any_more(
+    trade: ConfigService,
+    start_broker: StartBroker,
+    message_store: MessageStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assembly, "_HOUSEKEEPING_SECONDS", 0.1)
+    broker = await start_broker()
+    created = (await trade.topics.create("default", "TP_NEW")).thing
+    await trade.event_codes.add("default", "TP_NEW", PAID)
+    await register_group(trade, OTHER_GROUP, topic="TP_NEW")
+    # They were made when the group subscribed: as if they were to be made now, for the first time.
+    await execute(
+        message_store,
+        f"DELETE FROM queue WHERE topic_id = {created.topic_id}",
+        REFUSE,
+        f"CREATE TRIGGER odd BEFORE INSERT ON queue FOR EACH ROW WHEN (NEW.topic_id = {created.topic_id})"
+        " EXECUTE FUNCTION refuse()",
+    )
+    async with raw_subscriber(broker.address, OTHER_GROUP):
+        assert (await alarm_of(message_store, "TOPIC_SET_ASIDE")).topic_id == created.topic_id
+    # The instance has gone to another broker. Here nobody asks for the topic, and nobody finds out whether it works.
+    monkeypatch.setattr(set_aside, "UNTRIED_SECONDS_MAX", 0.0)
     await no_alarm(message_store)
 
 

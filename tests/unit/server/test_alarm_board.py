@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.alarm_board import RAISED_MAX, STANDING_MAX, AlarmBoard
-from msgbroker.server.set_aside import WAIT_SECONDS_MAX, WAIT_SECONDS_MIN, SetAside, divided
+from msgbroker.server.set_aside import UNTRIED_SECONDS_MAX, WAIT_SECONDS_MAX, WAIT_SECONDS_MIN, SetAside, divided
 from msgdb.alarms import Alarm, AlarmKind
 from msgdb.failures import RowsHeldError
 
@@ -120,6 +120,23 @@ def test_what_fails_is_set_aside_for_longer_each_time_until_it_works(board: Alar
     aside.worked(7)
     assert board.standing == []
     assert not aside.is_set_aside(7)
+
+
+def test_what_nobody_tries_any_more_is_forgotten_long_after_its_time(board: AlarmBoard) -> None:
+    clock = Clock()
+    aside: SetAside[int] = SetAside(board, lambda queue: FULL._replace(thing=f"queue {queue}"), clock.now)
+    for queue in (7, 8):
+        aside.failed(queue, ValueError("a page is corrupt"))
+    clock.seconds += UNTRIED_SECONDS_MAX
+    aside.forget_untried()
+    assert set(aside.units) == {7, 8}
+
+    aside.failed(8, ValueError("a page is corrupt"))
+    clock.seconds += 2 * WAIT_SECONDS_MIN
+    aside.forget_untried()
+
+    assert set(aside.units) == {8}
+    assert [alarm.thing for alarm in board.standing] == ["queue 8"]
 
 
 @pytest.mark.parametrize("error", [StoreUnavailableError("away"), MemoryError()])
