@@ -165,8 +165,9 @@ class Broker:
 
     async def _wait_until_idle(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
+        parts = (self.publisher, self.subscriber, self.pull, self.committer)
         while time.monotonic() < deadline:
-            if self.publisher.is_idle and self.subscriber.is_idle and self.committer.is_idle:
+            if all(part.is_idle for part in parts):
                 return True
             await asyncio.sleep(_IDLE_POLL_SECONDS)
         return False

@@ -71,14 +71,25 @@ class PullService:
         self._draining = False
 
     def drain(self) -> None:
-        """Refuse further pulls."""
+        """Refuse further pulls, and end those that wait; what was pulled may still be settled."""
         self._draining = True
+        for puller in self._pullers.values():
+            puller.instance.is_paused = True
+            puller.instance.wake.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that was pulled is unsettled."""
+        return all(puller.instance.unsettled == 0 for puller in self._pullers.values())
+
+    def _check_open(self) -> None:
+        if self._draining:
+            raise BrokerUnavailableError("this broker is stopping: pull from another one")
 
     async def pull(self, request: subscriber_pb2.PullRequest, context: PullContext) -> subscriber_pb2.PullResponse:
         """Return messages, waiting for them as long as the caller wants to."""
         try:
-            if self._draining:
-                raise BrokerUnavailableError("this broker is stopping: pull from another one")
+            self._check_open()
             return await self._pull(request, context)
         except MessageCenterError as error:
             await abort_with(context, error)
@@ -123,7 +134,7 @@ class PullService:
             puller.group.wake(puller.group)
             try:
                 async with asyncio.timeout(max(wait_seconds, _WAIT_SECONDS_MIN)):
-                    while not instance.outbox and not instance.is_closed:
+                    while not (instance.outbox or instance.is_closed or self._draining):
                         instance.wake.clear()
                         await instance.wake.wait()
             except TimeoutError:
@@ -137,6 +148,8 @@ class PullService:
                 instance.credit = 0
                 puller.used_at = clock.now()
             batches = instance.take_batches()
+            if not batches:
+                self._check_open()
             self._watch_stress(instance, batches, context)
             return subscriber_pb2.PullResponse(messages=_pulled(batches))
 

@@ -357,3 +357,44 @@ async def test_a_draining_broker_sends_callers_elsewhere(
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await call
         assert (raised.value.code().name, reason_of(raised.value)) == ("UNAVAILABLE", "BROKER_UNAVAILABLE")
+
+
+async def test_what_was_pulled_may_be_settled_while_the_broker_drains(
+    trade: ConfigService, start_broker: StartBroker, message_store: MessageStore
+) -> None:
+    await register_group(trade)
+    broker = await start_broker(drain_seconds=30, lease_seconds=60)
+    async with grpc.aio.insecure_channel(broker.address) as channel, MessageCenter(broker.address) as center:
+        subscriber: Any = subscriber_pb2_grpc.SubscriberStub(channel)
+        await center.publish(TOPIC, PAID, "once")
+        pulled = (await subscriber.Pull(pulling())).messages
+        stopping = asyncio.create_task(broker.shut_down())
+        # Its puller takes its time: less than the broker would wait.
+        ended, _ = await asyncio.wait([stopping], timeout=1)
+        settled = await subscriber.Settle(settling(*pulled))
+        async with asyncio.timeout(15):
+            await stopping
+
+    assert ended == set()
+    assert (settled.settled, settled.stale) == (1, 0)
+    async with message_store.connection() as conn:
+        cursors = await conn.execute("SELECT sum(acked_offset)::bigint, count(owner) FROM cursor")
+        assert await cursors.fetchone() == (1, 0)
+
+
+async def test_a_pull_that_waits_is_sent_elsewhere_when_the_broker_drains(
+    trade: ConfigService, start_broker: StartBroker
+) -> None:
+    await register_group(trade)
+    broker = await start_broker(drain_seconds=30)
+    async with grpc.aio.insecure_channel(broker.address) as channel:
+        subscriber: Any = subscriber_pb2_grpc.SubscriberStub(channel)
+        # The second one waits for the first.
+        calls = [subscriber.Pull(pulling(wait_ms=30_000)) for _ in range(2)]
+        await eventually(lambda: any(group.slots for group in broker.hub.groups.values()))
+        async with asyncio.timeout(15):
+            await broker.shut_down()
+            for call in calls:
+                with pytest.raises(grpc.aio.AioRpcError) as raised:
+                    await call
+                assert (raised.value.code().name, reason_of(raised.value)) == ("UNAVAILABLE", "BROKER_UNAVAILABLE")
