@@ -98,8 +98,10 @@ class BrokerProcess:
         self.process.terminate()
 
     def freeze(self) -> None:
-        """Stop it where it is."""
+        """Stop it where it is; it has stopped when this returns."""
         self.process.send_signal(signal.SIGSTOP)
+        # On a busy machine its threads go on for a moment; the last of them that stops is what is heard of here.
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         """Let it go on."""
