@@ -174,8 +174,9 @@ def cut(connection: Connection | BlockingConnection) -> None:
     """
     if connection.closed:
         return
-    # The descriptor stays open, or psycopg would never be woken; the socket behind it is the same.
-    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as broken:
+    # The descriptor stays open, or psycopg would never be woken; the socket behind it is the same. Its thread may
+    # be closing a blocking one at this very moment.
+    with suppress(OSError, psycopg.OperationalError), socket.socket(fileno=os.dup(connection.fileno())) as broken:
         broken.shutdown(socket.SHUT_RDWR)
 
 
@@ -213,6 +214,11 @@ class ConnectionPool:
         """Break what is lent: for an end that cannot wait for the server."""
         self._is_closed = True
         for connection in self._lent:
+            cut(connection)
+
+    def cut_standing(self) -> None:
+        """Break what is lent and what is idle: all that stands leads to where nobody is to go any more."""
+        for connection in (*self._lent, *self._idle):
             cut(connection)
 
     async def _connect(self) -> Connection:

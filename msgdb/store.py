@@ -1,12 +1,14 @@
 """The message store as a process holds it: one pool for reads and checkpoints, and dedicated connections.
 
 A process that remembers offsets follows the database's history (`msgdb.history`): every new connection is compared with
-it, and where it leads to another history, nothing is lent before the process has heard of it and forgotten.
+it, and where it leads to another history, nothing is lent before the process has heard of it and forgotten. Those that
+were opened before are cut then: the former primary may be alive, and whatever it is told is told to nobody else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -53,6 +55,7 @@ class MessageStore:
         self._config = config
         self._pool = ConnectionPool(config, self._check)
         self._dedicated: WeakSet[Connection | BlockingConnection] = WeakSet()
+        self._dedicated_lock = threading.Lock()
         self._is_cut = False
         self._followed: _Followed | None = None
         self._forgetters: list[Callable[[History], None]] = []
@@ -96,7 +99,8 @@ class MessageStore:
         """Return the database's history, and from now on compare every new connection with it.
 
         Where one leads to another history, `on_new_history` tells of it on this event loop, and nothing is lent before:
-        who had asked gets StoreUnavailableError, and asks again by what it knows then.
+        who had asked gets StoreUnavailableError, and asks again by what it knows then. So does whoever is at work on a
+        connection that was opened before: it is cut.
         """
         history = await self._note_history()
         self._followed = _Followed(history, asyncio.get_running_loop())
@@ -152,6 +156,9 @@ class MessageStore:
             return
         log.error("store.history_changed", history_id=str(history.history_id))
         self._followed = replace(followed, history=history)
+        # All of them were compared with the former one. What they were told last is forgotten next.
+        self._pool.cut_standing()
+        self._cut_dedicated()
         for forget in self._forgetters:
             forget(history)
 
@@ -183,7 +190,7 @@ class MessageStore:
         if self._is_cut:
             raise StoreUnavailableError("this way to the store is closed")
         connection = await connect(self._config)
-        self._dedicated.add(connection)
+        self._keep_dedicated(connection)
         try:
             with store_failures():
                 await self._check(connection)
@@ -197,7 +204,8 @@ class MessageStore:
         if self._is_cut:
             raise StoreUnavailableError("this way to the store is closed")
         connection = connect_blocking(self._config)
-        self._dedicated.add(connection)
+        # Before it is compared: should the store turn to another history after that, it is cut with the others.
+        self._keep_dedicated(connection)
         self._cut_if_late(connection)
         try:
             with store_failures():
@@ -231,7 +239,17 @@ class MessageStore:
         """Break every connection in use, and open no more: for an end that cannot wait for a server that hangs."""
         self._is_cut = True
         self._pool.cut()
-        for connection in list(self._dedicated):
+        self._cut_dedicated()
+
+    def _keep_dedicated(self, connection: Connection | BlockingConnection) -> None:
+        with self._dedicated_lock:
+            self._dedicated.add(connection)
+
+    def _cut_dedicated(self) -> None:
+        with self._dedicated_lock:
+            # Threads open some of them.
+            dedicated = list(self._dedicated)
+        for connection in dedicated:
             cut(connection)
 
     async def close(self) -> None:

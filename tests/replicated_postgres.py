@@ -103,6 +103,10 @@ class ReplicatedPostgres:
         self.primary.kill()
         if not self.standby.is_alive:
             self.standby.start()
+        self.promote()
+
+    def promote(self) -> None:
+        """Promote the standby with what it has; the primary, if it is alive, lives on beside it."""
         with psycopg.connect(self.standby.url("postgres"), autocommit=True) as connection:
             connection.execute("SELECT pg_promote()")
 

@@ -1,16 +1,20 @@
-"""A standby that is promoted without the last commits: what is stored from then on is delivered, all of it, once."""
+"""A standby that is promoted: what is acknowledged from then on is stored there, and delivered, all of it, once."""
 
 from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
 
 import psycopg
 import pytest
 
 from msgbroker.client import MessageCenter, OutgoingMessage, Receipt
+from msgbroker.contract.errors import StoreUnavailableError
 from msgdb.append_plan import Stored
 from msgdb.connections import Connection
 from msgdb.queues import list_queues
 from msgdb.store import MessageStore
-from tests.broker_fixtures import StartBrokerProcess
+from tests.broker_fixtures import StartBroker, StartBrokerProcess
 from tests.broker_processes import BrokerProcess
 from tests.eventually import eventually
 from tests.integration.broker.collecting import (
@@ -22,6 +26,7 @@ from tests.integration.broker.collecting import (
     register_topic,
     subscribed,
 )
+from tests.integration.confdb.relay import Relay
 from tests.integration.msgdb.appending import frame, message, new_publisher, open_appender
 from tests.replicated_postgres import ReplicatedPostgres
 
@@ -124,6 +129,32 @@ async def test_after_a_promotion_no_broker_takes_what_another_may_still_serve(
                 row = await (await conn.execute(owners)).fetchone()
                 assert row == (0,), "it was taken while its owner may still serve it"
             owner.thaw()
+
+
+async def test_nothing_is_acknowledged_in_the_former_history_though_its_primary_is_alive(
+    replicated: ReplicatedPostgres, start_broker: StartBroker
+) -> None:
+    async with open_config(replicated.primary_url) as config:
+        await register_topic(config)
+    async with Relay.to(replicated.primary_url) as relay:
+        broker = await start_broker(msgdb_url=relay.url, confdb_url=replicated.primary_url)
+        store = broker.cluster._store
+        first = store.history
+        async with MessageCenter(broker.address) as center:
+            # The connection that appends stands from here on.
+            await center.publish(TOPIC, PAID, "before")
+            await asyncio.to_thread(replicated.wait_until_followed)
+            await asyncio.to_thread(replicated.promote)
+            relay.lead_to(replicated.standby.url("center"))
+            # As when one of the broker's own is lost, and opened again. It may have met the new history by itself.
+            with suppress(StoreUnavailableError):
+                await (await store.connect_dedicated()).close()
+            assert store.history.history_id != first.history_id
+
+            await center.publish(TOPIC, PAID, "after")
+
+    with psycopg.connect(replicated.standby.url("center"), autocommit=True) as connection:
+        assert connection.execute("SELECT 1 FROM message WHERE body = 'after'").fetchone(), "it is lost"
 
 
 async def _has_instance(connection_url: str, address: str) -> bool:

@@ -13,8 +13,7 @@ class Relay:
     """Carries bytes between its own port and a server, as long as it may."""
 
     def __init__(self, server_url: str) -> None:
-        target = conninfo_to_dict(server_url)
-        self._target = (str(target.get("host")), int(target.get("port") or 5432))
+        self._target = _target_of(server_url)
         self._server_url = server_url
         self._server: asyncio.Server | None = None
         self._port = 0
@@ -61,6 +60,10 @@ class Relay:
         self._may_flow.set()
         await asyncio.gather(*self._carrying)
 
+    def lead_to(self, server_url: str) -> None:
+        """Carry new connections to that server; those that stand stay where they are."""
+        self._target = _target_of(server_url)
+
     def freeze(self) -> None:
         """Keep all connections and carry nothing."""
         self._may_flow.clear()
@@ -106,3 +109,8 @@ class Relay:
                 writer.write(data)
                 await writer.drain()
         writer.close()
+
+
+def _target_of(server_url: str) -> tuple[str, int]:
+    target = conninfo_to_dict(server_url)
+    return str(target.get("host")), int(target.get("port") or 5432)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ from msgdb.connections import Connection, ConnectionConfig, connect
 from msgdb.history import History, find_history, find_history_blocking, note_history
 from msgdb.queues import ensure_queues
 from msgdb.store import MessageStore
+from tests.integration.confdb.relay import Relay
 from tests.replicated_postgres import ReplicatedPostgres
 
 
@@ -118,3 +120,28 @@ async def test_a_blocking_connection_tells_of_it_as_well(replicated: ReplicatedP
         await asyncio.to_thread(lambda: store.connect_blocking().close())
 
     assert len(told) == 1
+
+
+async def test_whatever_leads_to_the_former_history_is_cut_as_the_store_turns(replicated: ReplicatedPostgres) -> None:
+    # The former primary is alive: nobody but the store itself would break these.
+    async with Relay.to(replicated.primary_url) as relay, MessageStore.open(relay.url) as store:
+        first = await store.follow_history()
+        async with store.connection() as lent, await store.connect_dedicated() as dedicated:
+            with closing(await asyncio.to_thread(store.connect_blocking)) as blocking:
+                async with store.connection() as idle_soon:
+                    await idle_soon.execute("SELECT 1")
+                await asyncio.to_thread(replicated.promote)
+                relay.lead_to(replicated.standby.url("center"))
+                with pytest.raises(StoreUnavailableError, match="history"):
+                    await store.connect_dedicated()
+                with pytest.raises(psycopg.OperationalError):
+                    await asyncio.to_thread(blocking.execute, "SELECT 1")
+            with pytest.raises(psycopg.OperationalError):
+                await lent.execute("SELECT 1")
+            with pytest.raises(psycopg.OperationalError):
+                await dedicated.execute("SELECT 1")
+            async with store.connection() as conn:
+                found = await find_history(conn)
+
+    assert found is not None
+    assert found.history_id == store.history.history_id != first.history_id
