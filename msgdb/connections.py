@@ -180,6 +180,19 @@ def cut(connection: Connection | BlockingConnection) -> None:
         broken.shutdown(socket.SHUT_RDWR)
 
 
+@contextmanager
+def in_use(connection: Connection, limits: SessionLimits | None) -> Iterator[None]:
+    """Cut *connection* should the block last for longer than it may be in use."""
+    if limits is None:
+        yield
+        return
+    timer = asyncio.get_running_loop().call_later(limits.in_use_seconds, _cut_late, connection)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 class ConnectionPool:
     """At most `pool_size` connections, the one used last first. What *check* refuses is not lent."""
 
@@ -249,19 +262,12 @@ class ConnectionPool:
 
     @contextmanager
     def _watched(self, connection: Connection) -> Iterator[None]:
-        limits = self._config.limits
         self._lent.add(connection)
-        timer = (
-            None
-            if limits is None
-            else asyncio.get_running_loop().call_later(limits.in_use_seconds, _cut_late, connection)
-        )
         try:
-            yield
+            with in_use(connection, self._config.limits):
+                yield
         finally:
             self._lent.discard(connection)
-            if timer is not None:
-                timer.cancel()
 
     async def _take_slot(self) -> None:
         seconds = self._config.acquire_timeout_seconds

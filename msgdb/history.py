@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 from psycopg.rows import TupleRow
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.connections import BlockingConnection, Connection
+from msgdb.connections import BlockingConnection, Connection, SessionLimits
 from msgdb.locks import HISTORY_LOCK_CLASS
 
 _EPOCHS_SKIPPED: Final = 1 << 32
@@ -75,9 +75,13 @@ def find_history_blocking(conn: BlockingConnection) -> History | None:
     return _history_of(conn.execute(_READ, binary=True).fetchone())[0]
 
 
-async def note_history(conn: Connection) -> History:
-    """Return the database's history; note it where it is new. In a transaction of its own."""
+async def note_history(conn: Connection, limits: SessionLimits | None = None) -> History:
+    """Return the database's history; note it where it is new.
+
+    In a transaction of its own, and within *limits* (by default, those of a broker): everybody waits for who is at it.
+    """
     async with conn.transaction():
+        await conn.execute((limits or SessionLimits()).settings(local=True).encode())
         await conn.execute(_LOCK)
         history, epoch_floor = _history_of(await (await conn.execute(_READ, binary=True)).fetchone())
         if history is not None:

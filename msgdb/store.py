@@ -27,6 +27,7 @@ from msgdb.connections import (
     connect,
     connect_blocking,
     cut,
+    in_use,
 )
 from msgdb.failures import store_failures
 from msgdb.history import History, find_history, find_history_blocking, note_history
@@ -118,10 +119,11 @@ class MessageStore:
 
     async def _note_history(self) -> History:
         # On a connection of its own: a transaction that is refused for the sake of it would take the note back.
+        limits = self._config.limits
         connection = await connect(self._config)
         try:
-            with store_failures():
-                return await note_history(connection)
+            with in_use(connection, limits), store_failures():
+                return await note_history(connection, limits)
         finally:
             await connection.close()
 

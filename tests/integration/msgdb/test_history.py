@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import TupleRow
 
+import msgdb.history
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.connections import Connection, ConnectionConfig, connect
+from msgdb.connections import Connection, ConnectionConfig, SessionLimits, connect
 from msgdb.history import History, find_history, find_history_blocking, note_history
 from msgdb.queues import ensure_queues
 from msgdb.store import MessageStore
@@ -57,6 +60,50 @@ async def test_a_promoted_standby_has_another_and_those_who_meet_it_together_agr
     assert met[0].history_id != before.history_id
     assert met[0].epoch_floor > before.epoch_floor + (1 << 31)
     assert all(0 <= history.age_seconds < 60 for history in met)
+
+
+class FrozenWithTheLock(psycopg.AsyncConnection[TupleRow]):
+    """Of a broker that is frozen once it has the lock."""
+
+    has_lock: asyncio.Event
+
+    async def execute(self, query: Any, *args: Any, **options: Any) -> psycopg.AsyncCursor[TupleRow]:
+        cursor = await super().execute(query, *args, **options)
+        if query == msgdb.history._LOCK:
+            self.has_lock.set()
+            await asyncio.Event().wait()
+        return cursor
+
+
+async def test_who_freezes_while_it_notes_a_history_holds_nobody_up(conn: Connection, database_url: str) -> None:
+    frozen = await FrozenWithTheLock.connect(database_url, autocommit=True)
+    frozen.has_lock = asyncio.Event()
+    freezing = asyncio.create_task(note_history(frozen, SessionLimits(idle_in_transaction_seconds=0.05)))
+    await frozen.has_lock.wait()
+
+    noted = await note_history(conn, SessionLimits(lock_seconds=10, statement_seconds=10))
+
+    assert noted.epoch_floor == 0
+    freezing.cancel()
+    await asyncio.gather(freezing, return_exceptions=True)
+    await frozen.close()
+
+
+async def test_a_server_that_hangs_while_a_history_is_noted_is_given_up(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        Relay.to(database_url) as relay,
+        MessageStore.open(relay.url, limits=SessionLimits(in_use_seconds=0.1)) as store,
+    ):
+
+        async def note_when_it_hangs(connection: Connection, limits: SessionLimits | None) -> History:
+            relay.freeze()
+            return await note_history(connection, limits)
+
+        monkeypatch.setattr("msgdb.store.note_history", note_when_it_hangs)
+        with pytest.raises(StoreUnavailableError):
+            await store.follow_history()
 
 
 async def test_ids_of_queues_that_were_lost_are_not_given_out_again(replicated: ReplicatedPostgres) -> None:
