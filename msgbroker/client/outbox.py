@@ -149,6 +149,11 @@ class Outbox(Generic[W]):
         """How many frames are unanswered, sent in this stream or not."""
         return len(self._frames)
 
+    @property
+    def oldest_bytes(self) -> int:
+        """The size of the oldest unanswered frame; 0 if there is none."""
+        return self._frames[0].size_bytes if self._frames else 0
+
     def offer(self, encoded: bytes, waiter: W | None, expires_at: float) -> bool:
         """Take one encoded message; return whether the sender should look for work."""
         self._pending.append((encoded, waiter, expires_at))

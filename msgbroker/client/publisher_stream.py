@@ -22,6 +22,7 @@ from msgbroker.client.outbox import Frame, Reaction
 from msgbroker.client.publish_buffer import PublishBuffer, new_publisher_id
 from msgbroker.client.publishing import ReceiptFuture
 from msgbroker.client.runner import OnFailure
+from msgbroker.client.silence import Silence
 from msgbroker.client.texts import text_of
 from msgbroker.client.wire import frame_messages
 from msgbroker.contract.errors import (
@@ -60,7 +61,7 @@ class PublisherStream:
         self._loop = asyncio.get_running_loop()
         self._addresses = Addresses(config.addresses)
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
-        self._answered_at = 0.0
+        self._silence = Silence(config.answer_timeout_seconds)
         self._is_closing = False
         self._task = self._loop.create_task(self._run(), name="publisher")
         self._clock = self._loop.create_task(self._expire(), name="publisher clock")
@@ -131,7 +132,7 @@ class PublisherStream:
         except BrokerUnavailableError as error:
             raise _LeaveStreamError(error) from error
         self._outbox.rewind()
-        self._answered_at = self._loop.time()
+        self._silence.begin()
         call: Any = channel.stream_stream(_METHOD, response_deserializer=publisher_pb2.PublishResult.FromString)()
         try:
             await first_of(
@@ -161,10 +162,10 @@ class PublisherStream:
                     self.buffer.after_removal()
                     await self.buffer.work.wait()
                     continue
-                if self._outbox.in_flight == 1:
-                    self._answered_at = self._loop.time()
+                self._silence.wrote(self._outbox.in_flight)
                 for part in frame_messages(frame.sequence, frame.messages):
                     await call.write(part)
+                    self._silence.wrote(self._outbox.in_flight)
         except asyncio.InvalidStateError:
             # grpc.aio's word for a call that has ended; the reader hears why.
             return
@@ -184,7 +185,7 @@ class PublisherStream:
             result = await call.read()
             if result is grpc.aio.EOF:
                 raise _LeaveStreamError(BrokerUnavailableError(f"broker {address} ended the stream", address=address))
-            self._answered_at = self._loop.time()
+            self._silence.begin()
             if result.sequence:
                 self._take_answer(result)
             if result.draining and not is_leaving:
@@ -239,17 +240,16 @@ class PublisherStream:
 
     async def _watch(self, address: str) -> None:
         """Leave a broker that answers nothing any more, and frames that nobody waits for."""
-        silence_seconds = self._config.answer_timeout_seconds
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if self._outbox.is_given_up:
                 raise _LeaveStreamError
-            if self._outbox.in_flight and self._loop.time() - self._answered_at > silence_seconds:
-                raise _LeaveStreamError(
-                    BrokerUnavailableError(
-                        f"broker {address} answered nothing for {silence_seconds:g} s", address=address
-                    )
-                )
+            if not self._outbox.in_flight:
+                continue
+            seconds_max = self._silence.seconds_max(self._outbox.oldest_bytes)
+            if self._silence.seconds > seconds_max:
+                problem = f"broker {address} answered nothing for {seconds_max:.3g} s"
+                raise _LeaveStreamError(BrokerUnavailableError(problem, address=address))
 
 
 def _broken_by(error: BaseException) -> MessageCenterError:
