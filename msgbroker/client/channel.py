@@ -1,8 +1,14 @@
-"""One connection to one broker, and the calls that need no stream."""
+"""One connection to one broker, and the calls that need no stream.
+
+gRPC would go to brokers through the proxy for the web, too, which is in the environment of many a machine and knows
+nothing of them. Only one that is named for gRPC is used, and never for a broker on this machine.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import os
 from typing import Any, Final
 
 import grpc
@@ -30,10 +36,11 @@ _OPTIONS: Final = (
 
 async def connect(address: str, config: ClientConfig) -> grpc.aio.Channel:
     """Return an open channel to *address*, or raise BrokerUnavailableError."""
+    options = (*_OPTIONS, ("grpc.enable_http_proxy", int(may_use_proxy(address))))
     if config.credentials is None:
-        channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        channel = grpc.aio.insecure_channel(address, options=options)
     else:
-        channel = grpc.aio.secure_channel(address, config.credentials, options=_OPTIONS)
+        channel = grpc.aio.secure_channel(address, config.credentials, options=options)
     try:
         # Not wait_for: in Python 3.11 it swallows a cancellation that comes in the moment the channel is ready.
         async with asyncio.timeout(config.connect_timeout_seconds):
@@ -69,3 +76,16 @@ async def register(
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error, address) from error
     return list(response.created)
+
+
+def may_use_proxy(address: str) -> bool:
+    """Return whether gRPC may look for a proxy: by `grpc_proxy` first, and where that is empty by those for the web."""
+    return bool(os.environ.get("grpc_proxy")) and not _is_of_this_machine(address)  # noqa: SIM112 - gRPC's own name
+
+
+def _is_of_this_machine(address: str) -> bool:
+    host = address.rpartition(":")[0].rpartition("/")[2].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # another name
+        return False

@@ -1,13 +1,16 @@
-"""What keeps a broker from listening is told apart."""
+"""What keeps a broker from listening is told apart; a broker process is asked how it is."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
+import grpc
 import pytest
+from grpc_health.v1 import health, health_pb2_grpc
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgconsole.broker_process import CannotListenError, PortBusyError, check_port_is_free
+from msgconsole.broker_process import CannotListenError, PortBusyError, check_port_is_free, is_serving
 from msgconsole.settings_check import load_broker_settings
 
 URLS = {"confdb_url": "postgresql://h/c", "msgdb_url": "postgresql://h/m"}
@@ -32,3 +35,16 @@ def test_where_nobody_could_listen_is_refused_by_its_variable(address: str) -> N
         load_broker_settings({}, listen=address, **URLS)
     with pytest.raises(InvalidSettingError, match=r"MSGCENTER_ADVERTISE is .*; host:port is wanted"):
         load_broker_settings({}, advertise=address, **URLS)
+
+
+async def test_a_broker_on_this_machine_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = grpc.aio.server()
+    health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+
+    try:
+        assert await asyncio.to_thread(is_serving, f"127.0.0.1:{port}", 10.0)
+    finally:
+        await server.stop(None)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import grpc
 import pytest
 
 from msgbroker.client.channel import connect
 from msgbroker.client.config import ClientConfig
+from tests.unit.client.fake_broker import FakeBroker
 
 
 class ReadyAsItIsCancelled:
@@ -38,3 +40,55 @@ async def test_a_cancellation_that_comes_as_the_channel_gets_ready_counts(monkey
     await asyncio.wait([channel.waits], timeout=5)
 
     assert channel.waits.cancelled()
+
+
+NO_PROXY = "http://127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    "variable, host",
+    [
+        ("http_proxy", "127.0.0.1"),
+        # Of this machine as well, but gRPC does not know.
+        ("http_proxy", "0.0.0.0"),  # noqa: S104
+        ("https_proxy", "0.0.0.0"),  # noqa: S104
+        ("grpc_proxy", "127.0.0.1"),
+        ("grpc_proxy", "localhost"),
+    ],
+)
+async def test_no_proxy_is_asked_for_a_broker_that_is_not_named_for_it(
+    broker: FakeBroker, variable: str, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, NO_PROXY)
+    address = broker.address.replace("127.0.0.1", host)
+
+    channel = await connect(address, ClientConfig((address,)))
+
+    await channel.close()
+
+
+async def test_a_proxy_that_is_named_for_grpc_leads_to_brokers_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = await reader.readline()
+        if not asked.done():
+            asked.set_result(line)
+        writer.close()
+
+    async with await asyncio.start_server(take, "127.0.0.1", 0) as proxy:
+        monkeypatch.setenv("grpc_proxy", f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
+        connecting = asyncio.ensure_future(connect("broker.example:7400", ClientConfig(("broker.example:7400",))))
+        async with asyncio.timeout(20):
+            line = await asked
+        connecting.cancel()
+        await asyncio.wait([connecting])
+
+    assert line.startswith(b"CONNECT broker.example:7400 ")
