@@ -6,11 +6,14 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Sequence
+import types
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
-from msgbroker.client.options import check_options
+import grpc
+
+from msgbroker.client.options import check_options, check_types
 from msgbroker.client.texts import safe_text
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import InvalidSettingError
@@ -81,12 +84,29 @@ class CenterSettings(TypedDict, total=False):
     credentials: Any
 
 
+_SETTING_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "namespace": (str,),
+    "publisher_group": (str,),
+    "instance_id": (str, types.NoneType),
+    "unanswered_messages_max": (int,),
+    "unanswered_bytes_max": (int,),
+    "on_unavailable": (str,),
+    "publish_timeout_seconds": (float, int, types.NoneType),
+    "answer_timeout_seconds": (float, int),
+    "connect_timeout_seconds": (float, int),
+    "backoff_initial_seconds": (float, int),
+    "backoff_max_seconds": (float, int),
+    "drain_timeout_seconds": (float, int),
+    "credentials": (object,),
+}
+
+
 def make_config(addresses: str | Sequence[str], settings: CenterSettings) -> ClientConfig:
     """Return the checked configuration, or raise InvalidSettingError or InvalidNameError."""
-    listed = tuple(addresses.split(",") if isinstance(addresses, str) else addresses)
-    listed = tuple(address.strip() for address in listed if address.strip())
+    listed = _listed(addresses)
     host = safe_text(socket.gethostname(), limits.HOST_CHARS_MAX)
-    check_options("MessageCenter", settings, CenterSettings.__annotations__)
+    check_options("MessageCenter", settings, _SETTING_TYPES)
+    check_types(settings, _SETTING_TYPES)
     given: dict[str, Any] = {**settings, "instance_id": settings.get("instance_id") or default_instance_id(host)}
     config = ClientConfig(listed, host=host, **given)
     _check(config)
@@ -99,6 +119,19 @@ def default_instance_id(host: str) -> str:
     return f"{readable}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
+def _listed(addresses: object) -> tuple[str, ...]:
+    if isinstance(addresses, str):
+        addresses = addresses.split(",")
+    entries: tuple[object, ...] = tuple(addresses) if isinstance(addresses, Iterable) else (addresses,)
+    listed: list[str] = []
+    for entry in entries:
+        if not isinstance(entry, str):
+            shown = f"{entry!r} of type {type(entry).__name__}"
+            raise InvalidSettingError("addresses", f"has {shown}; host:port is wanted, or a list of them")
+        listed.append(entry.strip())
+    return tuple(filter(None, listed))
+
+
 def _check(config: ClientConfig) -> None:
     if not config.addresses:
         raise InvalidSettingError("addresses", "is empty: give at least one host:port")
@@ -106,6 +139,10 @@ def _check(config: ClientConfig) -> None:
     names.check_instance_id(config.instance_id)
     if config.publisher_group:
         names.check_group(config.publisher_group)
+    if not isinstance(config.credentials, (grpc.ChannelCredentials, types.NoneType)):
+        # Not shown: it may be a secret.
+        kind = type(config.credentials).__name__
+        raise InvalidSettingError("credentials", f"is of type {kind}; grpc.ChannelCredentials or None is wanted")
     if config.on_unavailable not in {"wait", "raise"}:
         raise InvalidSettingError("on_unavailable", f"is {config.on_unavailable!r}; 'wait' or 'raise'")
     for name in ("unanswered_messages_max", "unanswered_bytes_max"):

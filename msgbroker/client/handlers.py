@@ -12,7 +12,7 @@ from typing import Any, Final, TypedDict
 
 from msgbroker.client.bodies import Decoder, decoder_for
 from msgbroker.client.message import Message
-from msgbroker.client.options import check_options
+from msgbroker.client.options import check_options, check_types
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
@@ -103,11 +103,7 @@ def make_options(given: SubscriberOptions) -> HandlerOptions:
     for name in ("group", "topic"):
         if name not in given:
             raise InvalidSettingError(name, f'is missing: subscriber({name}="...") needs it')
-    for name, value in given.items():
-        wanted = _OPTION_TYPES[name]
-        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted and object not in wanted):
-            shown = " or ".join("None" if kind is types.NoneType else kind.__name__ for kind in wanted)
-            raise InvalidSettingError(name, f"is {value!r} of type {type(value).__name__}; {shown} is wanted")
+    check_types(given, _OPTION_TYPES)
     return HandlerOptions(**given)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Any
 
+import grpc
 import pytest
 
 from msgbroker.client import (
@@ -70,12 +72,53 @@ async def test_publish_many_says_what_it_takes() -> None:
         ({"group": "SG", "topic": "TP", "concurrency": "4"}, "concurrency is '4' of type str; int is wanted"),
         ({"group": "SG", "topic": "TP", "concurrency": True}, "concurrency is True of type bool; int is wanted"),
         ({"group": "SG", "topic": "TP", "timeout_seconds": "4"}, "float or int or None is wanted"),
+        ({"group": "SG", "topic": "TP", "timeout_seconds": math.nan}, "timeout_seconds is nan, which is no number"),
     ],
 )
 def test_options_of_a_subscriber_are_checked_by_name(options: dict[str, Any], wording: str) -> None:
     with pytest.raises(InvalidSettingError) as refused:
         MessageCenter().subscriber(**options)
     assert wording in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "settings, wording",
+    [
+        ({"publish_timeout_seconds": "30"}, "publish_timeout_seconds is '30' of type str; float or int or None is wan"),
+        ({"publish_timeout_seconds": math.nan}, "publish_timeout_seconds is nan, which is no number"),
+        ({"answer_timeout_seconds": None}, "answer_timeout_seconds is None of type NoneType; float or int is wanted"),
+        ({"connect_timeout_seconds": True}, "connect_timeout_seconds is True of type bool; float or int is wanted"),
+        ({"backoff_initial_seconds": b"1"}, "backoff_initial_seconds is b'1' of type bytes"),
+        ({"backoff_max_seconds": math.nan}, "backoff_max_seconds is nan"),
+        ({"drain_timeout_seconds": math.nan}, "drain_timeout_seconds is nan"),
+        ({"unanswered_messages_max": 2.5}, "unanswered_messages_max is 2.5 of type float; int is wanted"),
+        ({"unanswered_bytes_max": "100"}, "unanswered_bytes_max is '100' of type str; int is wanted"),
+        ({"on_unavailable": ["wait"]}, "on_unavailable is ['wait'] of type list; str is wanted"),
+        ({"namespace": None}, "namespace is None of type NoneType; str is wanted"),
+        ({"publisher_group": 3}, "publisher_group is 3 of type int; str is wanted"),
+        ({"instance_id": 3}, "instance_id is 3 of type int; str or None is wanted"),
+        ({"credentials": "a secret"}, "credentials is of type str; grpc.ChannelCredentials or None is wanted"),
+        ({"addresses": 7400}, "addresses has 7400 of type int; host:port is wanted, or a list of them"),
+        ({"addresses": None}, "addresses has None of type NoneType"),
+        ({"addresses": ["a:1", None]}, "addresses has None of type NoneType"),
+        ({"addresses": b"a:1"}, "addresses has 97 of type int"),
+    ],
+    ids=repr,
+)
+def test_settings_of_a_center_are_checked_by_name(settings: dict[str, Any], wording: str) -> None:
+    with pytest.raises(InvalidSettingError) as refused:
+        MessageCenter(**settings)
+    assert wording in refused.value.message
+
+
+def test_settings_of_every_type_that_is_wanted_are_taken() -> None:
+    MessageCenter(
+        ["a:1", " b:2 "],
+        instance_id=None,
+        publish_timeout_seconds=math.inf,
+        answer_timeout_seconds=10,
+        credentials=grpc.ssl_channel_credentials(),
+    )
 
 
 def test_an_unknown_setting_of_a_center_is_named() -> None:
