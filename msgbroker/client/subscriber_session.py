@@ -124,15 +124,7 @@ class SubscriberSession:
 
     def _take(self, response: subscriber_pb2.SubscribeResponse) -> None:
         if response.HasField("attached"):
-            self._gauge.cap(response.attached.unsettled_max or limits.UNSETTLED_MAX_DEFAULT)
-            self._attached.set()
-            self._ack_timeout_seconds = response.attached.ack_timeout_ms / 1_000 or None
-            self._start_seconds = (self._ack_timeout_seconds or math.inf) * _START_SHARE
-            if response.attached.careful_ms:
-                log.info("subscriber.careful", extra={"group": self._group, "ms": response.attached.careful_ms})
-                self._turns.start_carefully(response.attached.careful_ms / 1_000)
-            self._dispatcher.take_turns(self._turns)
-            self._on_attached(response.attached)
+            self._take_attached(response.attached)
         for revoked in response.revoked:
             self._settlements.revoke(revoked.queue_id, revoked.epoch)
         deadline = self._loop.time() + self._start_seconds
@@ -151,6 +143,20 @@ class SubscriberSession:
             self._is_sent_away.set()
         if response.draining:
             self._is_sent_away.set()
+
+    def _take_attached(self, attached: subscriber_pb2.Attached) -> None:
+        self._gauge.cap(attached.unsettled_max or limits.UNSETTLED_MAX_DEFAULT)
+        self._ack_timeout_seconds = attached.ack_timeout_ms / 1_000 or None
+        self._start_seconds = (self._ack_timeout_seconds or math.inf) * _START_SHARE
+        if self._attached.is_set():
+            # Again: the ack timeout was changed, for what comes from here on.
+            return
+        self._attached.set()
+        if attached.careful_ms:
+            log.info("subscriber.careful", extra={"group": self._group, "ms": attached.careful_ms})
+            self._turns.start_carefully(attached.careful_ms / 1_000)
+        self._dispatcher.take_turns(self._turns)
+        self._on_attached(attached)
 
     # --- what is begun ------------------------------------------------------------------------------------------
 

@@ -305,7 +305,12 @@ class GroupDelivery:
             self.wake(self)
 
     def reroute(self, route: GroupRoute, topics: dict[int, TopicRoute]) -> None:
-        """Follow a change of the configuration: matching and limits."""
+        """Follow a change of the configuration: matching and limits.
+
+        What is written to an instance is to be answered within the ack timeout that it was told before: it lets go by
+        itself what it did not begin in that time.
+        """
+        is_other_time = route.ack_timeout_seconds != self.route.ack_timeout_seconds
         self.route = route
         config = lane_config(route)
         for slot in list(self.slots.values()):
@@ -318,6 +323,9 @@ class GroupDelivery:
                 slot.match_by(Matcher(route, slot.topic))
                 slot.lane.reconfigure(config)
                 self.activate(slot)
+        if is_other_time:
+            for instance in self.instances.values():
+                instance.follow_limits(route.unsettled_max, route.ack_timeout_seconds)
         self.wake(self)
 
     def is_behind(self, topic_ids: Collection[int]) -> bool:

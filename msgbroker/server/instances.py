@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from msgbroker.engine.begun import Begun
 from msgbroker.engine.lane_config import Again, Handed, Handout
@@ -207,6 +207,11 @@ class Instance:
         """Ask it to settle what it has and to subscribe elsewhere."""
         self.notice(subscriber_pb2.SubscribeResponse(draining=True))
 
+    def follow_limits(self, unsettled_max: int, ack_timeout_seconds: float) -> None:
+        """Tell it how long it may take to answer from now on. What waits for it was handed out by another time."""
+        self.give_back()
+        self.notice(attached(unsettled_max, ack_timeout_seconds))
+
     def confirm(self, number: int) -> None:
         """Tell it that its requests up to that one are carried out. The last number says it for all before."""
         self._confirmed = number
@@ -321,6 +326,14 @@ class Instance:
     def _return(self, batches: Sequence[Batch]) -> None:
         if batches and self.way_out is not None:
             self.way_out.give_back(self, batches, clock.now())
+
+
+def attached(unsettled_max: int, ack_timeout_seconds: float, **more: Any) -> subscriber_pb2.SubscribeResponse:
+    """Return what tells an instance of its group's limits."""
+    ack_timeout_ms = int(ack_timeout_seconds * 1_000)
+    return subscriber_pb2.SubscribeResponse(
+        attached=subscriber_pb2.Attached(unsettled_max=unsettled_max, ack_timeout_ms=ack_timeout_ms, **more)
+    )
 
 
 def wires_of(fresh: list[LogMessage], again: list[Again[LogMessage]]) -> tuple[list[Wire], int]:

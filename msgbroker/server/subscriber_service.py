@@ -28,7 +28,7 @@ from msgbroker.server.cluster import Cluster
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.grpc_failures import abort_with
-from msgbroker.server.instances import Instance
+from msgbroker.server.instances import Instance, attached
 from msgbroker.server.not_understood import check_group_served
 from msgbroker.server.places import Places
 from msgbroker.server.sending_in_time import sent_in_time
@@ -144,14 +144,12 @@ class SubscriberService:
         self, route: GroupRoute, instance: Instance, missing: list[subscriber_pb2.MissingSubscription]
     ) -> subscriber_pb2.SubscribeResponse:
         is_careful = self._hub.crashes.is_to_be_careful(route.group_id, instance, clock.now())
-        return subscriber_pb2.SubscribeResponse(
-            attached=subscriber_pb2.Attached(
-                unsettled_max=route.unsettled_max,
-                ack_timeout_ms=int(route.ack_timeout_seconds * 1_000),
-                broker_id=str(self._cluster.identity.broker_id),
-                missing=missing,
-                careful_ms=CAREFUL_MS if is_careful else 0,
-            )
+        return attached(
+            route.unsettled_max,
+            route.ack_timeout_seconds,
+            broker_id=str(self._cluster.identity.broker_id),
+            missing=missing,
+            careful_ms=CAREFUL_MS if is_careful else 0,
         )
 
     async def _read(

@@ -69,6 +69,22 @@ async def test_credit_is_cut_to_what_the_group_allows(
         assert unsettled(broker) == [5]
 
 
+async def test_an_instance_hears_of_a_changed_ack_timeout_before_what_is_given_by_it(
+    trade: ConfigService, broker: Broker, center: MessageCenter
+) -> None:
+    await register_group(trade)
+    async with raw_subscriber(broker.address) as subscriber:
+        await eventually(lambda: subscriber.told)
+        changed = await trade.subscriber_groups.update("default", GROUP, ack_timeout_seconds=2)
+        await trade.wait_until_active(changed.version)
+        await publish(center, 1)
+        await subscriber.until(1)
+
+    told = [response.attached.ack_timeout_ms for response in subscriber.told if response.HasField("attached")]
+    assert told == [60_000, 2_000]
+    assert subscriber.told[-1].batches
+
+
 async def test_an_instance_that_paused_is_given_nothing_until_it_resumes(
     trade: ConfigService, broker: Broker, center: MessageCenter
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -400,6 +401,37 @@ async def test_what_the_broker_does_not_understand_is_warned_of_without_advice_t
     (warning,) = [r.getMessage() for r in caplog.records if "gets nothing" in r.message]
     assert "this broker's version does not understand" in warning
     assert "subscription create" not in warning
+
+
+async def test_what_waits_too_long_is_not_begun_by_the_ack_timeout_that_was_told_before_it(
+    broker: FakeBroker, put_forward: Callable[[float], None]
+) -> None:
+    handled: list[bytes] = []
+    begun = asyncio.Event()
+    gate = asyncio.Event()
+    async with center_of(broker) as center:
+
+        @center.subscriber(group="SG", topic="TP", event_code="EC", concurrency=1, credit=10)
+        async def handle(message: Message) -> None:
+            handled.append(message.body)
+            begun.set()
+            await gate.wait()
+
+        await center.start()
+        call = await broker.subscribe_calls.get()
+        call.deliver(b"of 60 s", b"of 60 s, too")
+        call.push(subscriber_pb2.SubscribeResponse(attached=subscriber_pb2.Attached(ack_timeout_ms=2_000)))
+        call.deliver(b"of 2 s", first=2)
+        # Given back at once: what came before it is there as well.
+        call.deliver(b"", first=3, event_code="EC_UNHANDLED")
+        await begun.wait()
+        await call.settled(1)
+        put_forward(2)
+        gate.set()
+        call.deliver(b"later", first=4)
+        await call.settled(4)
+
+    assert handled == [b"of 60 s", b"of 60 s, too", b"later"]
 
 
 async def test_credit_starts_at_what_the_handlers_can_work_on(broker: FakeBroker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import Coroutine, Hashable, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from msgbroker.server.lane_work import LaneWork
 from msgbroker.server.log_cache import Block, LogCache, ReadAgain
 from msgbroker.server.log_message import NO_HEADERS, LogMessage
 from msgbroker.server.set_aside import SetAside
+from msgbroker.v1 import subscriber_pb2
 from msgdb.alarms import Alarm, AlarmKind
 from msgdb.lane_records import LaneKey
 from tests.unit.server.builders import PAID, board, log_message, route
@@ -419,6 +421,33 @@ async def test_a_group_is_behind_while_it_has_room_and_much_is_in_memory_for_it(
     assert one.is_behind()
     one.group.detach(one.instance, 0.0)
     assert not one.is_behind()
+
+
+@pytest.mark.parametrize("ack_timeout_seconds", [2.0, 600.0])
+async def test_what_waits_as_the_ack_timeout_is_changed_is_written_after_that_was_told_and_has_that_time(
+    ack_timeout_seconds: float,
+) -> None:
+    one = OneGroup()
+    one.commit(0, 3)
+    one.pump()
+    one.group.reroute(dataclasses.replace(group_route(), ack_timeout_seconds=ack_timeout_seconds), {1: route()})
+    told = subscriber_pb2.SubscribeResponse.FromString(one.instance.next_response())
+    one.instance.written()
+    one.pump()
+
+    assert (told.attached.ack_timeout_ms, len(told.batches)) == (ack_timeout_seconds * 1_000, 0)
+    assert [(batch.deadline, len(batch.wires)) for batch in one.instance.outbox] == [(1.0 + ack_timeout_seconds, 3)]
+    assert one.instance.unsettled == 3
+
+
+async def test_a_change_of_anything_else_is_not_told_to_instances() -> None:
+    one = OneGroup()
+    one.commit(0, 3)
+    one.pump()
+    one.group.reroute(dataclasses.replace(group_route(), attempts_max=5), {1: route()})
+
+    assert not one.instance._notices
+    assert one.write() == 3
 
 
 @pytest.mark.parametrize("step", ["take", "settle", "expire", "return_instance"])
