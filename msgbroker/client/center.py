@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from msgbroker.client.bodies import Body
 from msgbroker.client.config import CenterSettings, make_config
-from msgbroker.client.directory import register_through_any
+from msgbroker.client.directory import register_through_any, until_answered
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.handlers import Registration, SubscriberOptions, make_handler, make_options
 from msgbroker.client.message import OutgoingMessage, Receipt
@@ -402,13 +402,16 @@ class MessageCenter:
         )
 
     async def _register_for_handler(self, wanted: Registration) -> None:
-        await self.register(
-            wanted.topic,
-            wanted.event_code,
-            group=wanted.group,
-            expression=wanted.expression,
-            from_beginning=wanted.from_beginning,
-        )
+        def register() -> Coroutine[Any, Any, list[str]]:
+            return self.register(
+                wanted.topic,
+                wanted.event_code,
+                group=wanted.group,
+                expression=wanted.expression,
+                from_beginning=wanted.from_beginning,
+            )
+
+        await until_answered(register, self._config, self._outages)
 
 
 async def _outcome(answer: asyncio.Future[Receipt] | MessageCenterError) -> Receipt | MessageCenterError:

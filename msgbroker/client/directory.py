@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
+from msgbroker.client.addresses import Backoff
 from msgbroker.client.channel import connect, register
 from msgbroker.client.config import ClientConfig
+from msgbroker.client.outages import OutageLog
 from msgbroker.client.texts import check_encodable
 from msgbroker.contract.errors import BrokerUnavailableError, UnavailableError
 from msgbroker.v1 import directory_pb2
@@ -44,3 +48,16 @@ async def register_through_any(
         except UnavailableError as error:
             failure = error
     raise failure
+
+
+async def until_answered(call: Callable[[], Awaitable[object]], config: ClientConfig, outages: OutageLog) -> None:
+    """Make a call that may be repeated until there is a broker that answers it, as a stream waits for one."""
+    backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
+    while True:
+        try:
+            await call()
+        except UnavailableError as cause:
+            outages.unreachable(config.addresses_text, cause)
+            await asyncio.sleep(backoff.next_seconds())
+        else:
+            return

@@ -47,7 +47,7 @@ class Subscribers:
         self._open_stream = open_stream
         self._register = register
         self._tables: dict[str, HandlerTable] = {}
-        self._dispatchers: list[Dispatcher] = []
+        self._dispatchers: dict[str, Dispatcher] = {}
         self._streams: dict[str, GroupStream] = {}
         self._is_started = False
         self._opening = asyncio.Lock()
@@ -67,12 +67,14 @@ class Subscribers:
     async def start(self) -> None:
         """Register what asks for it, connect each group, and return once all are attached.
 
-        Raises CenterClosedError where the center is closed before they are.
+        Raises CenterClosedError where the center is closed before they are. The next call tries a group again that
+        could not be subscribed.
         """
         self._is_started = True
         async with self._opening:
             for group, table in self._tables.items():
-                if group not in self._streams:
+                stream = self._streams.get(group)
+                if stream is None or stream.task.done():
                     await self._open(group, table)
         await asyncio.gather(*(_attached(stream) for stream in self._streams.values()))
 
@@ -80,10 +82,13 @@ class Subscribers:
         for handler in table:
             if handler.registration is not None:
                 await unless(self._closing, self._register(handler.registration))
+        before = self._streams.get(group)
+        if before is not None:
+            # It has ended; what is left of it is what still runs.
+            await unless(self._closing, before.close(asyncio.get_running_loop().time()))
         if self._closing.is_set():
             raise CenterClosedError
-        dispatcher = Dispatcher(table, self.fail)
-        self._dispatchers.append(dispatcher)
+        dispatcher = self._dispatchers[group] = Dispatcher(table, self.fail)
         self._streams[group] = self._open_stream(group, dispatcher)
 
     async def run(self) -> None:
@@ -151,7 +156,7 @@ class Subscribers:
 
     def is_handling(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether a handler runs in that task."""
-        return any(dispatcher.is_handling(task) for dispatcher in self._dispatchers)
+        return any(dispatcher.is_handling(task) for dispatcher in self._dispatchers.values())
 
     async def close(self, until: float) -> None:
         """Stop taking messages, finish what is running, if it is done by then, send the verdicts."""

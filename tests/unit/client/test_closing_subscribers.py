@@ -1,4 +1,4 @@
-"""Closing a center whose handlers run: at every moment, twice, from within, and given up halfway."""
+"""Starting a center and closing it: at every moment, twice, from within, and given up halfway."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 import pytest
 
-from msgbroker.client import CenterClosedError, Message, MessageCenter
+from msgbroker.client import CenterClosedError, GroupNotFoundError, Message, MessageCenter
 from msgbroker.client.subscribers import Subscribers
 from msgbroker.client.testing import InMemoryCenter
 from msgbroker.v1 import directory_pb2
@@ -246,6 +247,54 @@ async def test_start_beside_run_opens_each_group_once() -> None:
         assert len(broker.registered) == 1
         await center.close()
         await running
+
+
+async def test_a_start_that_failed_may_be_tried_again(broker: FakeBroker) -> None:
+    handled = asyncio.Event()
+    broker.refuse_hello = (grpc.StatusCode.NOT_FOUND, (("msgcenter-reason", "GROUP_NOT_FOUND"),))
+    async with center_of(broker) as center:
+
+        @center.subscriber(group="SG", topic="TP")
+        async def handle(message: Message) -> None:
+            handled.set()
+
+        for _ in range(2):
+            with pytest.raises(GroupNotFoundError):
+                await center.start()
+        broker.refuse_hello = None
+        await center.start()
+        call = await broker.subscribe_calls.get()
+        call.deliver(b"1")
+        await handled.wait()
+
+    assert tasks_of_the_client() == []
+
+
+async def test_a_start_that_registers_waits_until_there_is_a_broker(
+    caplog: pytest.LogCaptureFixture, free_port: int
+) -> None:
+    broker = FakeBroker()
+    broker.address = f"127.0.0.1:{free_port}"
+    async with center_of(broker) as center:
+        center.subscriber(group="SG", topic="TP", register=True)(Gated().handle)
+        starting = asyncio.ensure_future(center.start())
+        await eventually(lambda: f"cannot reach {broker.address}" in caplog.text)
+        await broker.start(broker.address)
+        await starting
+
+    assert len(broker.registered) == 1
+    await broker.stop()
+
+
+async def test_a_center_that_waits_for_a_broker_to_register_at_closes_at_once(free_port: int) -> None:
+    center = MessageCenter(f"127.0.0.1:{free_port}", connect_timeout_seconds=3_600, drain_timeout_seconds=3_600)
+    center.subscriber(group="SG", topic="TP", register=True)(Gated().handle)
+    running = asyncio.ensure_future(center.run())
+    await asyncio.sleep(0)
+    await center.close()
+    await running
+
+    assert tasks_of_the_client() == []
 
 
 # --- without a broker -------------------------------------------------------------------------------------------------
