@@ -24,8 +24,10 @@ class LaneHandle(Protocol):
     """Where verdicts on the messages of one lane go."""
 
     queue_id: int
-    live: bool
-    """False: the lane was revoked or its stream ended. Messages not started are dropped, verdicts go nowhere."""
+
+    @property
+    def live(self) -> bool:
+        """False: the lane was revoked or its stream ended. Messages not started are dropped, verdicts go nowhere."""
 
     def ack(self, queue_offset: int, attempt: int) -> None:
         """Settle a message as done."""

@@ -38,7 +38,8 @@ class InMemoryCenter(MessageCenter):
     subscriptions are still made by `subscriber`, for groups without a registered one to the topic. With `strict=True`
     nothing is made up at all, as with a broker.
 
-    Time stands still between calls of `advance` and `settle_all`: a retry is made when the test says so.
+    Time stands still between calls of `advance` and `settle_all`: a retry is made when the test says so. A message that
+    is released at once for the hundredth time comes again after a minute, so that time can pass at all.
 
     Args:
         strict: refuse what is not registered.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,7 @@ from msgbroker.client.testing.log import MemoryLog, StoredMessage
 from msgbroker.client.testing.registry import Registry, queue_ids_of
 from msgbroker.client.verdicts import Verdict, VerdictKind
 from msgbroker.engine import verdicts as engine_verdicts
+from msgbroker.engine.begun import Begun
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.lane_config import LaneConfig
 from msgbroker.engine.matching import Matcher
@@ -25,6 +27,9 @@ from msgdb.lane_records import DeadLetterMove, LaneKey
 
 _INSTANCE: Final = "in-memory"
 _NO_LIMIT: Final = 1 << 60
+_RELEASES_AT_ONCE_MAX: Final = 100
+_RELEASED_AGAIN_SECONDS: Final = 60.0
+"""What is released at once more often than that comes again so much later: or the center's time would never move on."""
 
 _VERDICTS: Final = {
     VerdictKind.ACK: engine_verdicts.Verdict.ACK,
@@ -47,38 +52,58 @@ class DeadLetter:
 
 
 class MemoryLane:
-    """A lane of the engine, and the handle through which handlers' verdicts reach it."""
+    """A lane of the engine, and how often each of its messages was released at once."""
 
-    def __init__(
-        self, lane: Lane[StoredMessage], topic_name: str, clock: Callable[[], float], wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, lane: Lane[StoredMessage], clock: Callable[[], float], wake: Callable[[], None]) -> None:
         self.lane = lane
-        self.topic_name = topic_name
         self.queue_id = lane.key.queue_id
-        self.live = True
-        self._clock = clock
+        self.clock = clock
         self._wake = wake
-
-    def ack(self, queue_offset: int, attempt: int) -> None:
-        """Settle a message as done."""
-        self.settle(queue_offset, attempt or 1, Verdict(VerdictKind.ACK))
+        self._releases: Counter[int] = Counter()
 
     def begin(self, queue_offset: int, attempt: int) -> None:
-        """Do nothing: who asks it here goes on by other means, as time stands still."""
+        """Note that a message is begun."""
+        self.lane.begin(_INSTANCE, queue_offset, queue_offset, attempt)
 
     def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
         """Settle a message with any verdict."""
+        now, delay_seconds = self.clock(), verdict.delay_seconds
+        if verdict.kind is not VerdictKind.RELEASE:
+            self._releases.pop(queue_offset, None)
+        elif not delay_seconds:
+            self._releases[queue_offset] += 1
+            if self._releases[queue_offset] > _RELEASES_AT_ONCE_MAX:
+                delay_seconds = _RELEASED_AGAIN_SECONDS
         self.lane.settle(
-            _INSTANCE,
-            _VERDICTS[verdict.kind],
-            queue_offset,
-            queue_offset,
-            attempt,
-            self._clock(),
-            verdict.delay_seconds,
-            verdict.error,
+            _INSTANCE, _VERDICTS[verdict.kind], queue_offset, queue_offset, attempt, now, delay_seconds, verdict.error
         )
         self._wake()
+
+
+class MemoryHandle:
+    """Where verdicts on what was handed out at once go; what was not begun when its time has passed is dropped."""
+
+    def __init__(self, lane: MemoryLane, deadline: float) -> None:
+        self.queue_id = lane.queue_id
+        self._lane = lane
+        self._deadline = deadline
+
+    @property
+    def live(self) -> bool:
+        """Whether there is time left to answer, by the center's clock."""
+        return self._lane.clock() < self._deadline
+
+    def ack(self, queue_offset: int, attempt: int) -> None:
+        """Settle a message as done."""
+        self._lane.settle(queue_offset, attempt or 1, Verdict(VerdictKind.ACK))
+
+    def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
+        """Settle a message with any verdict."""
+        self._lane.settle(queue_offset, attempt, verdict)
+
+    def begin(self, queue_offset: int, attempt: int) -> None:
+        """Note that a message is begun."""
+        self._lane.begin(queue_offset, attempt)
 
 
 class MemoryStream:
@@ -124,7 +149,8 @@ class MemoryStream:
         return min((at for at in wakeups if at is not None), default=math.inf)
 
     def expire(self) -> None:
-        """Take back what was not answered in time."""
+        """Take back what was not answered in time; only what was begun has failed."""
+        self.dispatcher.say_begun(math.inf, _NO_LIMIT)
         for lane in self._lanes.values():
             lane.lane.expire(self._clock())
 
@@ -135,7 +161,7 @@ class MemoryStream:
             if any(subscription.topic_id == topic.topic_id for subscription in group.subscriptions):
                 matcher = Matcher(group, topic)
                 for queue_id in queue_ids_of(topic):
-                    lane = self._lanes.get(queue_id) or self._open_lane(group, topic, queue_id)
+                    lane = self._lanes.get(queue_id) or self._open_lane(group, queue_id)
                     self._pump_lane(lane, group, topic, matcher)
 
     def _pump_lane(self, lane: MemoryLane, group: GroupRoute, topic: TopicRoute, matcher: Matcher) -> None:
@@ -156,10 +182,11 @@ class MemoryStream:
                 _NO_LIMIT,
                 now,
                 lambda message: gate.allows(group.group_id, topic.topic_id, message.event_code),
+                Begun.NO,
             )
             deliveries = [again.message.delivery(again.attempt) for again in handout.again]
             deliveries += [message.delivery(1) for message in handout.fresh]
-            self.dispatcher.dispatch(deliveries, lane, math.inf)
+            self.dispatcher.dispatch(deliveries, MemoryHandle(lane, handout.deadline), math.inf)
         self._persist(lane)
 
     def _persist(self, lane: MemoryLane) -> None:
@@ -173,9 +200,9 @@ class MemoryStream:
         message = Message(stored.delivery(move.attempts), NoLane(lane.queue_id), 0.0)
         return DeadLetter(self._group_name, message, move.attempts, move.reason, move.last_error or "")
 
-    def _open_lane(self, group: GroupRoute, topic: TopicRoute, queue_id: int) -> MemoryLane:
+    def _open_lane(self, group: GroupRoute, queue_id: int) -> MemoryLane:
         config = LaneConfig(group.ack_timeout_seconds, RetryPolicy(group.retry_schedule_seconds, group.attempts_max))
         key = LaneKey(group.group_id, "", queue_id)
         machine: Lane[StoredMessage] = Lane(key, 1, 0, [], [], config, self._clock())
-        lane = self._lanes[queue_id] = MemoryLane(machine, topic.name, self._clock, self._wake)
+        lane = self._lanes[queue_id] = MemoryLane(machine, self._clock, self._wake)
         return lane

@@ -192,6 +192,66 @@ async def test_settling_gives_up_on_what_is_released_for_ever() -> None:
             await center.settle_all(within_seconds=3_600)
 
 
+async def test_time_passes_though_messages_are_released_at_once_for_ever() -> None:
+    calls = 0
+    async with InMemoryCenter() as center:
+
+        @center.subscriber(group="SG", topic="TP")
+        async def handle(message: Message) -> None:
+            nonlocal calls
+            calls += 1
+            raise Release
+
+        await center.start()
+        for _ in range(3):
+            await center.publish("TP", "EC")
+        await center.advance(1)
+        assert calls > 3 * 100
+        with pytest.raises(TimeoutError, match="not settled"):
+            await center.settle_all(within_seconds=3_600)
+
+
+async def test_what_is_released_at_once_comes_again_without_time_to_pass() -> None:
+    calls: list[int] = []
+    async with InMemoryCenter() as center:
+
+        @center.subscriber(group="SG", topic="TP")
+        async def handle(message: Message) -> None:
+            calls.append(message.attempt)
+            if len(calls) < 50:
+                raise Release
+
+        await center.start()
+        await center.publish("TP", "EC")
+        await center.advance(0)
+
+    assert calls == [1] * 50
+
+
+async def test_what_waited_behind_a_handler_for_too_long_is_no_attempt_and_comes_once() -> None:
+    begun: list[tuple[bytes, int]] = []
+    gate = asyncio.Event()
+    async with InMemoryCenter() as center:
+        center.register_topic("TP", "EC")
+        center.register_group("SG", ack_timeout_seconds=60, retry_schedule_seconds=())
+
+        @center.subscriber(group="SG", topic="TP", concurrency=1)
+        async def handle(message: Message) -> None:
+            begun.append((message.body, message.attempt))
+            if message.body == b"hangs":
+                await gate.wait()
+
+        await center.start()
+        for body in (b"hangs", b"waits"):
+            await center.publish("TP", "EC", body)
+        await center.advance(150)
+        gate.set()
+        await center.settle_all()
+
+    assert [letter.message.body for letter in center.dead_letters] == [b"hangs"]
+    assert begun == [(b"hangs", 1), (b"waits", 1)]
+
+
 async def test_no_more_is_handed_out_than_the_group_allows() -> None:
     running: list[int] = []
     gate = asyncio.Event()
