@@ -10,16 +10,7 @@ from msgbroker.contract.errors import InvalidRequestFieldError, InvalidSettingEr
 
 _NOT_STORABLE: Final = "contains a NUL character or half a surrogate pair"
 
-NumberT = TypeVar("NumberT", int, float)
 ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
-
-
-def check_between(name: str, value: NumberT, least: NumberT, most: NumberT) -> NumberT:
-    """Return *value* if it is within its bounds, else raise InvalidSettingError."""
-    # Put so that it is refused when it is not a number at all (NaN).
-    if not least <= value <= most:
-        raise InvalidSettingError(name, f"is {value:g}; {least:g} to {most:g} is allowed")
-    return value
 
 
 def check_text(name: str, text: str, chars_max: int) -> str:

@@ -11,15 +11,21 @@ from confdb.features import Aspect, requires_with
 from confdb.models import StressWhitelist, SubscriberGroup, Subscription
 from confdb.routes import GroupMode, GroupOrder
 from confdb.services.changes import Changes
-from confdb.services.checks import check_after, check_between, check_choice, check_description, check_page_limit
+from confdb.services.checks import check_after, check_choice, check_description, check_page_limit
 from confdb.services.feature_checks import FeatureChecks, Permission
 from confdb.services.lookups import get_namespace, get_subscriber_group
 from confdb.services.stress import remove_whitelisted
 from confdb.services.subscriptions import remove_subscriptions
 from confdb.services.views import Changed, Page, SubscriberGroupView, subscriber_group_view
+from confdb.setting_bounds import (
+    check_ack_timeout,
+    check_attempts_max,
+    check_retry_schedule,
+    check_unsettled_max,
+)
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
-from msgbroker.contract.errors import InvalidSettingError, ThingAlreadyExistsError
+from msgbroker.contract.errors import ThingAlreadyExistsError
 from msgbroker.contract.names import check_group
 
 
@@ -46,13 +52,13 @@ class SubscriberGroups:
         description: str = "",
     ) -> Changed[SubscriberGroupView]:
         """Register a subscriber group. `attempts_max` by default: one more than the retry schedule has waits."""
-        schedule = _retry_schedule(retry_schedule_seconds)
+        schedule = check_retry_schedule(retry_schedule_seconds)
         row = SubscriberGroup(
             name=check_group(name),
-            ack_timeout_seconds=_ack_timeout(ack_timeout_seconds),
+            ack_timeout_seconds=check_ack_timeout(ack_timeout_seconds),
             retry_schedule_seconds=schedule,
-            attempts_max=_attempts_max(len(schedule) + 1 if attempts_max is None else attempts_max),
-            unsettled_max=_unsettled_max(unsettled_max),
+            attempts_max=check_attempts_max(len(schedule) + 1 if attempts_max is None else attempts_max),
+            unsettled_max=check_unsettled_max(unsettled_max),
             paused=paused,
             description=check_description(description),
             requires=[],
@@ -90,13 +96,13 @@ class SubscriberGroups:
             row = await get_subscriber_group(change.session, namespace, name)
             before = subscriber_group_view(namespace, row)
             if retry_schedule_seconds is not None:
-                _set_retry_schedule(row, _retry_schedule(retry_schedule_seconds))
+                _set_retry_schedule(row, check_retry_schedule(retry_schedule_seconds))
             if attempts_max is not None:
-                row.attempts_max = _attempts_max(attempts_max)
+                row.attempts_max = check_attempts_max(attempts_max)
             if ack_timeout_seconds is not None:
-                row.ack_timeout_seconds = _ack_timeout(ack_timeout_seconds)
+                row.ack_timeout_seconds = check_ack_timeout(ack_timeout_seconds)
             if unsettled_max is not None:
-                row.unsettled_max = _unsettled_max(unsettled_max)
+                row.unsettled_max = check_unsettled_max(unsettled_max)
             if order is not None:
                 _set_order(row, order)
             if mode is not None:
@@ -145,28 +151,6 @@ class SubscriberGroups:
             rows = (await session.scalars(wanted.limit(check_page_limit(limit)))).all()
         items = tuple(subscriber_group_view(namespace, row) for row in rows)
         return Page(items, rows[-1].name if len(rows) == limit else None)
-
-
-def _ack_timeout(seconds: float) -> float:
-    least, most = limits.ACK_TIMEOUT_SECONDS_MIN, limits.ACK_TIMEOUT_SECONDS_MAX
-    return float(check_between("ack_timeout_seconds", seconds, least, most))
-
-
-def _attempts_max(attempts_max: int) -> int:
-    return check_between("attempts_max", attempts_max, 1, limits.ATTEMPTS_MAX_CEILING)
-
-
-def _unsettled_max(unsettled_max: int) -> int:
-    return check_between("unsettled_max", unsettled_max, 1, limits.CREDIT_MAX)
-
-
-def _retry_schedule(waits_seconds: Sequence[float]) -> list[float]:
-    waits_max = limits.ATTEMPTS_MAX_CEILING - 1
-    if len(waits_seconds) > waits_max:
-        raise InvalidSettingError("retry_schedule_seconds", f"has {len(waits_seconds)} waits; {waits_max} at most")
-    for wait_seconds in waits_seconds:
-        check_between("retry_schedule_seconds", wait_seconds, 0.0, limits.RETRY_DELAY_SECONDS_MAX)
-    return [float(wait_seconds) for wait_seconds in waits_seconds]
 
 
 def _set_retry_schedule(row: SubscriberGroup, schedule: list[float]) -> None:

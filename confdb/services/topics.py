@@ -8,12 +8,13 @@ from confdb.features import Aspect, requires_with
 from confdb.models import EventCode, StressWhitelist, SubscriberGroup, Subscription, Topic
 from confdb.routes import TopicKind
 from confdb.services.changes import Change, Changes
-from confdb.services.checks import check_after, check_between, check_choice, check_description, check_page_limit
+from confdb.services.checks import check_after, check_choice, check_description, check_page_limit
 from confdb.services.event_codes import record_removal
 from confdb.services.feature_checks import FeatureChecks
 from confdb.services.lookups import get_namespace, get_topic
 from confdb.services.stress import remove_whitelisted
 from confdb.services.views import Changed, Page, TopicView, topic_view
+from confdb.setting_bounds import check_body_bytes_max, check_queue_count
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import (
@@ -49,8 +50,8 @@ class Topics:
         row = Topic(
             name=name,
             kind=kind,
-            queue_count=_queue_count(queue_count),
-            body_bytes_max=_body_bytes_max(body_bytes_max),
+            queue_count=check_queue_count(queue_count),
+            body_bytes_max=check_body_bytes_max(body_bytes_max),
             is_open=is_open,
             description=check_description(description),
             requires=requires_with((), Aspect.TOPIC_KIND, kind),
@@ -82,9 +83,9 @@ class Topics:
             row = await get_topic(change.session, namespace, name)
             before = topic_view(namespace, row)
             if queue_count is not None:
-                _set_queue_count(row, _queue_count(queue_count))
+                _set_queue_count(row, check_queue_count(queue_count))
             if body_bytes_max is not None:
-                row.body_bytes_max = _body_bytes_max(body_bytes_max)
+                row.body_bytes_max = check_body_bytes_max(body_bytes_max)
             if is_open is not None:
                 row.is_open = is_open
             if is_closed is not None:
@@ -126,14 +127,6 @@ class Topics:
             wanted = sa.select(Topic).where(Topic.namespace_id == namespace_id, Topic.name > after)
             rows = (await session.scalars(wanted.order_by(Topic.name).limit(check_page_limit(limit)))).all()
         return Page(tuple(topic_view(namespace, row) for row in rows), rows[-1].name if len(rows) == limit else None)
-
-
-def _queue_count(queue_count: int) -> int:
-    return check_between("queue_count", queue_count, 1, limits.QUEUES_MAX)
-
-
-def _body_bytes_max(body_bytes_max: int) -> int:
-    return check_between("body_bytes_max", body_bytes_max, 1, limits.BODY_BYTES_CEILING)
 
 
 def _set_queue_count(row: Topic, queue_count: int) -> None:

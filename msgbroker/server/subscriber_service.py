@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -13,15 +13,12 @@ from confdb.routes import GroupRoute, Snapshot
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import (
     BrokerUnavailableError,
-    EventCodeNotFoundError,
     GroupNotFoundError,
     InvalidRequestFieldError,
     MessageCenterError,
-    NotUnderstoodError,
-    SubscriptionNotFoundError,
-    TopicNotFoundError,
 )
 from msgbroker.engine.begun import Begun
+from msgbroker.engine.handled import list_missing
 from msgbroker.server import clock
 from msgbroker.server.call_ending import end_at_once, write
 from msgbroker.server.cluster import Cluster
@@ -221,30 +218,5 @@ def missing_subscriptions(
     snapshot: Snapshot, route: GroupRoute, hello: subscriber_pb2.SubscriberHello
 ) -> list[subscriber_pb2.MissingSubscription]:
     """Return what the instance has handlers for and will not get as things are, and why."""
-    missing = []
-    subscribed: defaultdict[int, set[str]] = defaultdict(set)
-    for each in route.subscriptions:
-        subscribed[each.topic_id].add(each.event_code)
-    for handled in hello.handled[: limits.SUBSCRIPTIONS_PER_GROUP_MAX]:
-        reason = _why_missing(snapshot, route, subscribed, handled.topic, handled.event_code)
-        if reason is not None:
-            missing.append(
-                subscriber_pb2.MissingSubscription(topic=handled.topic, event_code=handled.event_code, reason=reason)
-            )
-    return missing
-
-
-def _why_missing(
-    snapshot: Snapshot, route: GroupRoute, subscribed: Mapping[int, set[str]], topic_name: str, event_code: str
-) -> str | None:
-    topic = snapshot.topics.get((route.namespace, topic_name))
-    if topic is None:
-        return TopicNotFoundError.reason
-    is_any = event_code == names.ANY_EVENT_CODE
-    if not (is_any or topic.is_open or event_code in topic.event_codes):
-        return EventCodeNotFoundError.reason
-    if topic.topic_id in snapshot.withheld.get(route.group_id, ()):
-        return NotUnderstoodError.reason
-    codes = subscribed.get(topic.topic_id, set())
-    is_covered = bool(codes) if is_any else not codes.isdisjoint({event_code, names.ANY_EVENT_CODE})
-    return None if is_covered else SubscriptionNotFoundError.reason
+    handled = ((each.topic, each.event_code) for each in hello.handled[: limits.SUBSCRIPTIONS_PER_GROUP_MAX])
+    return [subscriber_pb2.MissingSubscription(**each._asdict()) for each in list_missing(snapshot, route, handled)]

@@ -10,12 +10,14 @@ from msgbroker.client import (
     ExpressionTooCostlyError,
     GroupNotFoundError,
     InvalidExpressionError,
+    InvalidSettingError,
     Message,
     MessageCenter,
     Reject,
     Release,
     RetryAfter,
 )
+from msgbroker.contract.errors import BeginningPassedError
 from tests.contract.harness import Harness, Letter, Recorder
 
 
@@ -314,3 +316,56 @@ async def test_a_group_that_is_not_registered_cannot_be_subscribed(harness: Harn
         record(center, "SG_UNKNOWN")
         with pytest.raises(GroupNotFoundError, match="SG_UNKNOWN"):
             await center.start()
+
+
+async def test_a_group_that_has_read_a_topic_is_refused_its_beginning(harness: Harness) -> None:
+    await harness.register_topic("TP", "EC", "EC_OTHER")
+    await harness.register_group("SG")
+    await harness.subscribe("SG", "TP", "EC")
+    async with harness.center() as center:
+        got = record(center, "SG")
+        await center.start()
+        await center.publish("TP", "EC_OTHER", b"before")
+        await center.publish("TP", "EC", b"1")
+        await harness.received(got, 1)
+        with pytest.raises(BeginningPassedError):
+            await harness.subscribe("SG", "TP", "EC_OTHER", from_beginning=True)
+        await harness.subscribe("SG", "TP", "EC_OTHER")
+        await center.publish("TP", "EC_OTHER", b"2")
+        await harness.received(got, 2)
+
+    assert got.bodies == [b"1", b"2"]
+
+
+async def test_settings_out_of_bounds_are_refused(harness: Harness) -> None:
+    of_groups: list[dict[str, Any]] = [
+        {"ack_timeout_seconds": 0.1},
+        {"attempts_max": 0},
+        {"attempts_max": 1_000},
+        {"retry_schedule_seconds": [-5]},
+        {"retry_schedule_seconds": [1] * 1_000},
+        {"unsettled_max": 0},
+        {"unsettled_max": 1_000_000},
+    ]
+    for settings in of_groups:
+        with pytest.raises(InvalidSettingError, match=next(iter(settings))):
+            await harness.register_group("SG", **settings)
+    for body_bytes_max in (0, 5_000_000):
+        with pytest.raises(InvalidSettingError, match="body_bytes_max"):
+            await harness.register_topic("TP", "EC", body_bytes_max=body_bytes_max)
+    # Nothing was left behind, and what is just within the bounds is taken.
+    await prepare(harness, "SG", ack_timeout_seconds=1, attempts_max=1, retry_schedule_seconds=(), unsettled_max=1)
+
+
+async def test_a_handler_that_gets_nothing_is_warned_of(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    await prepare(harness, "SG")
+    async with harness.center() as center:
+
+        @center.subscriber(group="SG", topic="TP_TYPO", event_code="EC")
+        @center.subscriber(group="SG", topic="TP", event_code="EC")
+        async def handle(message: Message) -> None: ...
+
+        await center.start()
+
+    (warning,) = [record.getMessage() for record in caplog.records if "gets nothing" in record.getMessage()]
+    assert "group SG gets nothing of topic TP_TYPO, event code EC: the topic is not registered" in warning

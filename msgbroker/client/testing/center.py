@@ -13,6 +13,7 @@ from msgbroker.client.config import CenterSettings
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.handlers import HandlerOptions, Registration, SubscriberOptions, make_options
 from msgbroker.client.message import Message, NoLane, Receipt
+from msgbroker.client.missing_subscriptions import MissingSubscriptions
 from msgbroker.client.publishing import Publisher
 from msgbroker.client.subscribers import GroupStream
 from msgbroker.client.testing.delivery import DeadLetter, MemoryStream
@@ -22,6 +23,8 @@ from msgbroker.client.wire import message_of
 from msgbroker.contract import limits
 from msgbroker.contract.errors import MessageCenterError
 from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
+from msgbroker.engine.handled import list_missing
+from msgbroker.v1 import subscriber_pb2
 
 SETTLE_SECONDS_MAX: Final = 7 * 86_400.0
 _ROUNDS_MAX: Final = 100_000
@@ -34,9 +37,9 @@ class InMemoryCenter(MessageCenter):
 
     As long as a test registers nothing, everything used is registered by itself: topics by publishing, groups and
     subscriptions by `subscriber`; a typo goes unnoticed then. From the first `register_topic`, `register_group`,
-    `register_subscription` or `register` on, publishing and subscribing to names that are not registered raise; only
-    subscriptions are still made by `subscriber`, for groups without a registered one to the topic. With `strict=True`
-    nothing is made up at all, as with a broker.
+    `register_publisher_group`, `register_subscription` or `register` on, publishing and subscribing to names that are
+    not registered raise; only subscriptions are still made by `subscriber`, for groups without a registered one to the
+    topic. With `strict=True` nothing is made up at all, as with a broker.
 
     Time stands still between calls of `advance` and `settle_all`: a retry is made when the test says so. A message that
     is released at once for the hundredth time comes again after a minute, so that time can pass at all.
@@ -168,6 +171,15 @@ class InMemoryCenter(MessageCenter):
             unsettled_max=unsettled_max,
         )
 
+    def register_publisher_group(self, name: str) -> None:
+        """Register a publisher group. A center that was told of one, or is strict, refuses messages of any other.
+
+        Example:
+            center.register_publisher_group("PG_SHOP")
+        """
+        self._registry.is_explicit = True
+        self._registry.put_publisher_group(name)
+
     def register_subscription(
         self,
         group: str,
@@ -181,6 +193,7 @@ class InMemoryCenter(MessageCenter):
 
         Raises:
             GroupNotFoundError, TopicNotFoundError: one of them is not registered.
+            BeginningPassedError: with *from_beginning*, and the group has read the topic already.
             InvalidExpressionError: *expression* does not compile.
             ExpressionTooCostlyError: *expression* would take too long to evaluate for every message.
 
@@ -193,7 +206,11 @@ class InMemoryCenter(MessageCenter):
         return is_new
 
     def _subscribe(self, group: str, topic: str, event_code: str, expression: str, *, from_beginning: bool) -> bool:
-        start_offsets = {} if from_beginning else self._log.tails(self._registry.get_topic(topic))
+        found = self._registry.get_topic(topic)
+        start_offsets = {} if from_beginning else self._log.tails(found)
+        stream = self._memory_streams.get(group)
+        if from_beginning and stream is not None and stream.has_read(found):
+            self._registry.refuse_new_subscription(group, topic, event_code)
         return self._registry.add_subscription(group, topic, event_code, expression, start_offsets)
 
     def allow_stress(self, group: str, topic: str, event_code: str = ANY_EVENT_CODE) -> None:
@@ -293,8 +310,11 @@ class InMemoryCenter(MessageCenter):
         return _MemoryPublisher(self._store)
 
     def _open_stream(self, group: str, dispatcher: Dispatcher) -> GroupStream:
+        route = self._registry.get_group(group)
+        missing = list_missing(self._registry.snapshot, route, dispatcher.message_types)
+        MissingSubscriptions(group).take(subscriber_pb2.MissingSubscription(**each._asdict()) for each in missing)
         stream = MemoryStream(
-            self._registry.get_group(group),
+            route,
             dispatcher,
             self._registry,
             self._log,

@@ -143,6 +143,10 @@ class MemoryStream:
     async def _wait_for_close(self) -> None:
         await self._closing.wait()
 
+    def has_read(self, topic: TopicRoute) -> bool:
+        """Whether the group has a place in one of the topic's queues."""
+        return any(queue_id in self._lanes for queue_id in queue_ids_of(topic))
+
     def next_wakeup(self) -> float:
         """Return when `expire` is to be called next; infinity: never."""
         wakeups = (lane.lane.next_wakeup() for lane in self._lanes.values())

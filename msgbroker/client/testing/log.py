@@ -77,6 +77,7 @@ class MemoryLog:
 
     def append(self, wire: message_pb2.Message, publisher_group: str, born_host: str) -> Receipt:
         """Check and store a message as a broker does."""
+        self._registry.check_publisher_group(publisher_group)
         topic = self._admit_type(wire.topic, wire.event_code)
         if len(wire.body) > topic.body_bytes_max:
             raise BodyTooLargeError(topic.name, len(wire.body), topic.body_bytes_max)

@@ -19,9 +19,18 @@ from confdb.routes import (
     TopicKind,
     TopicRoute,
 )
+from confdb.setting_bounds import (
+    check_ack_timeout,
+    check_attempts_max,
+    check_body_bytes_max,
+    check_queue_count,
+    check_retry_schedule,
+    check_unsettled_max,
+)
 from msgbroker.client.texts import check_encodable
 from msgbroker.contract import limits
 from msgbroker.contract.errors import (
+    BeginningPassedError,
     EventCodeNotFoundError,
     GroupNotFoundError,
     NotFoundError,
@@ -100,9 +109,9 @@ class Registry:
             namespace=self._namespace,
             name=name,
             kind=TopicKind.NORMAL,
-            queue_count=queue_count,
+            queue_count=check_queue_count(queue_count),
             generation=1,
-            body_bytes_max=body_bytes_max,
+            body_bytes_max=check_body_bytes_max(body_bytes_max),
             is_open=is_open,
             is_closed=is_closed,
             stress_refused=stress_refused,
@@ -127,14 +136,15 @@ class Registry:
     ) -> GroupRoute:
         """Register a subscriber group, or replace its settings."""
         before = self.find_group(check_group(name))
+        schedule = tuple(check_retry_schedule(retry_schedule_seconds))
         group = GroupRoute(
             group_id=before.group_id if before else self._new_id(),
             namespace=self._namespace,
             name=name,
-            ack_timeout_seconds=ack_timeout_seconds,
-            retry_schedule_seconds=tuple(retry_schedule_seconds),
-            attempts_max=len(retry_schedule_seconds) + 1 if attempts_max is None else attempts_max,
-            unsettled_max=unsettled_max,
+            ack_timeout_seconds=check_ack_timeout(ack_timeout_seconds),
+            retry_schedule_seconds=schedule,
+            attempts_max=check_attempts_max(len(schedule) + 1 if attempts_max is None else attempts_max),
+            unsettled_max=check_unsettled_max(unsettled_max),
             order=GroupOrder.NONE,
             mode=GroupMode.SHARED,
             paused=False,
@@ -143,12 +153,23 @@ class Registry:
         self._put(group)
         return group
 
+    def put_publisher_group(self, name: str) -> None:
+        """Register a publisher group."""
+        known = self.snapshot.publisher_groups
+        self._change(publisher_groups=known | {(self._namespace, check_group(name))})
+
+    def check_publisher_group(self, name: str) -> None:
+        """Raise GroupNotFoundError unless messages of that publisher group are taken, or of none (empty)."""
+        known = self.snapshot.publisher_groups
+        if name and (known or self.is_strict) and (self._namespace, name) not in known:
+            raise self._hinted(GroupNotFoundError(self._namespace, name, "publisher"))
+
     def add_subscription(
         self, group_name: str, topic_name: str, event_code: str, expression: str, start_offsets: Mapping[int, int]
     ) -> bool:
         """Register a subscription; return False if the group has it already."""
         group, topic = self.get_group(group_name), self.get_topic(topic_name)
-        if any((s.topic_id, s.event_code) == (topic.topic_id, event_code) for s in group.subscriptions):
+        if _is_subscribed(group, topic, event_code):
             self.refuse_other_expression(group_name, topic_name, event_code, expression)
             return False
         subscription = SubscriptionRoute(
@@ -162,6 +183,11 @@ class Registry:
         )
         self._put(dataclasses.replace(group, subscriptions=(*group.subscriptions, subscription)))
         return True
+
+    def refuse_new_subscription(self, group_name: str, topic_name: str, event_code: str) -> None:
+        """Raise BeginningPassedError unless the group has the subscription: it is past the topic's beginning."""
+        if not _is_subscribed(self.get_group(group_name), self.get_topic(topic_name), event_code):
+            raise BeginningPassedError(group_name, topic_name)
 
     def refuse_other_expression(self, group_name: str, topic_name: str, event_code: str, expression: str) -> None:
         """Raise SubscriptionDiffersError if the subscription exists with another expression."""
@@ -195,6 +221,10 @@ class Registry:
     def _new_id(self) -> int:
         self._next_id += 1
         return self._next_id - 1
+
+
+def _is_subscribed(group: GroupRoute, topic: TopicRoute, event_code: str) -> bool:
+    return any((s.topic_id, s.event_code) == (topic.topic_id, event_code) for s in group.subscriptions)
 
 
 def queue_ids_of(topic: TopicRoute) -> range:

@@ -6,7 +6,16 @@ import asyncio
 
 import pytest
 
-from msgbroker.client import Message, MessageCenter, NotFoundError, Reject, Release, TopicNotFoundError
+from msgbroker.client import (
+    GroupNotFoundError,
+    InvalidSettingError,
+    Message,
+    MessageCenter,
+    NotFoundError,
+    Reject,
+    Release,
+    TopicNotFoundError,
+)
 from msgbroker.client.testing import InMemoryCenter, SyncInMemoryCenter
 
 
@@ -40,6 +49,29 @@ async def test_a_strict_one_refuses_what_is_not_registered() -> None:
         ]
         assert await center.register("TP", "EC", group="SG") == []
         await center.publish("TP", "EC")
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+async def test_a_publisher_group_that_is_not_registered_is_refused(*, is_strict: bool) -> None:
+    async with InMemoryCenter(strict=is_strict, publisher_group="PG_TYPO") as center:
+        center.register_topic("TP", "EC")
+        if not is_strict:
+            # Nothing is known of publisher groups: as long as none is registered, any will do.
+            await center.publish("TP", "EC")
+            center.register_publisher_group("PG")
+        with pytest.raises(GroupNotFoundError, match="publisher group 'PG_TYPO' is not registered"):
+            await center.publish("TP", "EC")
+        center.register_publisher_group("PG_TYPO")
+        await center.publish("TP", "EC")
+
+    assert {message.publisher_group for message in center.published} == {"PG_TYPO"}
+
+
+@pytest.mark.parametrize("queue_count", [0, 300])
+async def test_a_topic_has_no_more_queues_than_it_may_have(queue_count: int) -> None:
+    async with InMemoryCenter() as center:
+        with pytest.raises(InvalidSettingError, match="queue_count"):
+            center.register_topic("TP", "EC", queue_count=queue_count)
 
 
 async def handle_nothing(message: Message) -> None: ...
