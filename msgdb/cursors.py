@@ -110,9 +110,15 @@ SELECT owned.group_id, owned.member, owned.queue_id, c.queue_id IS NOT NULL
 FROM others AS owned LEFT JOIN cursor c ON {_GUARD}
 """
 
-# The epoch stays: it goes up with the next claim.
+# The epoch stays: it goes up with the next claim. As in the renewal, a lane whose row is locked is passed over, and the
+# others need not wait for it.
 _RELEASE: Final = f"""
-UPDATE cursor c SET owner = NULL, lease_until = NULL FROM {_OWNED} WHERE {_GUARD}
+WITH free AS (
+    SELECT c.group_id, c.member, c.queue_id FROM {_OWNED} JOIN cursor c ON {_GUARD}
+    FOR NO KEY UPDATE OF c SKIP LOCKED
+)
+UPDATE cursor c SET owner = NULL, lease_until = NULL
+FROM free WHERE c.group_id = free.group_id AND c.member = free.member AND c.queue_id = free.queue_id
 RETURNING c.group_id, c.member, c.queue_id
 """
 
@@ -209,7 +215,10 @@ async def renew(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane], lease
 
 
 async def release(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane]) -> set[LaneKey]:
-    """Give the lanes up, so that others need not wait for the leases; return those that were still ours."""
+    """Give the lanes up, so that others need not wait for the leases; return those that are given up.
+
+    The rest is not ours any more, or its row is locked: ask again later.
+    """
     return await _guarded(conn, _RELEASE, _owned_columns(owner, lanes))
 
 

@@ -353,8 +353,13 @@ class Lane(Generic[MessageT]):
 
     @property
     def is_drained(self) -> bool:
-        """Whether it is stopped and nothing is in flight: after one more checkpoint it can be given away."""
+        """Whether it is stopped and nothing is in flight: once it is persisted it can be given away."""
         return self._is_stopped and self.in_flight_count == 0
+
+    @property
+    def is_persisted(self) -> bool:
+        """Whether the store has all there is to persist: nothing waits for a checkpoint, and none is on its way."""
+        return self._state.writes.are_persisted
 
     @property
     def alarm(self) -> bool:

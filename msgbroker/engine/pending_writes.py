@@ -51,13 +51,20 @@ class PendingWrites:
         had_row = offset in self._rows
         self._dead_letters.append(DeadLetterMove(offset, record.stored_at_us, record.attempt, reason, error, had_row))
 
+    @property
+    def are_persisted(self) -> bool:
+        """Whether nothing waits for a checkpoint, and none is outstanding."""
+        return self._outstanding is None and not self._has_changes
+
+    @property
+    def _has_changes(self) -> bool:
+        return bool(self._cursor_changed or self._upserts or self._deletes or self._dead_letters)
+
     def checkpoint(
         self, settled: SettledOffsets, redeliveries: Mapping[int, Redelivery], now: float
     ) -> LaneCheckpoint | None:
         """Return all that is to be persisted, in one transaction; None where nothing is, or one is outstanding."""
-        if self._outstanding is not None:
-            return None
-        if not (self._cursor_changed or self._upserts or self._deletes or self._dead_letters):
+        if self._outstanding is not None or not self._has_changes:
             return None
         self._outstanding = LaneCheckpoint(
             key=self._key,

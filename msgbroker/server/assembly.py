@@ -26,7 +26,7 @@ from msgbroker.server.announcements import Announcer, Listener, WatchedTopics
 from msgbroker.server.broker import Broker, Loop
 from msgbroker.server.call_gate import CallGate
 from msgbroker.server.checkpoints import Checkpointer
-from msgbroker.server.cluster import DRAIN_SECONDS, BrokerIdentity, Cluster, ClusterConfig
+from msgbroker.server.cluster import BrokerIdentity, Cluster, ClusterConfig
 from msgbroker.server.committer import Committer, CommitterConfig
 from msgbroker.server.counting import BrokerCounters
 from msgbroker.server.dear_expressions import DearExpressions
@@ -201,11 +201,7 @@ def _assemble_delivery(
         stores.queues,
         stores.feed.get,
         topics_aside,
-        ClusterConfig(
-            lease_seconds=settings.lease_seconds,
-            # Who is told to stop gives up no lane before it has waited for its subscribers.
-            drain_seconds=max(DRAIN_SECONDS, settings.drain_seconds),
-        ),
+        ClusterConfig(lease_seconds=settings.lease_seconds),
     )
     return hub, checkpointer, cluster
 

@@ -32,6 +32,8 @@ Loop = Callable[[asyncio.Event], Awaitable[None]]
 # what they need: giving up the lanes, ending the streams, ending the reads, cutting what hangs.
 _END_SECONDS_MAX: Final = 4.0
 _LEFT_AFTER_LOOPS: Final = 2.5
+_LAST_LEAVE_SECONDS: Final = 0.5
+"""For giving up as they are the lanes that could not be persisted by then."""
 _LEFT_AFTER_LEAVING: Final = 1.25
 _LEFT_AFTER_SERVER: Final = 0.5
 _LEFT_AFTER_READS: Final = 0.25
@@ -129,8 +131,9 @@ class Broker:
 
     async def _leave(self, deadline: float) -> list[asyncio.Task[None]]:
         """Say goodbye to both databases at once; return what was not answered in time."""
+        seconds_left = deadline - asyncio.get_running_loop().time()
         goodbyes = [
-            asyncio.create_task(self.cluster.leave_lanes(), name="leave-lanes"),
+            asyncio.create_task(self.cluster.leave_lanes(seconds_left - _LAST_LEAVE_SECONDS), name="leave-lanes"),
             asyncio.create_task(self.cluster.leave_registry(), name="leave-registry"),
             asyncio.create_task(self.alarms.leave(), name="leave-alarms"),
         ]

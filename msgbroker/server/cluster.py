@@ -2,7 +2,8 @@
 
 Lanes of a group are spread over the brokers that have instances of it, by a rule every broker computes for itself from
 the registry. The rule only says who *should* own a lane; who *does* is the row in `cursor`, taken with a new epoch and
-a lease by the database's clock. A planned move drains first; a dead broker's lanes are free once its leases end.
+a lease by the database's clock. A planned move drains first (`planned_moves`); a dead broker's lanes are free once its
+leases end.
 
 Heartbeats go to confdb, leases to msgdb: each has its own loop, and neither waits for the other's database.
 
@@ -16,16 +17,15 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
 import structlog
 
 from confdb.brokers import BrokerBeat, BrokerRegistry, LiveBroker
-from confdb.routes import GroupRoute, Snapshot, TopicRoute
+from confdb.routes import GroupRoute, Snapshot
 from confdb.store import as_outage
 from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
 from msgbroker.server import clock
@@ -33,24 +33,23 @@ from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.elsewhere import Relocations
 from msgbroker.server.lane_opening import LaneOpening
-from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.lease_renewal import LeaseRenewal
 from msgbroker.server.loops import PatientCall, pause_or_wake
 from msgbroker.server.not_understood import withheld_to_tell
+from msgbroker.server.planned_moves import PlannedMoves
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.set_aside import SetAside, divided
 from msgbroker.server.wanted_lanes import LanesByGroup, WantedLanes
-from msgdb.cursors import claim, release
+from msgdb.cursors import claim
 from msgdb.failures import RowsHeldError
 from msgdb.history import History
-from msgdb.lane_records import ClaimedLane, LaneKey, LaneToClaim, OwnedLane
+from msgdb.lane_records import ClaimedLane, LaneKey, LaneToClaim
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
-DRAIN_SECONDS: Final = 30.0
-_NO_QUEUES: Final[Mapping[int, TopicRoute]] = MappingProxyType({})
+_LEAVE_PAUSE_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,8 @@ class ClusterConfig:
     beat_seconds: float = 0.5
     beat_seconds_max: float = 3.0
     """How long a beat may go unanswered before that is said."""
-    drain_seconds: float = DRAIN_SECONDS
-    """How long a planned move waits for what is in flight."""
+    persist_seconds_max: float = 30.0
+    """How long a planned move waits until what was settled can be persisted."""
     relocate_after_seconds: float = 3.0
     """An instance whose broker has had no lane for its group for so long is told where they are."""
     registry_trusted_seconds: float = 10.0
@@ -113,7 +112,6 @@ class Cluster:
         self._beat_wake = asyncio.Event()
         self._store = store
         self._hub = hub
-        self._checkpointer = checkpointer
         self._snapshot = snapshot
         self._beaten_at = clock.now()
         self._relocations = Relocations(hub, snapshot, identity.features, self.config.relocate_after_seconds)
@@ -122,7 +120,9 @@ class Cluster:
         self._renewal = LeaseRenewal(
             store, identity.broker_id, hub, self.config.lease_seconds, self.config.lease_margin_seconds
         )
-        self._leaving: list[LaneSlot] = []
+        self._moves = PlannedMoves(
+            store, identity.broker_id, hub, checkpointer, persist_seconds_max=self.config.persist_seconds_max
+        )
         self._kept: set[LaneKey] = set()
         """What this broker served when the store went on with another history."""
         self._claims_free_at = self._free_at(store.history)
@@ -155,23 +155,20 @@ class Cluster:
         """Bring what this broker owns closer to what it should own."""
         await self._renewal.renew_if_due(self._wanted.latest)
         wanted = await self._wanted_lanes()
-        await self._leave_unwanted(wanted)
+        await self._moves.go_on(wanted)
         await self._claim_missing(wanted)
         self._end_refused()
         self._relocations.relocate(wanted, self.other_brokers())
 
-    async def leave_lanes(self) -> None:
-        """Persist, and give up all lanes."""
-        slots: list[LaneSlot] = []
-        for group in list(self._hub.groups.values()):
-            for slot in list(group.slots.values()):
-                slots.append(slot)
-                with group.trusted(slot):
-                    # What stopping gives rows to is persisted with the rest.
-                    slot.lane.stop()
-                    self._hub.touched(slot)
-        await self._checkpointer.flush_once()
-        await self._release(slots)
+    async def leave_lanes(self, seconds_max: float) -> None:
+        """Persist, and give up all lanes; within *seconds_max*, whether they could be persisted or not."""
+        last_try_at = clock.now() + seconds_max
+        while True:
+            is_last_try = clock.now() >= last_try_at
+            if await self._moves.leave(is_last_try=is_last_try) or is_last_try:
+                return
+            # Somebody has locked a row: only for a moment, as a rule.
+            await asyncio.sleep(_LEAVE_PAUSE_SECONDS)
 
     async def leave_registry(self) -> None:
         """Strike this broker off the registry."""
@@ -180,6 +177,7 @@ class Cluster:
     def follow_history(self, history: History) -> None:
         """Give up what was served in the store's former history, and claim it anew in this one."""
         self._kept = self._hub.forget_log()
+        self._moves.forget()
         self._claims_free_at = self._free_at(history)
         self._epoch_floor = history.epoch_floor
         self.wake.set()
@@ -279,51 +277,6 @@ class Cluster:
     def _not_claimed(self, lane: LaneToClaim, error: Exception) -> None:
         if not isinstance(error, RowsHeldError):
             self._hub.aside.failed(LaneWork(lane.key, Work.CLAIMING), error)
-
-    async def _leave_unwanted(self, wanted: LanesByGroup) -> None:
-        now = clock.now()
-        for group in list(self._hub.groups.values()):
-            wanted_here = wanted.get(group, _NO_QUEUES)
-            for queue_id, slot in list(group.slots.items()):
-                # One that was stopped because it was not understood is claimed anew, even if it is again by now.
-                if slot.leaves_at is None and (queue_id not in wanted_here or slot.lane.is_stopped):
-                    with group.trusted(slot):
-                        group.stop_lane(slot)
-                        # It may have nothing to persist but what stopping it gave rows to.
-                        self._hub.touched(slot)
-                        slot.leaves_at = now + self.config.drain_seconds
-                        self._leaving.append(slot)
-        self._leaving = [slot for slot in self._leaving if self._is_here(slot)]
-        ready = [slot for slot in self._leaving if slot.lane.is_drained or now >= (slot.leaves_at or now)]
-        if ready:
-            await self._checkpointer.flush_once()
-            await self._release(ready)
-
-    def _is_here(self, slot: LaneSlot) -> bool:
-        group = self._hub.groups.get(slot.lane.key.group_id)
-        return group is not None and group.slots.get(slot.lane.key.queue_id) is slot
-
-    async def _release(self, slots: Sequence[LaneSlot]) -> None:
-        """Give up lanes whose last checkpoint is done. What cannot be given up is others' when its lease passes."""
-        history = self._store.history
-        released: set[LaneKey] = set()
-
-        async def release_some(lanes: Sequence[OwnedLane]) -> None:
-            async with self._store.transaction_in(history) as connection:
-                released.update(await release(connection, self.identity.broker_id, lanes))
-
-        lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in slots]
-        for slot in slots:
-            group = self._hub.groups.get(slot.lane.key.group_id)
-            if group is not None:
-                self._hub.close_lane(group, slot.lane.key.queue_id)
-        await divided(lanes, release_some, self._not_released)
-        if released:
-            log.info("cluster.lanes_released", count=len(released))
-
-    def _not_released(self, lane: OwnedLane, error: Exception) -> None:
-        if not isinstance(error, RowsHeldError):
-            self._hub.aside.failed(LaneWork(lane.key, Work.RELEASING), error)
 
     # --- groups that are not understood -----------------------------------------------------------------------------
 

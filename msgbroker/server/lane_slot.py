@@ -30,8 +30,6 @@ class LaneSlot:
     is_reading: bool = False
     is_read_failed: bool = False
     """A read of msgdb failed: the next tick tries again."""
-    leaves_at: float | None = None
-    """A planned move: given up when it is drained, or then."""
     earlier_failed_evaluations: int = 0
     """Of the matchers before this one."""
     is_dear: bool = False

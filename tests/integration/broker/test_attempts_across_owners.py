@@ -30,13 +30,14 @@ async def test_whenever_the_lane_was_persisted_in_between(
 ) -> None:
     await register_group(trade)
     await center.publish(TOPIC, PAID)
-    leave_unwanted = broker.cluster._leave_unwanted
+    moves = broker.cluster._moves
+    go_on = moves.go_on
 
     async def leave_what_is_persisted(wanted: Any) -> None:
         await broker.checkpointer.flush_once()
-        await leave_unwanted(wanted)
+        await go_on(wanted)
 
-    monkeypatch.setattr(broker.cluster, "_leave_unwanted", leave_what_is_persisted)
+    monkeypatch.setattr(moves, "go_on", leave_what_is_persisted)
     async with raw_subscriber(broker.address) as crashing:
         await crashing.until(1)
     await eventually(lambda: not broker.hub.groups)

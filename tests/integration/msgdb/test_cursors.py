@@ -155,6 +155,17 @@ async def test_a_lane_whose_row_is_locked_does_not_cost_the_others_their_leases(
     assert leases == [(1, True), (2, False)]
 
 
+async def test_a_lane_whose_row_is_locked_does_not_keep_the_others_from_being_given_up(store: MessageStore) -> None:
+    async with store.connection() as conn:
+        owned = [OwnedLane(lane.key, lane.epoch) for lane in await claim(conn, OWNER, lanes_to_claim([1, 2]), 60)]
+        async with store.transaction() as holder:
+            await holder.execute("SELECT FROM cursor WHERE queue_id = 1 FOR UPDATE")
+            released = await release(conn, OWNER, owned)
+
+        assert released == {LaneKey(GROUP, "", 2)}
+        assert await release(conn, OWNER, owned) == {LaneKey(GROUP, "", 1)}
+
+
 async def test_a_renewed_lease_keeps_others_away(conn: Connection) -> None:
     (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 0)
 

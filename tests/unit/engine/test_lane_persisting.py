@@ -78,6 +78,22 @@ def test_an_abandoned_checkpoint_comes_again_with_what_happened_since() -> None:
     assert [move.queue_offset for move in checkpoint.dead_letters] == [1, 3]
 
 
+def test_what_was_settled_is_persisted_when_its_checkpoint_is_confirmed_and_not_before() -> None:
+    lane = make_lane()
+    seen = [lane.is_persisted]
+    lane.feed(0, 3, [])
+    seen.append(lane.is_persisted)
+    checkpoint = lane.checkpoint(0.0)
+    assert checkpoint is not None
+    seen.append(lane.is_persisted)
+    lane.abandon(checkpoint)
+    seen.append(lane.is_persisted)
+    persist(lane)
+    seen.append(lane.is_persisted)
+
+    assert seen == [True, False, False, False, True]
+
+
 def test_an_abandoned_cursor_comes_again() -> None:
     lane = make_lane()
     lane.feed(0, 3, [])
