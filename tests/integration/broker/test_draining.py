@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from confdb.services import ConfigService
 from msgbroker.client import Message, MessageCenter
 from msgbroker.server.app import Broker
@@ -45,12 +43,3 @@ async def test_what_has_begun_when_a_broker_stops_is_settled_there(
         await eventually(lambda: len(handled) > 1, 20)
 
     assert handled == [(b"1", 1), (b"2", 1)]
-
-
-@pytest.mark.parametrize("drain_seconds", [5.0, 60.0])
-async def test_a_broker_that_stops_keeps_its_lanes_for_as_long_as_it_waits(
-    start_broker: StartBroker, drain_seconds: float
-) -> None:
-    broker = await start_broker(drain_seconds=drain_seconds)
-
-    assert broker.cluster.config.drain_seconds >= drain_seconds
