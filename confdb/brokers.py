@@ -39,7 +39,8 @@ class BrokerBeat:
     features: frozenset[str] = frozenset()
     """Those of `confdb.features` that it understands."""
     withheld: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    """By group_id, of the groups it has instances of: topics of which it serves them nothing, whatever its features."""
+    """By group_id, of the groups it has instances of, or has sent one of on: topics of which it serves them nothing,
+    whatever its features."""
 
 
 @dataclass(frozen=True, slots=True)

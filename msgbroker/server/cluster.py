@@ -36,7 +36,6 @@ from msgbroker.server.lane_opening import LaneOpening
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.lease_renewal import LeaseRenewal
 from msgbroker.server.loops import PatientCall, pause_or_wake
-from msgbroker.server.not_understood import withheld_to_tell
 from msgbroker.server.planned_moves import PlannedMoves
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.set_aside import SetAside, divided
@@ -158,7 +157,7 @@ class Cluster:
         await self._moves.go_on(wanted)
         await self._claim_missing(wanted)
         self._end_refused()
-        self._relocations.relocate(wanted, self.other_brokers())
+        self._relocations.relocate(wanted, self._wanted.owners, self.other_brokers())
 
     async def leave_lanes(self, seconds_max: float) -> None:
         """Persist, and give up all lanes; within *seconds_max*, whether they could be persisted or not."""
@@ -222,7 +221,7 @@ class Cluster:
             groups=groups,
             process_version=self.identity.process_version,
             features=self.identity.features,
-            withheld=withheld_to_tell(groups, snapshot),
+            withheld=self._relocations.withheld_to_tell(snapshot),
         )
         self.brokers = await self._registry.beat(beat)
         self.beaten_version = version

@@ -128,6 +128,8 @@ class Instance:
         """When it was heard last."""
         self.is_resting = False
         """It let messages time out that it had not begun: others come first for a while."""
+        self.sent_on_count = 0
+        """How often it was told to subscribe elsewhere."""
         self.name = f"{instance_id}#{next(_serials)}"
         """Unique among attachments: an instance that reconnects is another one to the lanes."""
         self.credit = credit

@@ -9,7 +9,7 @@ follows from has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -71,6 +71,8 @@ class WantedLanes:
         self._snapshot = snapshot
         self.latest: LanesByGroup = {}
         """What `among` returned last."""
+        self.owners: Mapping[GroupDelivery, Collection[UUID]] = {}
+        """By the same rule: the other brokers that should own lanes of each group."""
         self._grounds: _Grounds | None = None
         self._is_complete = True
         """Whether all queues are known that the lanes follow from."""
@@ -85,31 +87,48 @@ class WantedLanes:
         )
         if not grounds.are_those_of(self._grounds):
             self._is_complete = True
-            self.latest = await self._work_out(grounds)
+            self.latest, self.owners = await self._work_out(grounds)
             # As they were at the beginning: what has changed meanwhile is seen the next time.
             self._grounds = grounds if self._is_complete else None
         return self.latest
 
-    async def _work_out(self, grounds: _Grounds) -> LanesByGroup:
+    async def _work_out(self, grounds: _Grounds) -> tuple[LanesByGroup, Mapping[GroupDelivery, Collection[UUID]]]:
         topics = {topic.topic_id: topic for topic in grounds.snapshot.topics.values()}
         routes = {route.group_id: route for route in grounds.snapshot.groups.values()}
         lanes: dict[GroupDelivery, dict[int, TopicRoute]] = {}
+        owners: dict[GroupDelivery, set[UUID]] = {}
         for group, instances in grounds.groups:
             # As the snapshot has it: the group here keeps its last route while it is given up.
             route = routes.get(group.route.group_id)
             if not instances or route is None or route.not_understood is not None:
                 continue
-            lanes[group] = {}
+            lanes[group], owners[group] = {}, set()
             for topic_id, requires in requirements(route, topics).items():
                 candidates = able(self._weights(route.group_id, topic_id, instances, grounds), requires)
-                if all(candidate.broker_id != self._broker_id for candidate in candidates):
-                    continue
-                topic = topics[topic_id]
-                await self._ensure_queues(topic)
-                for queue_id in self._queues.queues_of(topic_id):
-                    if self._owns(LaneKey(route.group_id, "", queue_id), candidates):
-                        lanes[group][queue_id] = topic
-        return lanes
+                owned = await self._owners_of(route.group_id, topics[topic_id], candidates)
+                lanes[group].update(dict.fromkeys(owned.pop(self._broker_id, ()), topics[topic_id]))
+                owners[group].update(owned)
+        return lanes, owners
+
+    async def _owners_of(
+        self, group_id: int, topic: TopicRoute, candidates: Sequence[BrokerWeight]
+    ) -> dict[UUID, list[int]]:
+        """Return who should own lanes of the group and topic, each with the queues of its own."""
+        if any(candidate.broker_id == self._broker_id for candidate in candidates):
+            await self._ensure_queues(topic)
+        elif not self._queues.is_current(topic):
+            # The queues may not be known here: any of them may own some.
+            return {candidate.broker_id: [] for candidate in candidates}
+        queue_ids = self._queues.queues_of(topic.topic_id)
+        if len(candidates) == 1:
+            # Alone with its group it owns all of it: the rule would say so, lane by lane.
+            return {candidates[0].broker_id: [*queue_ids]}
+        owned: dict[UUID, list[int]] = {}
+        for queue_id in queue_ids:
+            owner_id = owner_of(LaneKey(group_id, "", queue_id), candidates)
+            if owner_id is not None:
+                owned.setdefault(owner_id, []).append(queue_id)
+        return owned
 
     async def _ensure_queues(self, topic: TopicRoute) -> None:
         """Make the topic's queues where they are missing.
@@ -135,7 +154,3 @@ class WantedLanes:
         if topic_id not in grounds.snapshot.withheld.get(group_id, ()):
             weights.append(BrokerWeight(self._broker_id, instances, self._features))
         return weights
-
-    def _owns(self, lane: LaneKey, candidates: Sequence[BrokerWeight]) -> bool:
-        # Alone with its group it owns all of it: the rule would say so, lane by lane.
-        return len(candidates) == 1 or owner_of(lane, candidates) == self._broker_id

@@ -31,7 +31,7 @@ from confdb.routes import (
     requirements,
     withheld_topics,
 )
-from msgbroker.server.elsewhere import find_elsewhere
+from msgbroker.server.elsewhere import Here, find_elsewhere
 from msgbroker.server.not_understood import WITHHELD_MAX, withheld_to_tell
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.set_aside import SetAside
@@ -97,6 +97,8 @@ class Version:
     features: frozenset[str]
     unreadable: frozenset[int]
     instances: int
+    has_sent_on: bool = False
+    """An instance of the group, to where what it cannot read may be read."""
 
     def in_registry(self, configured: Configured) -> LiveBroker:
         """Return what the others see of it."""
@@ -107,11 +109,11 @@ class Version:
         return LiveBroker(
             UUID(int=self.number), f"host:{self.number}", "host", 1, 1, draining=False, groups=groups,
             process_version="1", started_at=NOW, heartbeat_at=NOW, features=self.features,
-            withheld=withheld_to_tell(groups, snapshot),
+            withheld=withheld_to_tell({GROUP} if self.has_sent_on else groups, snapshot),
         )  # fmt: skip
 
-    def wanted(self, configured: Configured, others: Sequence[LiveBroker]) -> set[int]:
-        """Return the queues whose lanes it wants."""
+    def wanted(self, configured: Configured, others: Sequence[LiveBroker]) -> tuple[set[int], set[int]]:
+        """Return the queues whose lanes it wants, and the brokers that it takes for the owners of others."""
         snapshot = configured.read_by(self)
         group = SimpleNamespace(route=snapshot.groups["default", "SG"], instances=dict.fromkeys(range(self.instances)))
         hub: Any = SimpleNamespace(groups={GROUP: _Group(group)})
@@ -124,9 +126,10 @@ class Version:
         lanes = WantedLanes(
             UUID(int=self.number), hub, queues, lambda: snapshot, SetAside(board(), topic_alarm), self.features
         )
-        with pytest.raises(StopIteration) as ended:
+        with pytest.raises(StopIteration):
             lanes.among(others).send(None)
-        return {queue_id for topics in ended.value.value.values() for queue_id in topics}
+        queue_ids = {queue_id for topics in lanes.latest.values() for queue_id in topics}
+        return queue_ids, {owner_id.int for owner_ids in lanes.owners.values() for owner_id in owner_ids}
 
 
 class _Group:
@@ -163,10 +166,11 @@ def test_each_lane_has_one_owner_which_understands_it_and_none_where_nobody_does
     configured: Configured, versions: list[Version]
 ) -> None:
     registry = [version.in_registry(configured) for version in versions]
-    wanted = {
+    seen = {
         version: version.wanted(configured, [each for each in registry if each.broker_id.int != version.number])
         for version in versions
     }
+    wanted = {version: queue_ids for version, (queue_ids, _) in seen.items()}
 
     count = Counter(queue_id for queues in wanted.values() for queue_id in queues)
     assert max(count.values(), default=1) == 1
@@ -181,26 +185,36 @@ def test_each_lane_has_one_owner_which_understands_it_and_none_where_nobody_does
         assert owners <= serving
         owned = sum(1 for queue_id in count if queue_id // 1_000 == topic_id)
         assert owned == (QUEUES if serving else 0)
+    having_lanes = {version.number for version, queue_ids in wanted.items() if queue_ids}
+    for version, (_, owner_ids) in seen.items():
+        if version.instances and configured.of_group <= version.features:
+            # Whatever it understands itself, it knows where the lanes are.
+            assert owner_ids == having_lanes - {version.number}
 
 
 @given(CONFIGURED, VERSIONS)
 @settings(max_examples=200, deadline=None)
 def test_an_instance_that_is_sent_elsewhere_is_not_sent_back(configured: Configured, versions: list[Version]) -> None:
     # One instance, at the first broker; it follows each relocation. The first address is the one that clients take.
-    at = versions[0].number
-    visited = [at]
-    for _ in range(2 * len(versions)):
-        sent_to = _relocated(configured, versions, at)
-        if sent_to is None:
-            return
-        at = sent_to
-        assert at not in visited
-        visited.append(at)
-    raise AssertionError(visited)
+    visited = [versions[0].number]
+    while (sent_to := _relocated(configured, versions, visited)) is not None:
+        assert sent_to not in visited
+        visited.append(sent_to)
+
+    everything = configured.of_group.union(*configured.of_topics, *configured.of_subscriptions)
+    last = next(version for version in versions if version.number == visited[-1])
+    serve_all = [version for version in versions if everything <= version.features and not version.unreadable]
+    if serve_all and configured.of_group <= versions[0].features:
+        assert everything <= last.features
+        assert not last.unreadable
 
 
-def _relocated(configured: Configured, versions: list[Version], at: int) -> int | None:
-    placed = {v.number: dataclasses.replace(v, instances=1 if v.number == at else 0) for v in versions}
+def _relocated(configured: Configured, versions: list[Version], visited: list[int]) -> int | None:
+    *before, at = visited
+    placed = {
+        v.number: dataclasses.replace(v, instances=1 if v.number == at else 0, has_sent_on=v.number in before)
+        for v in versions
+    }
     here = placed[at]
     snapshot = configured.read_by(here)
     group = snapshot.groups["default", "SG"]
@@ -208,8 +222,12 @@ def _relocated(configured: Configured, versions: list[Version], at: int) -> int 
         # Not attached there at all: its client tries the others in turn.
         return None
     others = [version.in_registry(configured) for version in placed.values() if version.number != at]
-    topics = {topic.topic_id: topic for topic in snapshot.topics.values()}
-    elsewhere = find_elsewhere(group, topics, others, here.features, has_lanes=bool(here.wanted(configured, others)))
+    wanted, owners = here.wanted(configured, others)
+    owner_ids = {UUID(int=number) for number in owners}
+    withheld = snapshot.withheld.get(GROUP, frozenset())
+    elsewhere = find_elsewhere(
+        group, _topics_of(snapshot), others, Here(bool(wanted), owner_ids, here.features, withheld)
+    )
     return int(elsewhere.addresses[0].rpartition(":")[2]) if elsewhere.addresses else None
 
 
@@ -230,16 +248,17 @@ def test_one_instance_goes_to_a_broker_that_understands_what_nobody_with_instanc
     snapshot = configured.read_by(Version(1, nothing, frozenset(), 1))
     group, topics = snapshot.groups["default", "SG"], _topics_of(snapshot)
 
-    def elsewhere(*others: LiveBroker, has_lanes: bool = True) -> tuple[list[str], bool]:
-        found = find_elsewhere(group, topics, others, nothing, has_lanes=has_lanes)
+    def elsewhere(*others: LiveBroker, owner: int = 0) -> tuple[list[str], bool]:
+        here = Here(has_lanes=not owner, owner_ids=[UUID(int=owner)], features=nothing, withheld=())
+        found = find_elsewhere(group, topics, others, here)
         return [*found.addresses], found.is_for_one
 
     # Nobody understands it; one does; one that does has an instance already.
     assert elsewhere(_live(2), _live(3, groups={GROUP: 1}))[0] == []
     assert elsewhere(_live(2), _live(3, "a")) == (["host:3"], True)
     assert elsewhere(_live(2, "a"), _live(3, "a", groups={GROUP: 1}))[0] == []
-    # Without a lane here all go where the lanes are.
-    assert elsewhere(_live(2, groups={GROUP: 1}), has_lanes=False) == (["host:2"], False)
+    # Without a lane here all go where the lanes are, and not where nothing but instances is.
+    assert elsewhere(_live(2, groups={GROUP: 1}), _live(3, groups={GROUP: 1}), owner=3) == (["host:3"], False)
 
 
 def test_what_is_withheld_is_the_same_for_who_requires_it_and_who_reads_it() -> None:
