@@ -7,6 +7,7 @@ confdb is out of reach, or does not give what it should, the last snapshot stays
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -55,6 +56,8 @@ class SnapshotFeed:
         """Empty, version 0, before the first load."""
         self._failing_since: float | None = None
         self._round_since: float | None = None
+        self.checked_at = -math.inf
+        """When the last round began, by time.monotonic(), that found or made `current` that of confdb."""
 
     @property
     def failing_since(self) -> float | None:
@@ -81,7 +84,7 @@ class SnapshotFeed:
 
         Raises ConfigUnavailableError or NotMigratedError, with `current` as it was.
         """
-        self._round_since = time.monotonic()
+        began_at = self._round_since = time.monotonic()
         try:
             snapshot = await self._load_if_changed()
         except Exception:
@@ -90,12 +93,12 @@ class SnapshotFeed:
         finally:
             self._round_since = None
         self._failing_since = None
-        if snapshot is None:
-            return False
-        self.current = snapshot
-        for callback in self._callbacks:
-            callback(snapshot)
-        return True
+        if snapshot is not None:
+            self.current = snapshot
+            for callback in self._callbacks:
+                callback(snapshot)
+        self.checked_at = began_at
+        return snapshot is not None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep `current` up to date until *stop* is set."""

@@ -41,6 +41,8 @@ class AlarmKind(StrEnum):
     """A day cannot be made, emptied or dropped; the other days are."""
     NOT_UNDERSTOOD = "NOT_UNDERSTOOD"
     """Something of the configuration is from a newer version: the broker does not serve it."""
+    CONFIG_OUTDATED = "CONFIG_OUTDATED"
+    """A broker is cut off from confdb, and a change that it has not read may be active: it serves nobody."""
     EXPRESSION_SLOW = "EXPRESSION_SLOW"
     """An expression takes so long on this topic's messages that its group gets them slower."""
     STREAMS_FULL = "STREAMS_FULL"

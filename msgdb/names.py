@@ -12,6 +12,7 @@ REDELIVERY: Final = "redelivery"
 DEAD_LETTER: Final = "dead_letter"
 ALARM: Final = "alarm"
 LOG_HISTORY: Final = "log_history"
+CONFIG_MARK: Final = "config_mark"
 
 PARTITIONED_BY_DAY: Final = (MESSAGE, PUBLISHER_FRAME)
 

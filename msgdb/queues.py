@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from msgdb.config_mark import ConfigMark, raise_mark, read_mark
 from msgdb.connections import Connection
 from msgdb.locks import QUEUE_LOCK_CLASS, TOPIC_LOCK_CLASS, queue_lock_key, topic_lock_key
 from msgdb.log import next_offsets
@@ -92,7 +93,7 @@ async def list_topic_queues(conn: Connection, topic_id: int) -> list[QueueRow]:
 
 
 class QueueTailReader:
-    """Tells where a topic's queues end, and who delivers: what a new subscription depends on."""
+    """What changes of the configuration depend on: where queues end, who has read them, who delivers, and the mark."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -115,6 +116,16 @@ class QueueTailReader:
         async with self._store.connection() as conn:
             cursor = await conn.execute(_LANE_OWNERS)
             return {owner for (owner,) in await cursor.fetchall()}
+
+    async def config_mark(self) -> tuple[UUID, int]:
+        """Return the era and the version of the newest configuration that may have been reported active."""
+        async with self._store.connection() as conn:
+            return await read_mark(conn)
+
+    async def raise_config_mark(self, version: int, lost: tuple[UUID, int] | None) -> None:
+        """Let that be *version* at least; *lost*: what it is now, where the configuration does not reach so far."""
+        async with self._store.transaction() as conn:
+            await raise_mark(conn, version, None if lost is None else ConfigMark(*lost))
 
 
 def _stands(queues: list[QueueRow], generation: int, count: int) -> bool:

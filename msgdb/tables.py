@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlalchemy import (
     BigInteger,
     Boolean,
+    CheckConstraint,
     Column,
     DateTime,
     Identity,
@@ -33,6 +34,7 @@ metadata = MetaData(
         "pk": "%(table_name)s_pkey",
         "ix": "%(table_name)s_%(column_0_N_name)s_idx",
         "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
     }
 )
 
@@ -184,6 +186,18 @@ log_history = Table(
     Column("timeline", Text, nullable=False),
     Column("epoch_floor", BigInteger, nullable=False),
     Column("begun_at", _timestamp(), nullable=False, server_default=func.clock_timestamp()),
+)
+
+# msgdb.config_mark: one row.
+config_mark = Table(
+    names.CONFIG_MARK,
+    metadata,
+    Column("singleton", SmallInteger, primary_key=True, autoincrement=False),
+    # Another one where the configuration was replaced by an earlier state of it.
+    Column("era", Uuid, nullable=False),
+    # Of the configuration: the newest that may have been reported active.
+    Column("version", BigInteger, nullable=False),
+    CheckConstraint("singleton = 1", name="singleton"),
 )
 
 alarm = Table(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from confdb.brokers import BrokerRegistry, LiveBroker
+from confdb.loading import read_version
 from confdb.services.audit import Audit
 from confdb.services.changes import Changes
 from confdb.services.event_codes import EventCodes
@@ -29,6 +31,7 @@ class ConfigService:
     def __init__(self, store: ConfigStore, actor: str, tails: QueueTails | None = None) -> None:
         """Make the services. *tails* is needed to subscribe; *actor* goes to the audit trail."""
         changes = Changes(store, actor)
+        self._store = store
         self._registry = BrokerRegistry(store)
         self._tails = tails
         self.namespaces = Namespaces(store, changes)
@@ -50,6 +53,9 @@ class ConfigService:
     ) -> None:
         """Return once every broker that serves routes by *version* or a later one.
 
+        A broker that is cut off from confdb learns from the message store that it is behind: it has no lanes by then,
+        and takes in nothing that is published to it more than three seconds later.
+
         Raises SubscriptionNotActiveError, naming the brokers that do not, after *timeout_seconds*. Without a broker
         there is nothing to wait for: each routes by the newest version from its start.
         """
@@ -65,14 +71,31 @@ class ConfigService:
         behind = [_described(broker, version) for broker in live if broker.snapshot_version < version]
         if self._tails is None:
             return behind
-        # A broker that is cut off from here keeps its lanes, and routes by its last snapshot.
-        silent = await self._tails.lane_owners() - {broker.broker_id for broker in live}
+        silent = await self._silent_behind(self._tails, live, version)
+        # Where nobody else is left to serve, those that are cut off go on, and the change waits for them.
+        if not behind and (live or not silent):
+            await self._raise_mark(self._tails, version)
+            # After the mark: who claims a lane from now on sees it before serving the lane.
+            silent = await self._silent_behind(self._tails, live, version)
+        return behind + silent
+
+    async def _silent_behind(self, tails: QueueTails, live: Sequence[LiveBroker], version: int) -> list[str]:
+        """Return brokers that are cut off from here, hold lanes, and route by an older snapshot."""
+        silent = await tails.lane_owners() - {broker.broker_id for broker in live}
         known = await self._registry.versions(silent)
-        return behind + [
+        return [
             f"broker {broker_id} (holds lanes, and has not been heard of)"
             for broker_id in sorted(silent)
             if known.get(broker_id, 0) < version
         ]
+
+    async def _raise_mark(self, tails: QueueTails, version: int) -> None:
+        """Let brokers that cannot hear of *version* here learn of it from the message store."""
+        mark = await tails.config_mark()
+        # Read after the mark: what is beyond it is of a configuration that was replaced, by a backup perhaps.
+        is_lost = mark[1] > await read_version(self._store)
+        if is_lost or mark[1] < version:
+            await tails.raise_config_mark(version, mark if is_lost else None)
 
 
 def _described(live: LiveBroker, version: int) -> str:

@@ -55,6 +55,12 @@ class QueueTails(Protocol):
     async def lane_owners(self) -> set[UUID]:
         """Return the brokers that hold lanes at the moment, whether or not the registry hears of them."""
 
+    async def config_mark(self) -> tuple[UUID, int]:
+        """Return the mark, an era and a version: brokers that are cut off from confdb go on by no older version."""
+
+    async def raise_config_mark(self, version: int, lost: tuple[UUID, int] | None) -> None:
+        """Raise the mark to *version*; *lost*: the mark as it is, if it is of versions that confdb has lost."""
+
 
 class Subscriptions:
     """Which group wants which message types."""

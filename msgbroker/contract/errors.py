@@ -22,6 +22,7 @@ from msgbroker.contract.error_families import UnavailableError as UnavailableErr
 from msgbroker.contract.passing_errors import BrokerBusyError as BrokerBusyError
 from msgbroker.contract.passing_errors import BrokerUnavailableError as BrokerUnavailableError
 from msgbroker.contract.passing_errors import ClientBufferFullError as ClientBufferFullError
+from msgbroker.contract.passing_errors import ConfigOutdatedError as ConfigOutdatedError
 from msgbroker.contract.passing_errors import ConfigUnavailableError as ConfigUnavailableError
 from msgbroker.contract.passing_errors import NotReadingError as NotReadingError
 from msgbroker.contract.passing_errors import NotUnderstoodError as NotUnderstoodError

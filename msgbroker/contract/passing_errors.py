@@ -95,6 +95,18 @@ class ConfigUnavailableError(UnavailableError):
         super().__init__(f"the configuration database is out of reach: {detail}")
 
 
+class ConfigOutdatedError(UnavailableError):
+    """This broker is cut off from the configuration, which has changed meanwhile. Another one knows it: try there."""
+
+    reason = "CONFIG_OUTDATED"
+
+    def __init__(self, version: int) -> None:
+        super().__init__(
+            f"this broker is cut off from the configuration and knows an old version, {version}: try another broker",
+            version=version,
+        )
+
+
 class BrokerUnavailableError(UnavailableError):
     """No broker can be reached (client side), or this one is stopping (server side)."""
 

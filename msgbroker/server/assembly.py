@@ -18,7 +18,7 @@ from confdb.services import ConfigService
 from confdb.snapshot import SnapshotFeed
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
-from msgbroker.contract.errors import TooManyCallsError
+from msgbroker.contract.errors import ConfigOutdatedError, TooManyCallsError
 from msgbroker.server import clock, grpc_server
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.alarm_names import topic_alarm
@@ -29,6 +29,7 @@ from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.cluster import BrokerIdentity, Cluster, ClusterConfig
 from msgbroker.server.committer import Committer, CommitterConfig
 from msgbroker.server.counting import BrokerCounters
+from msgbroker.server.cut_off import CutOff
 from msgbroker.server.dear_expressions import DearExpressions
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.directory_service import DirectoryService
@@ -87,9 +88,10 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     identity = BrokerIdentity(uuid.uuid4(), address, process_version(), stores.feed.understood)
     board = AlarmBoard(stores.messages, identity.broker_id, address)
     health_service = HealthService()
-    health = HealthWatch(health_service, stores.messages, stores.feed, board)
+    cut_off = CutOff(stores.messages, stores.feed, board)
+    health = HealthWatch(health_service, stores.messages, stores.feed, board, cut_off)
     topics_aside: SetAside[int] = SetAside(board, lambda topic_id: _alarm_of_topic(stores.feed.current, topic_id))
-    hub, checkpointer, cluster = _assemble_delivery(settings, stores, identity, board, topics_aside)
+    hub, checkpointer, cluster = _assemble_delivery(settings, stores, identity, board, topics_aside, cut_off)
     announcer = Announcer(stores.messages)
     tell = _teller(hub, announcer, WatchedTopics(cluster, stores.feed))
     first_turn = cluster.identity.broker_id.int % limits.QUEUES_MAX
@@ -111,6 +113,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "event-codes": registrar.run,
         "maintenance": _maintenance(settings, stores).run,
         "health": health.run,
+        "cut-off": cut_off.run,
         "counters": BrokerCounters(hub, committer, board).run,
         "alarms": board.run,
         "pressure": PressureWatch(places, hub.outgoing, board).run,
@@ -133,6 +136,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     }
     _follow_snapshots(stores.feed, hub, cluster, board, served.publisher, topics_aside)
     _follow_histories(stores, committer, cluster)
+    _follow_mark(stores.feed, hub, cluster)
     return Broker(
         settings=settings,
         address=address,
@@ -174,7 +178,13 @@ def _assemble_services(
     registrar: EventCodeRegistrar,
 ) -> _Services:
     publisher = PublisherService(
-        committer, stores.feed.get, registrar.learn, hub.is_behind, hub.outgoing, settings.publisher_streams_max
+        committer,
+        stores.feed.get,
+        registrar.learn,
+        cluster.cut_off.check_current,
+        hub.is_behind,
+        hub.outgoing,
+        settings.publisher_streams_max,
     )
     subscriber = SubscriberService(hub, cluster, stores.feed.get, settings.subscriber_streams_max)
     pull = PullService(hub, cluster, stores.feed.get, settings.pulls_max)
@@ -187,6 +197,7 @@ def _assemble_delivery(
     identity: BrokerIdentity,
     board: AlarmBoard,
     topics_aside: SetAside[int],
+    cut_off: CutOff,
 ) -> tuple[DeliveryHub, Checkpointer, Cluster]:
     half_bytes = settings.log_cache_bytes_max // 2
     cache = LogCache(stores.messages, LogCacheConfig(tail_bytes_max=half_bytes, blocks_bytes_max=half_bytes))
@@ -201,6 +212,7 @@ def _assemble_delivery(
         stores.queues,
         stores.feed.get,
         topics_aside,
+        cut_off,
         ClusterConfig(lease_seconds=settings.lease_seconds),
     )
     return hub, checkpointer, cluster
@@ -271,6 +283,19 @@ def _follow_histories(stores: Stores, committer: Committer, cluster: Cluster) ->
     stores.messages.on_new_history(lambda _: stores.queues.forget())
     stores.messages.on_new_history(lambda _: committer.forget_log())
     stores.messages.on_new_history(cluster.follow_history)
+
+
+def _follow_mark(feed: SnapshotFeed, hub: DeliveryHub, cluster: Cluster) -> None:
+    def serve_nobody(because: ConfigOutdatedError) -> None:
+        hub.refuse_all(because)
+        cluster.wake_all()
+
+    def serve_again() -> None:
+        hub.follow(feed.current)
+        cluster.wake_all()
+
+    cluster.cut_off.on_behind = serve_nobody
+    cluster.cut_off.on_current = serve_again
 
 
 def _maintenance(settings: BrokerSettings, stores: Stores) -> Maintenance:

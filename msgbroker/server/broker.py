@@ -12,7 +12,7 @@ import grpc
 import structlog
 
 from confdb.snapshot import SnapshotFeed
-from msgbroker.contract.errors import ConfigUnavailableError
+from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.cluster import Cluster
@@ -70,7 +70,7 @@ class Broker:
     _committing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Join the cluster, and serve. Raises ConfigUnavailableError."""
+        """Join the cluster, and serve. Raises ConfigUnavailableError or StoreUnavailableError."""
         await self._join()
         await self.server.start()
         await self.health.check_once()
@@ -85,6 +85,11 @@ class Broker:
         Whoever waits for a change to be active waits for the brokers in the registry. A change from before this one was
         in it must be known before anything is served; one from after it waits for this broker, too.
         """
+        try:
+            # Before confdb is looked at: what is reported active later is told from it, should confdb go away at once.
+            await self.cluster.cut_off.look_once()
+        except TimeoutError as error:
+            raise StoreUnavailableError("no answer from the message store") from error
         while self.cluster.beaten_version != self.feed.current.version:
             try:
                 await self.cluster.beat_once()

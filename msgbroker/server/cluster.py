@@ -30,6 +30,7 @@ from confdb.store import as_outage
 from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.checkpoints import Checkpointer
+from msgbroker.server.cut_off import CutOff
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.elsewhere import Relocations
 from msgbroker.server.lane_opening import LaneOpening
@@ -95,10 +96,12 @@ class Cluster:
         queues: QueueMap,
         snapshot: Callable[[], Snapshot],
         topics_aside: SetAside[int],
+        cut_off: CutOff,
         config: ClusterConfig | None = None,
     ) -> None:
         self.identity = identity
         self.config = config or ClusterConfig()
+        self.cut_off = cut_off
         self.brokers: Sequence[LiveBroker] = ()
         """Those alive at the last beat, this one included."""
         self.is_draining = False
@@ -210,6 +213,7 @@ class Cluster:
         snapshot = self._snapshot()
         # Whoever waits for it to be active relies on it that nothing leaves by an older one.
         version = self._hub.outgoing.obeyed_version(snapshot.version)
+        asked_at = clock.now()
         groups = {} if self.is_draining else self._instance_counts()
         beat = BrokerBeat(
             broker_id=self.identity.broker_id,
@@ -224,6 +228,7 @@ class Cluster:
             withheld=self._relocations.withheld_to_tell(snapshot),
         )
         self.brokers = await self._registry.beat(beat)
+        self.cut_off.beaten(asked_at)
         self.beaten_version = version
         self._beaten_at = clock.now()
 
@@ -232,7 +237,7 @@ class Cluster:
 
     async def _wanted_lanes(self) -> LanesByGroup:
         """Return the lanes that this broker should own."""
-        if self.is_draining:
+        if self.is_draining or self.cut_off.is_behind:
             return {}
         is_registry_trusted = clock.now() - self._beaten_at <= self.config.registry_trusted_seconds
         # Without it nobody knows who is alive: let the leases decide.
@@ -255,6 +260,9 @@ class Cluster:
         await divided(missing, claim_some, self._not_claimed)
         if not claimed:
             return
+        if not await self.cut_off.is_current():
+            # Asked after the claim: whoever reports a change from now on sees who owns the lanes. They are given back.
+            wanted = {}
         lease_until = started_at + self.config.lease_seconds - self.config.lease_margin_seconds
         opened = await self._opening.open(claimed, wanted, lease_until, history)
         log.info("cluster.lanes_claimed", count=opened)
@@ -277,10 +285,10 @@ class Cluster:
         if not isinstance(error, RowsHeldError):
             self._hub.aside.failed(LaneWork(lane.key, Work.CLAIMING), error)
 
-    # --- groups that are not understood -----------------------------------------------------------------------------
+    # --- groups that are not served any more -------------------------------------------------------------------------
 
     def _end_refused(self) -> None:
-        """End the streams of groups that are not understood any more, once their lanes are given up."""
+        """End the streams of groups that are not served any more, once their lanes are given up."""
         for group in self._hub.groups.values():
             if group.refusal is not None and not group.slots:
                 for instance in group.instances.values():

@@ -17,7 +17,7 @@ import structlog
 
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
 from confdb.unserved import name_group
-from msgbroker.contract.errors import GroupNotFoundError
+from msgbroker.contract.errors import GroupNotFoundError, UnavailableError
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.server import clock
@@ -200,6 +200,12 @@ class DeliveryHub:
                 instance.close(GroupNotFoundError(group.route.namespace, group.route.name))
         # Last: what is being written is held against what was just made current.
         self.outgoing.follow(snapshot.version)
+
+    def refuse_all(self, because: UnavailableError) -> None:
+        """Serve no group until the configuration is followed again: what is known of it does not hold any more."""
+        for group in list(self.groups.values()):
+            group.refuse(because)
+        self.outgoing.follow_nothing()
 
     def _follow_route(self, group: GroupDelivery, route: GroupRoute, snapshot: Snapshot) -> None:
         group.withheld_topics = snapshot.withheld.get(route.group_id, _NO_TOPICS)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from confdb.routes import GroupOrder, GroupRoute, Snapshot, TopicRoute
-from msgbroker.contract.errors import InstanceReplacedError, NotUnderstoodError
+from msgbroker.contract.errors import InstanceReplacedError, UnavailableError
 from msgbroker.engine.lane_config import LaneConfig
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
@@ -78,7 +78,7 @@ class GroupDelivery:
     slots: dict[int, LaneSlot] = field(default_factory=dict)
     withheld_topics: frozenset[int] = frozenset()
     """Topics of which nothing is served here: something of them is not understood."""
-    refusal: NotUnderstoodError | None = None
+    refusal: UnavailableError | None = None
     """Why the group is served no longer; then `route` is the last one that was understood."""
     _takers: deque[Instance] = field(default_factory=deque)
     _active: dict[int, LaneSlot] = field(default_factory=dict)
@@ -205,7 +205,7 @@ class GroupDelivery:
         """Return whether lanes of the topic may be opened here."""
         return self.refusal is None and topic_id not in self.withheld_topics
 
-    def refuse(self, because: NotUnderstoodError) -> None:
+    def refuse(self, because: UnavailableError) -> None:
         """Serve the group no longer: nothing more is read or handed out, and its instances settle and go elsewhere."""
         if self.refusal is None:
             for instance in self.instances.values():

@@ -1,8 +1,9 @@
 """What the broker says of its health: gRPC's standard service, by name.
 
-"" and our services: this broker takes and hands out messages. "msgdb": the message store answers; without it publishers
-hear UNAVAILABLE. "confdb": the configuration answers; without it the broker goes on by its last snapshot. "alarms": no
-alarm stands at this broker; `msgcenter alarm list` tells which do.
+"" and our services: this broker takes and hands out messages; not while it is cut off from confdb and behind others.
+"msgdb": the message store answers; without it publishers hear UNAVAILABLE. "confdb": the configuration answers; without
+it the broker goes on by its last snapshot. "alarms": no alarm stands at this broker; `msgcenter alarm list` tells which
+do.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.alarm_board import AlarmBoard
+from msgbroker.server.cut_off import CutOff
 from msgbroker.server.grpc_server import ALARMS, CONFDB, MSGDB, SERVICES
 from msgbroker.server.health_service import HealthService
 from msgbroker.server.loops import PatientCall, pause
@@ -25,10 +27,13 @@ _ANSWER_SECONDS_MAX: Final = 2.0
 class HealthWatch:
     """See the module."""
 
-    def __init__(self, service: HealthService, store: MessageStore, feed: SnapshotFeed, board: AlarmBoard) -> None:
+    def __init__(
+        self, service: HealthService, store: MessageStore, feed: SnapshotFeed, board: AlarmBoard, cut_off: CutOff
+    ) -> None:
         self._service = service
         self._feed = feed
         self._board = board
+        self._cut_off = cut_off
         self._ping = PatientCall(store.ping, _ANSWER_SECONDS_MAX)
         self._said: dict[str, bool] = {}
         self._leaving = False
@@ -46,8 +51,9 @@ class HealthWatch:
         self._say(ALARMS, serving=not self._board.standing)
         self._say(MSGDB, serving=await self._store_answers())
         # Without the store a broker cannot do its work, but restarting it or sending clients elsewhere would not help.
+        # Elsewhere the configuration is known that it is behind with.
         for service in ("", *SERVICES):
-            self._say(service, serving=not self._leaving)
+            self._say(service, serving=not (self._leaving or self._cut_off.is_behind))
 
     async def _store_answers(self) -> bool:
         try:

@@ -223,6 +223,10 @@ class Outgoing:
         for outlet in self.writing:
             outlet.follow(version)
 
+    def follow_nothing(self) -> None:
+        """Let no stress message wait long to be written: the configuration that permits it may not be so any more."""
+        self.version = 0
+
     def obeyed_version(self, version: int) -> int:
         """Return the configuration that all writes under way obey: *version*, or an older one."""
         return min((o.stress_version for o in self.writing if o.stress_version is not None), default=version)

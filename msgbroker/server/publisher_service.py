@@ -22,6 +22,7 @@ from msgbroker.contract.errors import (
     InvalidRequestFieldError,
     MessageCenterError,
     SequenceGapError,
+    UnavailableError,
 )
 from msgbroker.server.admission import Admission, Admitted, Origin, check_origin
 from msgbroker.server.answers import Answers
@@ -53,10 +54,12 @@ class PublisherService:
         committer: Committer,
         snapshot: Callable[[], Snapshot],
         learn_event_code: Callable[[TopicRoute, str], None],
+        check_current: Callable[[], None],
         is_delivery_behind: Callable[[Collection[int]], bool],
         outgoing: Outgoing,
         streams_max: int,
     ) -> None:
+        self._check_current = check_current
         self._outgoing = outgoing
         self.places = Places("publisher streams", streams_max)
         self._arriving = Room(committer.room.bytes_max // 2)
@@ -107,11 +110,14 @@ class PublisherService:
             hello = await frames.hello()
             if hello is None:
                 return
+            self._check_current()
             origin = self._origin_of(hello, context)
             publisher_id = _check_publisher_id(hello.publisher_id)
             admission = Admission(origin, self._snapshot, self._learn_event_code, self._known_types)
             pace = Pace(self._is_delivery_behind)
-            stream = _Stream(context, publisher_id, admission, self._committer, pace, frames, answers)
+            stream = _Stream(
+                context, publisher_id, admission, self._check_current, self._committer, pace, frames, answers
+            )
             self._streams.add(stream)
             if self._draining:
                 stream.drain()
@@ -125,9 +131,10 @@ class PublisherService:
             answers.outlet.close()
 
     def check_open(self) -> None:
-        """Raise BrokerUnavailableError or BrokerBusyError where no call is taken now."""
+        """Raise an UnavailableError or BrokerBusyError where no call is taken now."""
         if self._draining:
             raise BrokerUnavailableError("this broker is stopping: call another one")
+        self._check_current()
         self._committer.check_room()
 
     async def publish(
@@ -188,6 +195,7 @@ class _Stream:
         context: PublisherContext,
         publisher_id: bytes,
         admission: Admission,
+        check_current: Callable[[], None],
         committer: Committer,
         pace: Pace,
         frames: FrameReader,
@@ -199,6 +207,7 @@ class _Stream:
         self._context = context
         self._publisher_id = publisher_id
         self.admission = admission
+        self._check_current = check_current
         self._committer = committer
         self._say_draining = False
         self._ended = False
@@ -245,6 +254,12 @@ class _Stream:
         # In turn with all other streams, and before admission makes objects of it.
         await self._committer.room.acquire(bytes_held)
         self._frames.done()
+        try:
+            self._check_current()
+        except UnavailableError:
+            # The frame does not use its number, and the stream ends: the publisher sends it to another broker.
+            self._committer.room.release(bytes_held)
+            raise
         try:
             admitted = self.admission.admit(received.encoded, received.spans, _now_us())
         except MessageCenterError as error:

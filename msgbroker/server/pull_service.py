@@ -85,6 +85,7 @@ class PullService:
     def _check_open(self) -> None:
         if self._draining:
             raise BrokerUnavailableError("this broker is stopping: pull from another one")
+        self._cluster.cut_off.check_not_behind()
 
     async def pull(self, request: subscriber_pb2.PullRequest, context: PullContext) -> subscriber_pb2.PullResponse:
         """Return messages, waiting for them as long as the caller wants to."""

@@ -77,6 +77,7 @@ class SubscriberService:
             return
         if self._draining:
             raise BrokerUnavailableError("this broker is stopping: subscribe at another one")
+        self._cluster.cut_off.check_not_behind()
         self._hub.outgoing.check_room()
         snapshot = self._snapshot()
         route = find_group(snapshot, first.hello)

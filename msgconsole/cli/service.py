@@ -12,7 +12,7 @@ import typer
 
 from confdb.services import Changed, ConfigService, Page
 from msgbroker.contract import limits
-from msgbroker.contract.errors import SubscriptionNotActiveError
+from msgbroker.contract.errors import StoreUnavailableError, SubscriptionNotActiveError
 from msgconsole.cli import places
 from msgconsole.cli.output import plain, print_json, print_line
 from msgconsole.databases import open_config_store, open_message_store
@@ -42,7 +42,8 @@ def change(
     """Carry out *act*, print what it made, and (with *wait*) return once every live broker routes by it."""
 
     async def run() -> None:
-        async with open_service() as service:
+        # Who waits asks the message store, too, which brokers serve by what they know.
+        async with open_service_with_tails() if wait else open_service() as service:
             changed = await act(service)
             _print_change(changed, said, as_json=as_json)
             if wait:
@@ -101,3 +102,5 @@ async def _wait_until_routed(service: ConfigService, version: int) -> None:
     except SubscriptionNotActiveError as error:
         # The change itself stands: say who lags, and do not fail.
         typer.echo(f"Not everywhere yet: waiting for {error.facts['waiting_for']}.", err=True)
+    except StoreUnavailableError as error:
+        typer.echo(f"Perhaps not everywhere yet: {error.message}.", err=True)

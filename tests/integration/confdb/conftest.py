@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -21,6 +21,7 @@ class KnownTails:
     owners: set[UUID] = field(default_factory=set)
     is_read: bool = False
     """Every group has read everything."""
+    mark: tuple[UUID, int] = field(default_factory=lambda: (uuid4(), 0))
 
     async def tails(self, topic_id: int, generation: int, queue_count: int) -> dict[int, int]:
         self.asked.append((topic_id, generation, queue_count))
@@ -31,6 +32,12 @@ class KnownTails:
 
     async def lane_owners(self) -> set[UUID]:
         return self.owners
+
+    async def config_mark(self) -> tuple[UUID, int]:
+        return self.mark
+
+    async def raise_config_mark(self, version: int, lost: tuple[UUID, int] | None) -> None:
+        self.mark = (uuid4(), version) if lost == self.mark else (self.mark[0], max(version, self.mark[1]))
 
 
 @pytest.fixture

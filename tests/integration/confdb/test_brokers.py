@@ -201,6 +201,49 @@ async def test_a_broker_that_is_cut_off_but_holds_lanes_is_waited_for(
     await service.wait_until_active(5, timeout_seconds=0.0)
 
 
+async def test_who_is_cut_off_is_told_by_the_mark_before_it_is_asked_who_holds_lanes(
+    store: ConfigStore, registry: BrokerRegistry, database_url: str
+) -> None:
+    cut_off = uuid4()
+
+    class Claiming(KnownTails):
+        """A broker that is cut off claims a lane as late as it can, and gives it up because of the mark."""
+
+        async def lane_owners(self) -> set[UUID]:
+            return {cut_off} if self.mark[1] == 0 else set()
+
+    tails = Claiming()
+    await registry.beat(beat_of(uuid4(), snapshot_version=5))
+
+    await ConfigService(store, "test", tails).wait_until_active(5)
+
+    assert tails.mark[1] == 5
+
+
+async def test_the_mark_stays_where_only_brokers_that_are_cut_off_serve(
+    service: ConfigService, tails: KnownTails
+) -> None:
+    tails.owners = {uuid4()}
+
+    with pytest.raises(SubscriptionNotActiveError):
+        await service.wait_until_active(5, timeout_seconds=0.0)
+
+    assert tails.mark[1] == 0
+
+
+async def test_where_confdb_was_restored_to_an_earlier_version_the_mark_begins_anew(
+    service: ConfigService, tails: KnownTails, registry: BrokerRegistry
+) -> None:
+    era, _ = tails.mark = (uuid4(), 1_000)
+    version = (await service.topics.create("default", "TP_TRADE")).version
+    await registry.beat(beat_of(uuid4(), snapshot_version=version))
+
+    await service.wait_until_active(version)
+
+    assert tails.mark[0] != era
+    assert tails.mark[1] == version
+
+
 def ids(brokers: list[LiveBroker]) -> list[UUID]:
     return [broker.broker_id for broker in brokers]
 
