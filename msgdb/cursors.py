@@ -19,6 +19,7 @@ from psycopg.types.multirange import Multirange
 
 from msgbroker.contract.limits import LEASE_SECONDS_MAX, REDELIVERIES_PER_LANE_MAX
 from msgdb.array_rows import array_rows, integer_array
+from msgdb.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.binary_rows import TO_1970, binary_cursor
 from msgdb.connections import Connection
 from msgdb.lane_records import ClaimedLane, LaneKey, LaneToClaim, OffsetRange, OwnedLane, RedeliveryRow
@@ -54,6 +55,7 @@ WITH wanted AS (
     SELECT c.group_id, c.member, c.queue_id
     FROM wanted JOIN cursor c USING (group_id, member, queue_id)
     WHERE c.owner IS NULL OR c.owner = %(owner)s OR c.lease_until <= clock_timestamp()
+       OR c.owner BETWEEN %(first_keeper)s AND %(last_keeper)s
     FOR NO KEY UPDATE OF c SKIP LOCKED
 ), taken AS (
     UPDATE cursor c
@@ -144,14 +146,20 @@ CROSS JOIN LATERAL (
 
 
 async def claim(
-    conn: Connection, owner: UUID, lanes: Iterable[LaneToClaim], lease_seconds: float, epoch_floor: int = 0
+    conn: Connection,
+    owner: UUID,
+    lanes: Iterable[LaneToClaim],
+    lease_seconds: float,
+    epoch_floor: int = 0,
+    config_version: int = 0,
 ) -> list[ClaimedLane]:
     """Take those of *lanes* that are free (or ours already), each with a new epoch, and return their state.
 
     Waits for nobody: a lane whose row is locked is not among them. Ask again later.
 
     Count the lease from before the call: the database counts it from later on. *epoch_floor* is of the database's
-    history: the epochs of an earlier one are not given out again.
+    history: the epochs of an earlier one are not given out again. *config_version* is the configuration that the lanes
+    will be served by: what is kept for it (`msgdb.beginnings`) is free.
     """
     wanted = {lane.key: lane for lane in lanes}
     if not wanted:
@@ -162,6 +170,8 @@ async def claim(
         "owner": owner,
         "lease_seconds": lease_seconds,
         "epoch_floor": epoch_floor,
+        "first_keeper": FIRST_KEEPER,
+        "last_keeper": keeper_of(config_version),
     }
     cursor = await conn.execute(_CLAIM, parameters)
     return [

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from psycopg import Rollback
+
+from msgdb.beginnings import FIRST_KEEPER, keep_beginning
 from msgdb.config_mark import ConfigMark, raise_mark, read_mark
 from msgdb.connections import Connection
 from msgdb.locks import QUEUE_LOCK_CLASS, TOPIC_LOCK_CLASS, queue_lock_key, topic_lock_key
@@ -34,13 +37,16 @@ _LIST_OF_TOPIC: Final = f"SELECT {_COLUMNS} FROM queue WHERE topic_id = %s ORDER
 _HAS_CURSOR: Final = """
 SELECT EXISTS (
     SELECT 1 FROM queue q JOIN cursor c ON c.group_id = %(group_id)s AND c.member = '' AND c.queue_id = q.queue_id
-    WHERE q.topic_id = %(topic_id)s
+    WHERE q.topic_id = %(topic_id)s AND (c.owner IS NULL OR c.owner < %(first_keeper)s)
 )
 """
 
 # Reads all cursors. It is asked when someone registers a subscription, and never in a loop of a broker.
-_LANE_OWNERS: Final = "SELECT DISTINCT owner FROM cursor WHERE owner IS NOT NULL AND lease_until > clock_timestamp()"
+_LANE_OWNERS: Final = """
+SELECT DISTINCT owner FROM cursor WHERE owner < %(first_keeper)s AND lease_until > clock_timestamp()
+"""
 
+_LOCK_SECONDS: Final = 2.0
 _WAIT_FOR_LOCKS: Final = "SELECT set_config('lock_timeout', %s, true)"
 _LOCK: Final = "SELECT pg_advisory_xact_lock(%s, %s)"
 
@@ -108,13 +114,30 @@ class QueueTailReader:
     async def has_cursor(self, group_id: int, topic_id: int) -> bool:
         """Return whether the group has a place on any of the topic's queues."""
         async with self._store.connection() as conn:
-            cursor = await conn.execute(_HAS_CURSOR, {"group_id": group_id, "topic_id": topic_id})
+            parameters = {"group_id": group_id, "topic_id": topic_id, "first_keeper": FIRST_KEEPER}
+            cursor = await conn.execute(_HAS_CURSOR, parameters)
             return await cursor.fetchone() == (True,)
+
+    async def keep_beginning(
+        self, group_id: int, topic_id: int, generation: int, queue_count: int, version: int
+    ) -> bool:
+        """Keep the start of all the topic's queues for the group, until brokers know *version* of the configuration.
+
+        Return whether it could be: not if the group has a place on any of them. Makes missing queues.
+        """
+        async with self._store.connection() as conn:
+            await ensure_queues(conn, topic_id, generation, queue_count, lock_seconds=_LOCK_SECONDS)
+            queue_ids = [queue.queue_id for queue in await list_topic_queues(conn, topic_id)]
+            async with conn.transaction() as keeping:
+                is_kept = await keep_beginning(conn, group_id, queue_ids, version)
+                if not is_kept:
+                    raise Rollback(keeping)
+            return is_kept
 
     async def lane_owners(self) -> set[UUID]:
         """Return the brokers whose leases have not passed."""
         async with self._store.connection() as conn:
-            cursor = await conn.execute(_LANE_OWNERS)
+            cursor = await conn.execute(_LANE_OWNERS, {"first_keeper": FIRST_KEEPER})
             return {owner for (owner,) in await cursor.fetchall()}
 
     async def config_mark(self) -> tuple[UUID, int]:

@@ -116,7 +116,8 @@ cursor = Table(
     Column("acked_offset", BigInteger, nullable=False),
     # ... and so are these above it.
     Column("acked_ranges", INT8MULTIRANGE, nullable=False, server_default=text("'{}'")),
-    # The broker that owns the lane, while lease_until (by this database's clock) has not passed.
+    # The broker that owns the lane, while lease_until (by this database's clock) has not passed; or the version of the
+    # configuration that its beginning is kept for (msgdb.beginnings).
     Column("owner", Uuid),
     # Bumped by every claim and every reset: writes of a former owner match no row.
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),

@@ -2,7 +2,8 @@
 
 A new one starts at the tails of the topic's queues. They are read before the subscription commits: what is published
 once a broker routes by it lies behind them and is delivered; what was stored before lies in front of them and is not.
-One from the beginning is for groups that have no place on the topic yet: a cursor does not go back.
+One from the beginning is for groups that have no place on the topic yet: a cursor does not go back. Until brokers know
+of it, its beginning is kept for it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ class QueueTails(Protocol):
 
     async def has_cursor(self, group_id: int, topic_id: int) -> bool:
         """Return whether the group has a place on any queue of the topic."""
+
+    async def keep_beginning(
+        self, group_id: int, topic_id: int, generation: int, queue_count: int, version: int
+    ) -> bool:
+        """Keep the start of the topic for the group until brokers know *version*; False: the group has a place."""
 
     async def lane_owners(self) -> set[UUID]:
         """Return the brokers that hold lanes at the moment, whether or not the registry hears of them."""
@@ -111,6 +117,8 @@ class Subscriptions:
             await _require_within_limit(change.session, group_id, group)
             view = subscription_view(namespace, group, topic, row)
             change.record("subscription", namespace, name, before=None, after=view)
+            if from_beginning:
+                await self._keep_beginning(change, group, topic_row, group_id)
             return Changed(view, change.version)
 
     async def delete(self, namespace: str, group: str, topic: str, event_code: str) -> Changed[SubscriptionView]:
@@ -169,6 +177,18 @@ class Subscriptions:
                 raise BeginningPassedError(group, topic)
             return row.topic_id, {}
         return row.topic_id, await self._tails.tails(row.topic_id, row.generation, row.queue_count)
+
+    async def _keep_beginning(self, change: Change, group: str, topic: Topic, group_id: int) -> None:
+        """Let no broker make the group a place on the topic that does not know the subscription yet.
+
+        Inside of the change, and as its last act, though another database is asked: the beginning is kept for this very
+        version, and of two changes the later one keeps it. It waits for nobody but who makes these cursors.
+        """
+        assert self._tails is not None, "asked before the change"
+        if not await self._tails.keep_beginning(
+            group_id, topic.topic_id, topic.generation, topic.queue_count, change.version
+        ):
+            raise BeginningPassedError(group, topic.name)
 
 
 def describe_subscription(group: str, topic: str, event_code: str) -> str:

@@ -254,8 +254,10 @@ class Cluster:
 
         async def claim_some(lanes: Sequence[LaneToClaim]) -> None:
             async with self._store.transaction_in(history) as connection:
-                seconds = self.config.lease_seconds
-                claimed.extend(await claim(connection, self.identity.broker_id, lanes, seconds, self._epoch_floor))
+                seconds, version = self.config.lease_seconds, self._snapshot().version
+                claimed.extend(
+                    await claim(connection, self.identity.broker_id, lanes, seconds, self._epoch_floor, version)
+                )
 
         await divided(missing, claim_some, self._not_claimed)
         if not claimed:

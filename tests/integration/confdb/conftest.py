@@ -21,6 +21,8 @@ class KnownTails:
     owners: set[UUID] = field(default_factory=set)
     is_read: bool = False
     """Every group has read everything."""
+    kept: list[tuple[int, int, int]] = field(default_factory=list)
+    """Beginnings: for which group, of which topic, by which version."""
     mark: tuple[UUID, int] = field(default_factory=lambda: (uuid4(), 0))
 
     async def tails(self, topic_id: int, generation: int, queue_count: int) -> dict[int, int]:
@@ -29,6 +31,12 @@ class KnownTails:
 
     async def has_cursor(self, group_id: int, topic_id: int) -> bool:
         return self.is_read
+
+    async def keep_beginning(
+        self, group_id: int, topic_id: int, generation: int, queue_count: int, version: int
+    ) -> bool:
+        self.kept.append((group_id, topic_id, version))
+        return not self.is_read
 
     async def lane_owners(self) -> set[UUID]:
         return self.owners

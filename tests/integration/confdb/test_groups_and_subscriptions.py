@@ -119,6 +119,9 @@ async def test_a_subscription_from_the_beginning_asks_for_no_tails(trade: Config
     created = await trade.subscriptions.create("default", "SG_POINTS", "TP_TRADE", "EC_PAID", from_beginning=True)
 
     assert (created.thing.start_offsets, tails.asked) == ({}, [])
+    group = await trade.subscriber_groups.get("default", "SG_POINTS")
+    topic = await trade.topics.get("default", "TP_TRADE")
+    assert tails.kept == [(group.group_id, topic.topic_id, created.version)]
 
 
 async def test_a_group_that_has_read_a_topic_cannot_subscribe_from_its_beginning(

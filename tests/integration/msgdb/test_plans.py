@@ -13,6 +13,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from msgdb import cursors, dead_letters, lag, lane_writes, log, lost_ends, queues
+from msgdb.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.binary_rows import datetime_of
 from tests.conftest import database_named
 
@@ -69,6 +70,8 @@ def lanes(count: int) -> dict[str, Any]:
         "lease_seconds": 10.0,
         "limit": 10_000,
         "epoch_floor": 0,
+        "first_keeper": FIRST_KEEPER,
+        "last_keeper": keeper_of(1),
     }
 
 
