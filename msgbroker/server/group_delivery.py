@@ -7,15 +7,18 @@ goes on; the read's end makes the group pump again.
 Only *active* lanes get turns. A lane that had a turn with an instance ready and gave nothing is inactive until an event
 happens to it (its queue went on, a read ended, a verdict, a due retry), so that a group with thousands of quiet lanes
 costs what its busy ones cost. Ticks go by the same rule: only an event or a turn gives a lane something to wait for, so
-a tick looks at the lanes that had one, until they wait for nothing.
+a tick looks at the lanes that had one, until they wait for nothing. And so it is with instances: one that is found to
+have no room gets no turns until `Instance.on_room` says that it may have some, so that thousands of them that have all
+they want cost nothing.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from confdb.routes import GroupOrder, GroupRoute, Snapshot, TopicRoute
 from msgbroker.contract.errors import InstanceReplacedError, UnavailableError
@@ -40,6 +43,8 @@ from msgbroker.server.set_aside import SetAside
 BATCH_MESSAGES_MAX = 256
 BEHIND_MESSAGES = 4_000
 """So many are on their way through a broker at full speed: a tenth of a second."""
+LOOKS_MAX = 1_000
+"""So many instances without room are looked at in one go: in a millisecond."""
 REST_SECONDS = 1.0
 """An instance that did not begin with messages in time gets none for so long: time for others to take them."""
 
@@ -75,12 +80,16 @@ class GroupDelivery:
     crashes: RecentCrashes = field(default_factory=RecentCrashes)
     """Of all groups here."""
     instances: dict[str, Instance] = field(default_factory=dict)
+    """By their names."""
     slots: dict[int, LaneSlot] = field(default_factory=dict)
     withheld_topics: frozenset[int] = frozenset()
     """Topics of which nothing is served here: something of them is not understood."""
     refusal: UnavailableError | None = None
     """Why the group is served no longer; then `route` is the last one that was understood."""
-    _takers: deque[Instance] = field(default_factory=deque)
+    _attached: dict[str, Instance] = field(default_factory=dict)
+    """The same instances by their ids, of which each is attached once."""
+    _takers: OrderedDict[str, Instance] = field(default_factory=OrderedDict)
+    """Instances that may have room, by their names, in the order of their turns."""
     _active: dict[int, LaneSlot] = field(default_factory=dict)
     """Lanes that may have something to hand out, in the order of their turns."""
     _watched: dict[int, LaneSlot] = field(default_factory=dict)
@@ -106,16 +115,20 @@ class GroupDelivery:
         the newcomer wins. If it lives, its stream ends with an error that keeps it from coming back and so on for ever.
         So does one that somebody pulls beside.
         """
-        for other in list(self.instances.values()):
-            if other.instance_id == instance.instance_id:
-                is_other_process = other.is_of_other_process(instance)
-                self.detach(other, now, has_gone=is_other_process)
-                if is_other_process or other.pulls is not instance.pulls:
-                    other.close(InstanceReplacedError(instance.instance_id, instance.host))
-        self.instances[instance.name] = instance
+        other = self._attached.get(instance.instance_id)
+        if other is not None:
+            is_other_process = other.is_of_other_process(instance)
+            self.detach(other, now, has_gone=is_other_process)
+            if is_other_process or other.pulls is not instance.pulls:
+                other.close(InstanceReplacedError(instance.instance_id, instance.host))
+        self._attached[instance.instance_id] = self.instances[instance.name] = instance
         instance.way_out = self._leaving
-        instance.outlet.on_room = lambda: self.wake(self)
-        self._takers.append(instance)
+        instance.on_room = partial(self._takers.setdefault, instance.name, instance)
+        instance.outlet.on_room = partial(self._give_turns, instance)
+        self._give_turns(instance)
+
+    def _give_turns(self, instance: Instance) -> None:
+        instance.on_room()
         self.wake(self)
 
     def detach(self, instance: Instance, now: float, *, has_gone: bool = True) -> None:
@@ -126,13 +139,15 @@ class GroupDelivery:
         """
         if self.instances.pop(instance.name, None) is None:
             return
+        del self._attached[instance.instance_id]
         # It was never written to it.
         instance.give_back()
         has_crashed = has_gone and not instance.has_left and instance.ended_because is None
         if has_crashed and blame_first((slot.lane for slot in self.slots.values()), instance.name):
             self.crashes.note(self.route.group_id, instance, now)
         instance.close()
-        self._takers.remove(instance)
+        instance.on_room = _nothing
+        self._takers.pop(instance.name, None)
         self._resting.pop(instance.name, None)
         for slot in list(self.slots.values()):
             with self.trusted(slot):
@@ -240,8 +255,11 @@ class GroupDelivery:
     def stop_lane(self, slot: LaneSlot) -> None:
         """Read and hand out nothing more of a lane that is to move, and wait for no answer to what was not written."""
         slot.lane.stop()
-        for instance in self.instances.values():
-            instance.give_back_lane(slot.lane.key.queue_id)
+        # Of those who hold nothing of it nothing waits.
+        for name in list(slot.lane.unsettled_by_instance):
+            holder = self.instances.get(name)
+            if holder is not None:
+                holder.give_back_lane(slot.lane.key.queue_id)
         self._reader.count(slot)
 
     def tick(self, now: float) -> None:
@@ -338,8 +356,7 @@ class GroupDelivery:
             return False
         if self.route.paused or not self._keeps_waiting(topic_ids):
             return False
-        # Last: there may be many.
-        return any(taker.room.messages > 0 for taker in self._takers)
+        return self._first_taker() is not None
 
     def _keeps_waiting(self, topic_ids: Collection[int]) -> bool:
         if not self._reader.reads_under_way.keys().isdisjoint(topic_ids):
@@ -373,7 +390,8 @@ class GroupDelivery:
                 return True
             found = self._next_taker()
             if found is None:
-                return False
+                # Those that nobody has looked at yet, if any: in the next turn of the event loop.
+                return bool(self._takers)
             taker, room = found
             queue_id, slot = next(iter(active.items()))
             del active[queue_id]
@@ -394,13 +412,20 @@ class GroupDelivery:
 
     def _next_taker(self) -> tuple[Instance, InstanceRoom] | None:
         """Return the next instance in turn that has room, and its room."""
+        found = self._first_taker()
+        if found is not None:
+            self._takers.move_to_end(found[0].name)
+        return found
+
+    def _first_taker(self) -> tuple[Instance, InstanceRoom] | None:
+        """Return the first instance in turn that has room, and its room. Those that have none get no further turns."""
         takers = self._takers
-        for _ in range(len(takers)):
-            taker = takers[0]
-            takers.rotate(-1)
+        for _ in range(min(len(takers), LOOKS_MAX)):
+            name, taker = next(iter(takers.items()))
             room = taker.room
             if room.messages > 0:
                 return taker, room
+            del takers[name]
         return None
 
     def _give(self, slot: LaneSlot, taker: Instance, room: InstanceRoom, now: float, time_slice: TimeSlice) -> int:
@@ -427,6 +452,10 @@ class GroupDelivery:
         self.touched(slot)
         # What was denied was work as well: there may be more behind it.
         return max(work, ready_count - lane.ready_count)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def lane_config(route: GroupRoute) -> LaneConfig:

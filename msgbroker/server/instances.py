@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from msgbroker.engine.begun import Begun
 from msgbroker.engine.lane_config import Again, Handed, Handout
@@ -17,6 +17,8 @@ from msgbroker.server import clock, wire
 from msgbroker.server.log_message import WIRE_OVERHEAD_BYTES, LogMessage, Wire
 from msgbroker.server.outgoing import Outgoing, Outlet
 from msgbroker.v1 import subscriber_pb2
+
+ValueT = TypeVar("ValueT")
 
 _serials = itertools.count(1)
 
@@ -96,12 +98,43 @@ class WayOut(Protocol):
         ...
 
 
+class _OfRoom(Generic[ValueT]):
+    """An attribute of an instance on which its room depends: whoever changes it, `on_room` is called.
+
+    To read it costs nothing: where a descriptor has no `__get__`, Python looks into the instance.
+    """
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: Instance, owner: type[Instance]) -> ValueT: ...
+
+    def __set_name__(self, owner: type[Instance], name: str) -> None:
+        self._name = name
+
+    def __set__(self, instance: Instance, value: ValueT) -> None:
+        instance.__dict__[self._name] = value
+        instance.on_room()
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class Instance:
     """One attachment of an instance: a stream, or the pulls under its name.
 
     What it may still be given is bounded twice: by its credit (messages it holds unsettled), and by the bytes that wait
-    to be written to it (its own, and those of all outlets), so that an instance that does not read costs little.
+    to be written to it (its own, and those of all outlets), so that an instance that does not read costs little. Its
+    group looks at it only where there may be room: `on_room` is called after all that may have made some.
     """
+
+    credit = _OfRoom[int]()
+    unsettled = _OfRoom[int]()
+    handed_max = _OfRoom[int]()
+    """So many it may be given in all: a call asks for so many, whatever is settled meanwhile."""
+    is_paused = _OfRoom[bool]()
+    is_resting = _OfRoom[bool]()
+    """It let messages time out that it had not begun: others come first for a while."""
 
     def __init__(
         self,
@@ -114,6 +147,8 @@ class Instance:
         process_id: bytes = b"",
         host: str = "",
     ) -> None:
+        self.on_room: Callable[[], object] = _nothing
+        """Of the group it is attached to."""
         self.instance_id = instance_id
         self.begun = begun
         """What is known of a message when it is handed to it."""
@@ -123,11 +158,9 @@ class Instance:
         self.handed_count = 0
         """Messages it was given so far."""
         self.handed_max = sys.maxsize
-        """So many it may be given in all: a call asks for so many, whatever is settled meanwhile."""
         self.said_at = clock.now()
         """When it was heard last."""
         self.is_resting = False
-        """It let messages time out that it had not begun: others come first for a while."""
         self.sent_on_count = 0
         """How often it was told to subscribe elsewhere."""
         self.name = f"{instance_id}#{next(_serials)}"
@@ -237,7 +270,8 @@ class Instance:
 
     def give_back_lane(self, queue_id: int) -> None:
         """Let what waits of one lane go back to it."""
-        self._return(self._take_out(lambda batch: batch.queue_id == queue_id))
+        if self.outbox:
+            self._return(self._take_out(lambda batch: batch.queue_id == queue_id))
 
     def give_back_overdue(self, now: float) -> None:
         """Let what was not written within its time to answer go back to the lanes; nobody was asked for an answer."""
@@ -281,6 +315,7 @@ class Instance:
         """Note that gRPC has taken over what `next_response` returned."""
         self.under_way = []
         self.outlet.end_write()
+        self.on_room()
 
     def may_still_write(self) -> bool:
         """Return whether what is being written would be written as things are now."""
@@ -308,6 +343,8 @@ class Instance:
     def _hold(self, size_bytes: int) -> None:
         self.outbox_bytes += size_bytes
         self.outlet.hold(size_bytes)
+        if size_bytes < 0:
+            self.on_room()
 
     def _take_notices(self) -> list[bytes]:
         notices, self._notices = self._notices, []
