@@ -33,7 +33,7 @@ from msgdb.store import MessageStore
 log = structlog.get_logger(__name__)
 
 CHANGES_MAX: Final = 2_000
-"""Rows of a transaction. A lane that has more is one by itself: what it persists, it persists at once."""
+"""Rows of a transaction, or as much in ranges. A lane that has more is one by itself: it persists all of it at once."""
 PREPARED_HERE_MAX: Final = 500
 """To put more together takes milliseconds: in a thread, beside the event loop."""
 
