@@ -123,6 +123,7 @@ class GroupDelivery:
                 other.close(InstanceReplacedError(instance.instance_id, instance.host))
         self._attached[instance.instance_id] = self.instances[instance.name] = instance
         instance.way_out = self._leaving
+        instance.credit_max = self.route.unsettled_max
         instance.on_room = partial(self._takers.setdefault, instance.name, instance)
         instance.outlet.on_room = partial(self._give_turns, instance)
         self._give_turns(instance)
@@ -330,6 +331,8 @@ class GroupDelivery:
         """
         is_other_time = route.ack_timeout_seconds != self.route.ack_timeout_seconds
         self.route = route
+        for instance in self.instances.values():
+            instance.credit_max = route.unsettled_max
         config = lane_config(route)
         for slot in list(self.slots.values()):
             if slot.topic.topic_id in self.withheld_topics:

@@ -129,6 +129,9 @@ class Instance:
     """
 
     credit = _OfRoom[int]()
+    """What it asks for, which may be more than its group allows."""
+    credit_max = _OfRoom[int]()
+    """What its group allows as things are."""
     unsettled = _OfRoom[int]()
     handed_max = _OfRoom[int]()
     """So many it may be given in all: a call asks for so many, whatever is settled meanwhile."""
@@ -166,6 +169,7 @@ class Instance:
         self.name = f"{instance_id}#{next(_serials)}"
         """Unique among attachments: an instance that reconnects is another one to the lanes."""
         self.credit = credit
+        self.credit_max = sys.maxsize
         self.unsettled = 0
         self.is_paused = False
         self.is_closed = False
@@ -194,7 +198,8 @@ class Instance:
         size_bytes = min(self._outbox_bytes_max - self.outbox_bytes, self.outlet.room_bytes)
         if size_bytes <= 0:
             return _NO_ROOM
-        return InstanceRoom(min(self.credit - self.unsettled, self.handed_max - self.handed_count), size_bytes)
+        credit = min(self.credit, self.credit_max)
+        return InstanceRoom(min(credit - self.unsettled, self.handed_max - self.handed_count), size_bytes)
 
     @property
     def pulls(self) -> bool:

@@ -82,7 +82,7 @@ class SubscriberService:
         snapshot = self._snapshot()
         route = find_group(snapshot, first.hello)
         check_group_served(route)
-        instance = self._make_instance(first, route, context)
+        instance = self._make_instance(first, context)
         group = self._hub.attach(route, instance)
         self._instances.add(instance)
         self._cluster.wake.set()
@@ -108,11 +108,10 @@ class SubscriberService:
             first = await context.read()
         return None if first is grpc.aio.EOF else first
 
-    def _make_instance(
-        self, first: subscriber_pb2.SubscribeRequest, route: GroupRoute, context: SubscriberContext
-    ) -> Instance:
+    def _make_instance(self, first: subscriber_pb2.SubscribeRequest, context: SubscriberContext) -> Instance:
         instance_id = names.check_instance_id(first.hello.instance_id)
-        credit = min(first.credit or route.unsettled_max, route.unsettled_max)
+        # Who names none has all that its group allows.
+        credit = first.credit or limits.CREDIT_MAX
         begun = Begun.NO if first.hello.says_begun else Begun.UNKNOWN
         process_id = first.hello.process_id
         if process_id and len(process_id) != limits.PROCESS_ID_BYTES:
@@ -177,7 +176,7 @@ class SubscriberService:
         if request.credit:
             if request.credit > limits.CREDIT_MAX:
                 raise InvalidRequestFieldError("credit", f"is {request.credit}; {limits.CREDIT_MAX} at most")
-            instance.credit = min(request.credit, group.route.unsettled_max)
+            instance.credit = request.credit
         if request.pause or request.resume:
             instance.wants_nothing = request.pause and not request.resume
             instance.is_paused = self._draining or (request.pause and not request.resume)

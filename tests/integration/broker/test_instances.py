@@ -85,6 +85,34 @@ async def test_an_instance_hears_of_a_changed_ack_timeout_before_what_is_given_b
     assert subscriber.told[-1].batches
 
 
+@pytest.mark.parametrize("before, then", [(100, 5), (2, 5)])
+async def test_what_the_group_allows_is_obeyed_by_those_who_are_attached_as_soon_as_it_is_changed(
+    trade: ConfigService, broker: Broker, center: MessageCenter, before: int, then: int
+) -> None:
+    await register_group(trade, unsettled_max=before)
+    async with raw_subscriber(broker.address, credit=100) as raw:
+        await eventually(lambda: any(len(group.slots) == 4 for group in broker.hub.groups.values()))
+        changed = await trade.subscriber_groups.update("default", GROUP, unsettled_max=then)
+        await trade.wait_until_active(changed.version)
+        await publish(center, 50)
+        await raw.until(then)
+        await raw.settle(*raw.given)
+        await raw.until(2 * then)
+
+        assert unsettled(broker) == [then]
+
+
+async def test_an_instance_that_names_no_credit_has_what_the_group_allows(
+    trade: ConfigService, broker: Broker, center: MessageCenter
+) -> None:
+    await register_group(trade, unsettled_max=5)
+    async with raw_subscriber(broker.address, credit=0) as raw:
+        await publish(center, 50)
+        await raw.until(5)
+
+        assert unsettled(broker) == [5]
+
+
 async def test_an_instance_that_paused_is_given_nothing_until_it_resumes(
     trade: ConfigService, broker: Broker, center: MessageCenter
 ) -> None:

@@ -38,7 +38,7 @@ QUEUE = 1
 def group_route() -> GroupRoute:
     subscription = SubscriptionRoute(1, 1, PAID, SubscriptionMode.DIRECT, None, None, {})
     return GroupRoute(
-        1, "default", "SG_POINTS", 60.0, (10.0,), 2, 100, GroupOrder.NONE, GroupMode.SHARED, paused=False,
+        1, "default", "SG_POINTS", 60.0, (10.0,), 2, 10_000, GroupOrder.NONE, GroupMode.SHARED, paused=False,
         subscriptions=(subscription,),
     )  # fmt: skip
 
