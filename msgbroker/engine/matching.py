@@ -92,7 +92,9 @@ class Matcher:
         self._subscriptions = tuple(
             subscription for subscription in group.subscriptions if subscription.topic_id == topic.topic_id
         )
+        self._named_codes = frozenset([subscription.event_code for subscription in self._subscriptions])
         self._selections: dict[tuple[int, str], _Selection] = {}
+        """By queue and event code; of all codes that no subscription names, there is one."""
         self.expressions = tuple(sorted({s.expression or "" for s in self._subscriptions if s.predicate is not None}))
         """The expressions by which it selects."""
         self.cost = max((s.cost for s in self._subscriptions), default=0)
@@ -209,6 +211,9 @@ class Matcher:
         return {code: self._selection(queue_id, code) for code in facts.event_codes}
 
     def _selection(self, queue_id: int, event_code: str) -> _Selection:
+        if event_code not in self._named_codes:
+            # Publishers make up any number of them.
+            event_code = ANY_EVENT_CODE
         selection = self._selections.get((queue_id, event_code))
         if selection is None:
             if len(self._selections) >= _SELECTIONS_MAX:
@@ -226,7 +231,7 @@ class Matcher:
 
 
 _SELECTIONS_MAX = 4_096
-"""Queues times event codes that a matcher remembers; an open topic may have any number of codes."""
+"""Queues times event codes that a matcher remembers."""
 
 
 def _never() -> bool:

@@ -129,8 +129,8 @@ def test_what_a_matcher_remembers_has_a_bound(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(matching, "_SELECTIONS_MAX", 4)
     matcher = Matcher(make_group(make_subscription("*")), make_topic())
 
-    for number in range(20):
-        assert matcher.select([FakeMessage(0, event_code=f"EC_{number}")], QUEUE)
+    for queue_id in range(20):
+        assert matcher.select(messages(0, 1), queue_id)
 
     assert len(matcher._selections) <= 4
 
@@ -281,3 +281,15 @@ def test_in_slices_and_with_answers_from_elsewhere_the_same_is_selected_as_at_on
     assert sliced == expected
     assert (list(known.matched), known.decided) == (expected, len(batch))
     assert in_slices.failed_evaluations == at_once.failed_evaluations == elsewhere.failed_evaluations
+
+
+def test_event_codes_that_publishers_make_up_are_not_remembered() -> None:
+    matcher = Matcher(
+        make_group(make_subscription("EC_PAID"), make_subscription("*", start_offsets={QUEUE: 100})), make_topic()
+    )
+    for offset in range(200):
+        for code in ("EC_PAID", f"EC_{offset}"):
+            is_wanted = code == "EC_PAID" or offset >= 100
+            assert bool(matcher.select([FakeMessage(offset, event_code=code)], QUEUE)) is is_wanted
+
+    assert len(matcher._selections) == 2
