@@ -14,6 +14,7 @@ they want cost nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
@@ -90,8 +91,10 @@ class GroupDelivery:
     """The same instances by their ids, of which each is attached once."""
     _takers: OrderedDict[str, Instance] = field(default_factory=OrderedDict)
     """Instances that may have room, by their names, in the order of their turns."""
-    _active: dict[int, LaneSlot] = field(default_factory=dict)
+    _active: OrderedDict[int, LaneSlot] = field(default_factory=OrderedDict)
     """Lanes that may have something to hand out, in the order of their turns."""
+    _first: OrderedDict[int, LaneSlot] = field(default_factory=OrderedDict)
+    """Beside these, the lanes whose blocks were just read: their turns come before all others."""
     _watched: dict[int, LaneSlot] = field(default_factory=dict)
     """Lanes that may wait for a time or a read: every other one has neither."""
     _resting: dict[str, float] = field(default_factory=dict)
@@ -103,7 +106,14 @@ class GroupDelivery:
     def __post_init__(self) -> None:
         self._leaving = Leaving(self.slots, self.touched, self.activate, self.trusted)
         self._reader = LaneReader(
-            self.cache, self.ready, self.start_task, self.touched, self.activate, self.aside, self.evaluations
+            self.cache,
+            self.ready,
+            self.start_task,
+            self.touched,
+            self.activate,
+            self._activate_first,
+            self.aside,
+            self.evaluations,
         )
 
     # --- instances --------------------------------------------------------------------------------------------------
@@ -204,12 +214,21 @@ class GroupDelivery:
 
     def activate(self, slot: LaneSlot) -> None:
         """Give the lane turns: something happened to it."""
-        if self.slots.get(slot.lane.key.queue_id) is not slot:
+        queue_id = slot.lane.key.queue_id
+        if self.slots.get(queue_id) is not slot:
             # Closed while a read was under way. Its successor's turns are not its own.
             return
-        self._active.setdefault(slot.lane.key.queue_id, slot)
-        self._watched[slot.lane.key.queue_id] = slot
+        if queue_id not in self._first:
+            self._active.setdefault(queue_id, slot)
+        self._watched[queue_id] = slot
         self.wake(self)
+
+    def _activate_first(self, slot: LaneSlot) -> None:
+        queue_id = slot.lane.key.queue_id
+        if self.slots.get(queue_id) is slot:
+            self._active.pop(queue_id, None)
+            self._first[queue_id] = slot
+            self.activate(slot)
 
     def queue_went_on(self, queue_id: int) -> None:
         """Take note that there is more in a queue."""
@@ -241,7 +260,9 @@ class GroupDelivery:
         if slot is None:
             return None
         self._active.pop(queue_id, None)
+        self._first.pop(queue_id, None)
         self._watched.pop(queue_id, None)
+        self._reader.forget(slot)
         unsettled = dict(slot.lane.unsettled_by_instance)
         slot.lane.stop()
         self._reader.count(slot)
@@ -355,19 +376,19 @@ class GroupDelivery:
         They have room, and it reads for them or has much in memory. Who takes no more, for a second or for days, is not
         waited for, nor who is held up by expressions of its own.
         """
-        if not self._active and not self._reader.reads_under_way:
+        if not (self._active or self._first or self._reader.reads_under_way):
             return False
         if self.route.paused or not self._keeps_waiting(topic_ids):
             return False
         return self._first_taker() is not None
 
     def _keeps_waiting(self, topic_ids: Collection[int]) -> bool:
-        if not self._reader.reads_under_way.keys().isdisjoint(topic_ids):
+        if self._reader.reads_for(topic_ids):
             return True
         end_of = self.cache.end_of
         lag = sum(
             end_of(queue_id) - slot.lane.next_offset
-            for queue_id, slot in self._active.items()
+            for queue_id, slot in itertools.chain(self._first.items(), self._active.items())
             if slot.topic.topic_id in topic_ids and not slot.is_dear
         )
         return lag > BEHIND_MESSAGES
@@ -388,7 +409,7 @@ class GroupDelivery:
         if self.route.paused or not self._takers:
             return False
         active = self._active
-        while active:
+        while line := self._first or active:
             if budget.messages <= 0:
                 return True
             found = self._next_taker()
@@ -396,8 +417,7 @@ class GroupDelivery:
                 # Those that nobody has looked at yet, if any: in the next turn of the event loop.
                 return bool(self._takers)
             taker, room = found
-            queue_id, slot = next(iter(active.items()))
-            del active[queue_id]
+            queue_id, slot = line.popitem(last=False)
             self._watched[queue_id] = slot
             given = 0
             # As `trusted` does it, for the price of nothing: this is done for every batch.

@@ -4,13 +4,17 @@ A message that is ready is held in memory until an instance takes it, whatever t
 is ready has a bound in bytes for each lane, and one for all lanes of the broker together; beyond the second a lane gets
 no more than is taken from it in the same moment. They are bytes of memory: a message with many small headers costs ten
 times what it has.
+
+What is read from msgdb waits in the log cache for its lane's turn. So a group reads for a few lanes at a time, and for
+the next one when one of these had its turn: blocks that nobody has room for would push each other out, and be read
+again for every message that a slow instance handles.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -33,6 +37,8 @@ BATCH_BYTES_MAX: Final = 224 * 1024
 """A lane gives so much to one instance before the next one's turn; a single larger message is a batch of its own."""
 LANE_READY_BYTES_MAX: Final = 1024 * 1024
 FETCH_AGAIN_MAX: Final = 200
+READS_AHEAD_MAX: Final = 8
+"""Blocks of a group that are being read, or wait for their lanes' turns."""
 
 
 @dataclass(slots=True)
@@ -54,11 +60,17 @@ class LaneReader:
     """This lane may have something to persist."""
     activate: Callable[[LaneSlot], None]
     """This lane may have something to hand out."""
+    activate_first: Callable[[LaneSlot], None]
+    """This lane's block was read: its turn comes before all others."""
     aside: SetAside[LaneWork]
     """What failed for unknown reasons."""
     evaluations: Evaluations
     reads_under_way: Counter[int] = field(default_factory=Counter)
     """Of blocks that are not in memory, by topic: for lanes that are not held up by expressions of their own."""
+    _ahead: set[LaneSlot] = field(default_factory=set)
+    """Lanes whose blocks are being read, or were read and wait for their turns."""
+    _unread: OrderedDict[LaneSlot, None] = field(default_factory=OrderedDict)
+    """Lanes whose blocks are to be read when there is a place among those."""
 
     def count(self, slot: LaneSlot) -> None:
         """Count what the lane holds ready: after everything that changes it."""
@@ -72,11 +84,19 @@ class LaneReader:
         return room_bytes if slot.lane.ready_count else max(room_bytes, needed_bytes)
 
     def feed(self, slot: LaneSlot, count_max: int, bytes_max: int, time_slice: TimeSlice) -> int:
-        """Feed the lane from memory, or start a read; return how many messages were decided.
+        """Feed the lane from memory, or have its block read; return how many messages were decided.
 
         So many messages and bytes are taken from it next: it gets more only where there is room for what is left. Those
         that take expressions are decided as far as *time_slice* goes.
         """
+        self._unread.pop(slot, None)
+        if not slot.is_reading:
+            self._ahead.discard(slot)
+        decided = self._feed(slot, count_max, bytes_max, time_slice)
+        self._read_for_next()
+        return decided
+
+    def _feed(self, slot: LaneSlot, count_max: int, bytes_max: int, time_slice: TimeSlice) -> int:
         lane = slot.lane
         queue_id, offset = lane.key.queue_id, lane.next_offset
         if slot.is_reading or offset >= self.cache.may_reach(queue_id) or self._is_waiting(slot, Work.READING):
@@ -89,11 +109,7 @@ class LaneReader:
             return 0
         messages = self.cache.find(queue_id, offset, wanted)
         if messages is None:
-            slot.is_reading = True
-            is_waited_for = not slot.is_dear
-            if is_waited_for:
-                self.reads_under_way[slot.topic.topic_id] += 1
-            self.start_task(self._read(slot, offset, is_waited_for=is_waited_for))
+            self._have_read(slot, offset)
             return 0
         if self.aside.units:
             # What could not be read is in memory now.
@@ -114,6 +130,40 @@ class LaneReader:
             self.touched(slot)
         return decided
 
+    def reads_for(self, topic_ids: Collection[int]) -> bool:
+        """Return whether blocks of these topics are being read, or are to be."""
+        return not self.reads_under_way.keys().isdisjoint(topic_ids) or any(
+            slot.topic.topic_id in topic_ids and not slot.is_dear for slot in self._unread
+        )
+
+    def forget(self, slot: LaneSlot) -> None:
+        """Read nothing more for a lane that is not served any more."""
+        self._unread.pop(slot, None)
+        self._ahead.discard(slot)
+        self._read_for_next()
+
+    def _have_read(self, slot: LaneSlot, offset: int) -> None:
+        """Start to read the block that the lane needs, or let it wait for a place."""
+        if len(self._ahead) >= READS_AHEAD_MAX:
+            self._unread[slot] = None
+            return
+        self._ahead.add(slot)
+        slot.is_reading = True
+        is_waited_for = not slot.is_dear
+        if is_waited_for:
+            self.reads_under_way[slot.topic.topic_id] += 1
+        self.start_task(self._read(slot, offset, is_waited_for=is_waited_for))
+
+    def _read_for_next(self) -> None:
+        """Start to read for lanes that wait for a place, as far as there are places now."""
+        while self._unread and len(self._ahead) < READS_AHEAD_MAX:
+            slot, _ = self._unread.popitem(last=False)
+            lane = slot.lane
+            if lane.wants() and self.cache.find(lane.key.queue_id, lane.next_offset, 1) is None:
+                self._have_read(slot, lane.next_offset)
+            else:
+                self.activate(slot)
+
     async def _read(self, slot: LaneSlot, offset: int, *, is_waited_for: bool) -> None:
         """Read the block that the lane needs into the cache, and feed it."""
         lane, topic_id = slot.lane, slot.topic.topic_id
@@ -124,12 +174,13 @@ class LaneReader:
             if is_waited_for:
                 self.reads_under_way -= Counter((topic_id,))
         if block is None:
+            self.forget(slot)
             return
         if block.first > lane.next_offset:
             # Days were dropped between the cursor and the block.
             lane.feed(block.first, block.first, (), days_dropped=True)
         self.touched(slot)
-        self.activate(slot)
+        self.activate_first(slot)
 
     async def _try(self, slot: LaneSlot, work: Work, read: Coroutine[None, None, ReadT]) -> ReadT | None:
         """Return what is read, or None where it failed: a later tick tries again."""
