@@ -99,7 +99,8 @@ class DearExpressions:
             elif not self.aside.is_waiting(slot):
                 del self._waiting[slot]
                 self._evaluations.line.add(lane)
-        for slot in [slot for slot in self._troubles if slot.lane.is_stopped]:
+        # Those as well that stand in line again: nobody will take them from there.
+        for slot in [slot for slot in {*self._troubles, *self.aside.units} if slot.lane.is_stopped]:
             self._forget(slot)
 
     async def evaluate_once(self) -> bool:

@@ -207,6 +207,7 @@ class LaneReader:
             return
         wanted = slot.lane.due(now, min(FETCH_AGAIN_MAX, max(1, room_bytes // slot.topic.body_bytes_max)))
         if not wanted:
+            self._fetched(slot)
             return
         found: list[LogMessage] = []
         missing: list[tuple[int, int]] = []
@@ -225,6 +226,13 @@ class LaneReader:
         self.count(slot)
         if missing:
             self.start_task(self._fetch_again(slot, missing))
+        else:
+            self._fetched(slot)
+
+    def _fetched(self, slot: LaneSlot) -> None:
+        """Note that there is nothing to fetch: what could not be fetched was found in memory."""
+        if self.aside.units:
+            self.aside.worked(LaneWork(slot.lane.key, Work.FETCHING))
 
     async def _fetch_again(self, slot: LaneSlot, wanted: list[tuple[int, int]]) -> None:
         lane = slot.lane

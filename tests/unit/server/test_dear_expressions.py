@@ -7,6 +7,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
+from unittest.mock import AsyncMock
 
 import pytest
 from structlog.testing import capture_logs
@@ -481,3 +482,24 @@ async def test_what_is_left_over_of_a_change_of_expressions_does_no_harm() -> No
         known = broker.hub.evaluations.known
         (first, *_) = broker.hub.cache.find(QUEUE, 0, 1) or ()
         assert known.find(WANTED, first) in {Outcome.MATCH, None}
+
+
+async def test_the_alarm_of_a_lane_that_stands_in_line_again_goes_with_the_lane(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Brokerlike.running() as broker:
+        group = broker.group(1)
+        slot = group.slots[QUEUE]
+        with monkeypatch.context() as broken:
+            broken.setattr(broker.expressions, "_messages", AsyncMock(side_effect=ValueError("damaged")))
+            broker.commit(10)
+            await broker.alarm(AlarmKind.LANE_SET_ASIDE)
+        # The helper is being started again: whoever stands in line waits there.
+        monkeypatch.setattr(broker.helper, "is_ready", AsyncMock(return_value=False))
+        broker.seconds += 1_000
+        broker.hub.evaluations.line.wake.set()
+        await eventually(lambda: slot not in broker.expressions._waiting and len(broker.hub.evaluations.line) == 1)
+        broker.hub.close_lane(group, QUEUE)
+        broker.hub.evaluations.line.wake.set()
+
+        await eventually(lambda: not broker.board.standing)

@@ -23,7 +23,7 @@ from msgbroker.server.group_delivery import BEHIND_MESSAGES, GroupDelivery, Pump
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
 from msgbroker.server.lane_slot import LaneSlot
-from msgbroker.server.lane_work import LaneWork
+from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.log_cache import Block, LogCache, ReadAgain
 from msgbroker.server.log_message import NO_HEADERS, LogMessage
 from msgbroker.server.set_aside import SetAside
@@ -360,6 +360,28 @@ async def test_a_read_that_failed_is_tried_again_with_the_next_tick() -> None:
     for task in one.tasks:
         task.cancel()
     await asyncio.gather(*one.tasks, return_exceptions=True)
+
+
+async def test_the_alarm_of_a_body_that_cannot_be_fetched_goes_when_the_message_is_found_in_memory() -> None:
+    one = OneGroup()
+    seconds = 1.0
+    one.aside._now = lambda: seconds
+    one.commit(0, 1)
+    assert one.pump() == 1
+    one.settle_all(Verdict.RETRY)
+    one.cache._tail.forget()
+    with patch.object(one.cache, "read_again", side_effect=ValueError("a page of an index is damaged")):
+        one.group.activate(one.group.slots[QUEUE])
+        one.pump()
+        await asyncio.gather(*one.tasks)
+    assert [alarm.thing for alarm in one.board.standing] == [Work.FETCHING]
+    # Another group has read its block meanwhile.
+    one.cache._keep((QUEUE, 0), Block(0, 1, [log_message(0)], 10))
+    seconds += 100.0
+    one.group.tick(seconds)
+
+    assert one.pump() == 1
+    assert one.board.standing == []
 
 
 @given(seed=st.integers(), steps=st.integers(1, 60))
