@@ -26,15 +26,10 @@ from msgbroker.server.alarm_names import lane_alarm
 from msgbroker.server.counters import HubCounters
 from msgbroker.server.evaluation_turns import EvaluationTurns
 from msgbroker.server.evaluations import Evaluations
-from msgbroker.server.group_delivery import (
-    BATCH_MESSAGES_MAX,
-    GroupDelivery,
-    PumpBudget,
-    lane_config,
-    stress_check,
-)
+from msgbroker.server.group_delivery import BATCH_MESSAGES_MAX, GroupDelivery, PumpBudget
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import ReadyBytes
+from msgbroker.server.lane_rules import lane_config, stress_check
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.log_cache import LogCache

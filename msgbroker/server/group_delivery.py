@@ -21,23 +21,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from confdb.routes import GroupOrder, GroupRoute, Snapshot, TopicRoute
+from confdb.routes import GroupRoute, TopicRoute
 from msgbroker.contract.errors import InstanceReplacedError, UnavailableError
-from msgbroker.engine.lane_config import LaneConfig
 from msgbroker.engine.matching import Matcher
-from msgbroker.engine.retry import RetryPolicy
-from msgbroker.engine.stress import StressGate
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server.blame import blame_first
 from msgbroker.server.evaluation_turns import TimeSlice
 from msgbroker.server.evaluations import Evaluations
 from msgbroker.server.instances import Instance, InstanceRoom
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LaneReader, ReadyBytes
+from msgbroker.server.lane_rules import lane_config
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.leaving import Leaving, StressCheck
 from msgbroker.server.log_cache import LogCache
-from msgbroker.server.log_message import LogMessage
 from msgbroker.server.recent_crashes import RecentCrashes
 from msgbroker.server.set_aside import SetAside
 
@@ -479,24 +476,3 @@ class GroupDelivery:
 
 def _nothing() -> None:
     """Do nothing."""
-
-
-def lane_config(route: GroupRoute) -> LaneConfig:
-    """Return what a lane takes from its group."""
-    return LaneConfig(
-        ack_timeout_seconds=route.ack_timeout_seconds,
-        retry=RetryPolicy(route.retry_schedule_seconds, route.attempts_max),
-        # A route whose order is not known is not served.
-        order=GroupOrder(route.order),
-    )
-
-
-def stress_check(route: GroupRoute, topic: TopicRoute, snapshot: Snapshot) -> Callable[[LogMessage], bool]:
-    """Return whether the group may see a stress message of the topic, by the whitelist of this snapshot."""
-    gate = StressGate(snapshot)
-    group_id, topic_id = route.group_id, topic.topic_id
-
-    def may_hand_out(message: LogMessage) -> bool:
-        return gate.allows(group_id, topic_id, message.event_code)
-
-    return may_hand_out

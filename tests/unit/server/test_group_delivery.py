@@ -19,9 +19,10 @@ from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
-from msgbroker.server.group_delivery import BEHIND_MESSAGES, GroupDelivery, PumpBudget, lane_config
+from msgbroker.server.group_delivery import BEHIND_MESSAGES, GroupDelivery, PumpBudget
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
+from msgbroker.server.lane_rules import lane_config
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.log_cache import Block, LogCache, ReadAgain

@@ -13,8 +13,9 @@ from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
-from msgbroker.server.group_delivery import LOOKS_MAX, PumpBudget, lane_config
+from msgbroker.server.group_delivery import LOOKS_MAX, PumpBudget
 from msgbroker.server.instances import Instance, InstanceRoom
+from msgbroker.server.lane_rules import lane_config
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.outgoing import Outgoing, OutgoingConfig

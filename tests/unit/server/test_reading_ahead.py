@@ -8,8 +8,8 @@ from collections.abc import Hashable
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
-from msgbroker.server.group_delivery import lane_config
 from msgbroker.server.lane_reading import READS_AHEAD_MAX, ReadyBytes
+from msgbroker.server.lane_rules import lane_config
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import Block, LogCacheConfig
 from msgbroker.server.log_message import LogMessage
