@@ -33,6 +33,9 @@ except MessageCenterError as error:
     sys.exit(error.message)
 """
 
+# Below nohup it is ignored, as it should be.
+_HEEDS_SIGHUP = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+
 
 @contextmanager
 def up(directory: Path, port: int, *broker_options: str) -> Iterator[subprocess.Popen[str]]:
@@ -90,7 +93,9 @@ def test_a_terminal_that_is_closed_stops_all_of_it_though_nobody_can_be_told(dir
     terminal, inside = pty.openpty()
     broker = [sys.executable, str(_STAND_IN)]
     process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(directory), str(free_port), *broker], stdout=inside, stderr=inside
+        [sys.executable, "-c", f"{_HEEDS_SIGHUP}{_PROGRAM}", str(directory), str(free_port), *broker],
+        stdout=inside,
+        stderr=inside,
     )
     children: list[psutil.Process] = []
     try:
