@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from msgbroker.contract.errors import ConfigUnavailableError, NotMigratedError
 from msgbroker.contract.outages import is_outage
@@ -81,9 +82,18 @@ class ConfigStore:
             # Changes rely on it: who waits for the version's lock sees what its holder has committed.
             isolation_level="READ COMMITTED",
         )
+        has_ended = False
+
+        @sa.event.listens_for(engine.sync_engine, "checkin")
+        def close_late(_: object, entry: ConnectionPoolEntry) -> None:
+            # What was lent at the end comes back to a pool that nobody empties any more.
+            if has_ended:
+                entry.close()
+
         try:
             yield cls(url, engine, operation_timeout_seconds, opened, options)
         finally:
+            has_ended = True
             await engine.dispose()
 
     @asynccontextmanager

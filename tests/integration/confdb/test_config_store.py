@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import AsyncExitStack
 
 import psycopg
 import pytest
@@ -105,3 +106,12 @@ async def test_a_change_left_open_does_not_hold_up_the_others_for_long(store: Co
             sa.text("SELECT current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout')")
         )
         assert bounds.one() == ("5s", "10s")
+
+
+async def test_a_connection_that_is_lent_when_the_store_closes_is_closed_as_well(database_url: str) -> None:
+    async with AsyncExitStack() as lent, ConfigStore.open(database_url) as store:
+        connection = await lent.enter_async_context(store.single_statement())
+        pid = await connection.scalar(sa.text("SELECT pg_backend_pid()"))
+    with psycopg.connect(database_url, autocommit=True) as observer:
+        sessions = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
+        await eventually(lambda: observer.execute(sessions, [pid]).fetchone() is None, 5.0)
