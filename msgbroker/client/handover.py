@@ -46,7 +46,7 @@ class Handover:
         self._messages_max = config.unanswered_messages_max
         self._bytes_max = config.unanswered_bytes_max
         self._shared = threading.RLock()
-        """Guards all down to the next empty line. A signal's handler may close us in the middle of it."""
+        """Guards all down to the next empty line. A signal's handler may publish in the middle of it."""
         self._room = threading.Condition(self._shared)
         self._messages: list[tuple[bytes, Recipient]] = []
         self._count = 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from msgbroker.client.background import cancel_and_wait
+from msgbroker.client.threads import HandlerThread
 from msgbroker.contract.errors import CenterClosedError
 
 Result = TypeVar("Result")
@@ -35,6 +36,11 @@ class LoopThread:
     def is_current(self) -> bool:
         """Whether the caller is this thread."""
         return threading.current_thread() is self._thread
+
+    def is_of_handler(self) -> bool:
+        """Whether the caller is a handler of this loop's center, in a thread of its own."""
+        caller = threading.current_thread()
+        return isinstance(caller, HandlerThread) and caller.loop is self.loop
 
     def call(self, coroutine: Coroutine[Any, Any, Result], *, behind: Callable[[], None]) -> Result:
         """Run *behind* and then *coroutine* on the loop, and wait for its end.

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from msgbroker.client.bodies import Body
 from msgbroker.client.center import DEFAULT_ADDRESS, Function, MessageCenter
@@ -18,6 +18,8 @@ from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.publishing import ReceiptFuture, outgoing_messages, publish_within
 from msgbroker.client.wire import MessageEncoder
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError
+
+_CLOSING_THREAD_NAME: Final = "msgcenter-close"
 
 Result = TypeVar("Result")
 
@@ -42,6 +44,7 @@ class SyncMessageCenter:
         self._thread: LoopThread | None = None
         self._handover: Handover | None = None
         self._is_closed = False
+        self._has_closed = threading.Event()
 
     @property
     def instance_id(self) -> str:
@@ -222,26 +225,40 @@ class SyncMessageCenter:
     def close(self) -> None:
         """Finish as `MessageCenter.close` does, and end the background thread.
 
+        Every call waits until the center is closed; only a handler's own does not.
+
         Raises:
             RuntimeError: it was called in that thread, by an async handler or a callback of a future.
         """
         with self._lock:
-            if self._is_closed:
-                return
-            thread, handover = self._thread, self._handover
+            thread = self._thread
             if thread is not None and thread.is_current():
                 raise RuntimeError(
                     "an async handler or a callback cannot close SyncMessageCenter: it would wait for itself; "
                     "close it in another thread: threading.Thread(target=center.close).start()"
                 )
-            self._is_closed = True
-        if thread is not None and handover is not None:
-            try:
-                # Handlers publish: all calls go on, and the core decides, until they are done.
-                thread.call(self._core.close(), behind=handover.fetch)
-            finally:
-                handover.close()
-                thread.stop()
+            is_first, self._is_closed = not self._is_closed, True
+        if thread is not None and thread.is_of_handler():
+            # It is one of those that are waited for.
+            if is_first:
+                threading.Thread(target=self._close, name=_CLOSING_THREAD_NAME).start()
+        elif is_first:
+            self._close()
+        else:
+            self._has_closed.wait()
+
+    def _close(self) -> None:
+        thread, handover = self._thread, self._handover
+        try:
+            if thread is not None and handover is not None:
+                try:
+                    # Handlers publish: all calls go on, and the core decides, until they are done.
+                    thread.call(self._core.close(), behind=handover.fetch)
+                finally:
+                    handover.close()
+                    thread.stop()
+        finally:
+            self._has_closed.set()
 
     def _make_core(self, addresses: str | Sequence[str], settings: CenterSettings) -> MessageCenter:
         return MessageCenter(addresses, **settings)

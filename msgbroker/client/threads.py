@@ -25,6 +25,14 @@ THREADS_MAX: Final = 64
 _NAME: Final = "msgcenter-handler"
 
 
+class HandlerThread(threading.Thread):
+    """A thread for the handlers of a center that runs on *loop*."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, serve: Callable[[], None], number: int) -> None:
+        super().__init__(target=serve, name=f"{_NAME}-{number}", daemon=True)
+        self.loop = loop
+
+
 @dataclass(frozen=True, slots=True)
 class _Call:
     """A function to call, and who waits for what it returns."""
@@ -90,7 +98,7 @@ class HandlerThreads:
 
     def _start_thread(self) -> None:
         try:
-            threading.Thread(target=self._serve, name=f"{_NAME}-{self._started_count}", daemon=True).start()
+            HandlerThread(self._loop, self._serve, self._started_count).start()
         except RuntimeError:
             # The system has none left.
             self.give_back()

@@ -346,3 +346,44 @@ def test_a_handler_may_publish_while_the_center_closes(served: ThreadedBroker) -
 
     assert call.verdicts == [(0, ACK, 1)]
     assert stored(served) == [b"before", b"from the handler"]
+
+
+def test_a_handler_that_closes_the_center_is_not_waited_for_by_itself(served: ThreadedBroker) -> None:
+    center = SyncMessageCenter(served.address)
+
+    @center.subscriber(group="SG", topic="TP")
+    def handle(message: Message) -> None:
+        center.close()
+
+    center.start()
+    call = delivered(served, b"1")
+    # Whoever closes it beside waits until it is closed.
+    eventually_blocking(lambda: call.paused)
+    in_thread(center.close).result(20)
+
+    assert call.verdicts == [(0, ACK, 1)]
+    assert not [thread for thread in threading.enumerate() if thread.name == "msgcenter-client"]
+
+
+def test_every_close_waits_until_the_center_is_closed(served: ThreadedBroker) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+    center = SyncMessageCenter(served.address)
+
+    @center.subscriber(group="SG", topic="TP")
+    def handle(message: Message) -> None:
+        begun.set()
+        assert may_go_on.wait(20)
+
+    center.start()
+    call = delivered(served, b"1")
+    assert begun.wait(20)
+    first = in_thread(center.close)
+    eventually_blocking(lambda: call.paused)
+    second = in_thread(center.close)
+    with pytest.raises(TimeoutError):
+        second.result(0.1)
+    may_go_on.set()
+    first.result(20)
+    second.result(20)
+
+    assert call.verdicts == [(0, ACK, 1)]
