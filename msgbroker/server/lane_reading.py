@@ -140,7 +140,9 @@ class LaneReader:
         """Read nothing more for a lane that is not served any more."""
         self._unread.pop(slot, None)
         self._ahead.discard(slot)
-        self._read_for_next()
+        if self._unread:
+            # Not read for at once: it may be the next to go. Its turn begins the read.
+            self.activate(next(iter(self._unread)))
 
     def _have_read(self, slot: LaneSlot, offset: int) -> None:
         """Start to read the block that the lane needs, or let it wait for a place."""

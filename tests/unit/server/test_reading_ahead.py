@@ -94,6 +94,17 @@ async def test_a_lane_that_is_given_up_leaves_its_place_to_the_next() -> None:
     assert not reading.intersection(given)
 
 
+async def test_nothing_is_read_for_lanes_that_go_together() -> None:
+    one = Behind()
+    one.pump()
+    for queue_id in list(one.group.slots):
+        one.group.remove_lane(queue_id)
+    one.pump()
+    await asyncio.gather(*one.tasks)
+
+    assert len(one.read) == READS_AHEAD_MAX
+
+
 async def test_publishers_wait_for_what_is_to_be_read_once_there_is_a_place() -> None:
     one = Behind()
     other = route(2)
