@@ -149,8 +149,10 @@ class UnfinishedError(UnavailableError):
 
     reason = "UNFINISHED"
 
-    def __init__(self, what: str, seconds_max: float) -> None:
-        super().__init__(f"{what} was not complete after {seconds_max:g} s", what=what, seconds_max=f"{seconds_max:g}")
+    def __init__(self, what: str, waited_seconds: float) -> None:
+        super().__init__(
+            f"{what} was not complete after {waited_seconds:.1f} s", what=what, waited_seconds=f"{waited_seconds:.1f}"
+        )
 
 
 class NotReadingError(UnavailableError):

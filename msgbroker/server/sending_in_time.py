@@ -37,7 +37,8 @@ class Sending:
 
     def give_up(self) -> None:
         """Wait no longer: it counts as not sent in time."""
-        self._bound.reschedule(self._loop.time())
+        if not self._bound.expired():
+            self._bound.reschedule(self._loop.time())
 
     def done(self) -> None:
         """Look no more."""
@@ -70,6 +71,6 @@ async def sent_in_time(what: str, size_bytes: int = 0) -> AsyncIterator[Sending]
         async with bound:
             yield sending
     except TimeoutError as error:
-        raise UnfinishedError(what, round(sending.waited_seconds, 1)) from error
+        raise UnfinishedError(what, sending.waited_seconds) from error
     finally:
         sending.done()

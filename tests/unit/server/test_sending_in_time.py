@@ -10,7 +10,7 @@ import pytest
 
 from msgbroker.contract import limits
 from msgbroker.contract.errors import UnfinishedError
-from msgbroker.server.sending_in_time import sent_in_time
+from msgbroker.server.sending_in_time import Sending, sent_in_time
 
 
 @pytest.fixture(autouse=True)
@@ -65,3 +65,22 @@ async def test_a_busy_broker_ends_who_sends_nothing_all_the_same() -> None:
         async with asyncio.timeout(20), sent_in_time("the hello"):
             await asyncio.Event().wait()
     is_over = True
+
+
+async def test_what_is_given_up_as_its_time_passes_is_given_up_once() -> None:
+    again: list[Sending] = []
+
+    def give_up(sending: Sending) -> None:
+        sending.give_up()
+        again.append(sending)
+
+    async def wait() -> None:
+        async with sent_in_time("the call") as sending:
+            sending.give_up()
+            # The loop's next turn tells this task of it; others have that turn as well.
+            asyncio.get_running_loop().call_soon(give_up, sending)
+            await asyncio.Event().wait()
+
+    with pytest.raises(UnfinishedError):
+        await wait()
+    assert again
