@@ -42,7 +42,7 @@ from msgbroker.server.log_cache import LogCache, LogCacheConfig
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause
 from msgbroker.server.not_understood import alarms_of, process_version
-from msgbroker.server.outgoing import OutgoingConfig
+from msgbroker.server.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.places import Places
 from msgbroker.server.pressure import PressureWatch
 from msgbroker.server.publisher_service import PublisherService
@@ -100,12 +100,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     registrar = EventCodeRegistrar(service)
     served = _assemble_services(settings, stores, hub, cluster, committer, registrar)
     directory = DirectoryService(cluster, service, client_registration=settings.client_registration)
-    gate = CallGate(Places("calls", settings.calls_max, TooManyCallsError), hub.outgoing)
-    health_gate = CallGate(health_service.checks, hub.outgoing, _HEALTH_READING_MAX)
-    grpc_server.add_services(
-        server, served.publisher, served.subscriber, served.pull, directory, health_service, gate, health_gate
-    )
-    places = (*served.places, gate.places, health_service.places, health_service.checks)
+    places = _add_services(server, settings, hub.outgoing, served, directory, health_service)
     listener = Listener(stores.messages, hub, lambda: _poll_seconds(cluster))
     side_loops: dict[str, Loop] = {
         "announcer": announcer.run,
@@ -191,6 +186,23 @@ def _assemble_services(
     return _Services(publisher, subscriber, pull)
 
 
+def _add_services(
+    server: grpc.aio.Server,
+    settings: BrokerSettings,
+    outgoing: Outgoing,
+    served: _Services,
+    directory: DirectoryService,
+    health: HealthService,
+) -> tuple[Places, ...]:
+    """Register all that clients call; return where they are counted."""
+    gate = CallGate(Places("calls", settings.calls_max, TooManyCallsError), outgoing)
+    health_gate = CallGate(health.checks, outgoing, _HEALTH_READING_MAX)
+    grpc_server.add_services(
+        server, served.publisher, served.subscriber, served.pull, directory, health, gate, health_gate
+    )
+    return (*served.places, gate.places, health.places, health.checks)
+
+
 def _assemble_delivery(
     settings: BrokerSettings,
     stores: Stores,
@@ -267,6 +279,9 @@ def _follow_snapshots(
 ) -> None:
     def follow(snapshot: Snapshot) -> None:
         hub.follow(snapshot)
+        if cluster.cut_off.is_behind:
+            # It is newer than what was known here, and not as new as what may be active.
+            hub.refuse_all(ConfigOutdatedError(snapshot.version))
         for topic_id in topics_aside.units - hub.topics.keys():
             # Deleted: nothing of it will ever work again.
             topics_aside.worked(topic_id)

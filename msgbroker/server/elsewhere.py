@@ -78,6 +78,7 @@ class Relocations:
         now = clock.now()
         snapshot = self._snapshot()
         self._sent_on &= snapshot.withheld.keys()
+        self._since = {group_id: at for group_id, at in self._since.items() if group_id in self._hub.groups}
         told = self.withheld_to_tell(snapshot)
         others = [broker for broker in others if not broker.draining]
         for group_id, group in self._hub.groups.items():

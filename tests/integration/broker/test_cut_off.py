@@ -7,6 +7,7 @@ to pass.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import grpc
 import psycopg
@@ -159,6 +160,25 @@ async def test_it_takes_nothing_in_and_says_why_until_it_has_read_the_new_config
     assert behind.alarms.standing == []
     await behind.health.check_once()
     assert await health(behind.address) == SERVING
+
+
+async def test_a_configuration_that_is_newer_but_still_behind_lets_it_serve_nobody_either(
+    config: ConfigService, start_broker: StartBroker, database_url: str, relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_topic(config, queue_count=1)
+    await start_broker(lease_seconds=LEASE_SECONDS)
+    behind = await start_broker(lease_seconds=LEASE_SECONDS, confdb_url=relay.url)
+    await cut(relay, behind, database_url)
+    version = (await config.stress.add_rule("default", "x-load", StressOperator.EQUALS, "yes")).version
+    await config.wait_until_active(version, WAIT_SECONDS)
+    await eventually(lambda: behind.cluster.cut_off.is_behind)
+    refusals: list[object] = []
+    monkeypatch.setattr(behind.hub, "refuse_all", refusals.append)
+
+    for follow in behind.feed._callbacks:
+        follow(replace(behind.feed.current, version=version - 1))
+
+    assert len(refusals) == 1
 
 
 async def test_while_confdb_is_away_for_everybody_all_goes_on(
