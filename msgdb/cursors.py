@@ -31,11 +31,10 @@ _KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
 _LONGEST_LEASE: Final = f"clock_timestamp() + {LEASE_SECONDS_MAX} * interval '1 second'"
 
 # One statement: makes the missing rows, takes the free ones, leaves those of living owners alone, except that it cuts
-# down leases from before the clock was set back. A row that somebody
-# has locked (a checkpoint that is under way, perhaps of a broker that is frozen in it) is left for the next round: the
-# others do not wait for it. clock_timestamp, not now: the caller's transaction must not make a lease shorter in the
-# table than the owner counts it. In the order of the key, or two brokers that make the same rows could each wait for
-# the other.
+# down leases from before the clock was set back. A row that somebody has locked (a checkpoint that is under way,
+# perhaps of a broker that is frozen in it) is left for the next round: the others do not wait for it. clock_timestamp,
+# not now: the caller's transaction must not make a lease shorter in the table than the owner counts it. In the order
+# of the key, or two brokers that make the same rows could each wait for the other.
 _CLAIM: Final = f"""
 WITH wanted AS (
     SELECT * FROM {array_rows("wanted", **_KEY, initial_offset="bigint")}

@@ -51,7 +51,4 @@ def store_failures() -> Iterator[None]:
 
 
 def _is_outage(error: psycopg.Error) -> bool:
-    if error.sqlstate is None:
-        # Not from the server: there was no connection, or it is lost.
-        return isinstance(error, psycopg.OperationalError)
-    return is_outage(error.sqlstate)
+    return is_outage(error.sqlstate, is_operational=isinstance(error, psycopg.OperationalError))

@@ -29,7 +29,10 @@ class ConfigService:
     """Everything that can be done with the configuration, in the name of one actor."""
 
     def __init__(self, store: ConfigStore, actor: str, tails: QueueTails | None = None) -> None:
-        """Make the services. *tails* is needed to subscribe; *actor* goes to the audit trail."""
+        """Make the services. *actor* goes to the audit trail.
+
+        *tails* is needed to subscribe, and to wait until a change is active.
+        """
         changes = Changes(store, actor)
         self._store = store
         self._registry = BrokerRegistry(store)

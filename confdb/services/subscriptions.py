@@ -45,7 +45,7 @@ _NAMED: Final = (
 
 
 class QueueTails(Protocol):
-    """What msgdb knows and a subscription depends on: where queues end, who has read them, and who delivers."""
+    """What a change needs of msgdb: where queues end, who has read them, who delivers, and the mark of its version."""
 
     async def tails(self, topic_id: int, generation: int, queue_count: int) -> dict[int, int]:
         """Return the next offset by queue_id, for all generations; makes the queues that are missing."""

@@ -145,11 +145,6 @@ class Outbox(Generic[W]):
         return self._in_flight
 
     @property
-    def frame_count(self) -> int:
-        """How many frames are unanswered, sent in this stream or not."""
-        return len(self._frames)
-
-    @property
     def oldest_bytes(self) -> int:
         """The size of the oldest unanswered frame; 0 if there is none."""
         return self._frames[0].size_bytes if self._frames else 0

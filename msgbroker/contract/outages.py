@@ -26,6 +26,11 @@ _CODES: Final = frozenset(
 )
 
 
-def is_outage(sqlstate: str) -> bool:
-    """Return whether an error of this code passes by itself."""
+def is_outage(sqlstate: str | None, *, is_operational: bool) -> bool:
+    """Return whether an error passes by itself: by its code, or by its kind where it is not from the server.
+
+    *is_operational*: the driver raised it as one; without a code there was no connection then, or it is lost.
+    """
+    if sqlstate is None:
+        return is_operational
     return sqlstate in _CODES or sqlstate.startswith(_CLASSES)

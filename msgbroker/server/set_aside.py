@@ -1,11 +1,11 @@
 """Work that failed for a reason nobody foresaw: set aside with an alarm, and tried again later.
 
 The rule of the house: what fails in an unknown way must not end the broker, or the next broker would take the same
-lane, partition or topic over and end as well. So each such unit of work runs inside of `contained`, which sets the unit
-aside; `is_waiting` says that it is not its time yet, and success clears the alarm: or that nobody tries any more, where
-whoever needed the unit may be gone (`forget_untried`). Where many units are worked on at
-once, `divided` finds those that fail. What is known to pass (a database is out of reach) goes through to the loop,
-which survives it; what concerns the whole process (no memory) ends it.
+lane, partition or topic over and end as well. So each such unit of work runs inside of `contained`, which sets the
+unit aside; `is_waiting` says that it is not its time yet, and success clears the alarm: or that nobody tries any more,
+where whoever needed the unit may be gone (`forget_untried`). Where many units are worked on at once, `divided` finds
+those that fail. What is known to pass (a database is out of reach) goes through to the loop, which survives it; what
+concerns the whole process (no memory) ends it.
 """
 
 from __future__ import annotations

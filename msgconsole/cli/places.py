@@ -10,7 +10,7 @@ from typing import Final
 
 from msgbroker.contract.errors import FailedPreconditionError, InvalidSettingError
 from msgconsole.addresses import split_address
-from msgconsole.cli.state_file import State, UnusableStateError, check_state, read_state, remove_state, started_ticks
+from msgconsole.cli.state_file import State, UnusableStateError, check_state, read_state, started_ticks
 
 __all__ = [
     "BROKER_VARIABLE",
@@ -26,8 +26,6 @@ __all__ = [
     "find_problem",
     "find_state",
     "msgdb_url",
-    "read_state",
-    "remove_state",
     "started_ticks",
     "without_password",
 ]

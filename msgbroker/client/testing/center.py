@@ -65,7 +65,6 @@ class InMemoryCenter(MessageCenter):
         self._subscribed_by_test: set[tuple[str, str]] = set()
         self._memory_streams: dict[str, MemoryStream] = {}
         self._is_dirty = False
-        self._pump_handle: asyncio.Handle | None = None
 
     # --- what a test looks at -----------------------------------------------------------------------------------
 

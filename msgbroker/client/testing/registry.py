@@ -86,10 +86,6 @@ class Registry:
             raise self._hinted(GroupNotFoundError(self._namespace, name))
         return group
 
-    def list_groups(self) -> list[GroupRoute]:
-        """Return all groups."""
-        return list(self.snapshot.groups.values())
-
     def put_topic(
         self,
         name: str,
