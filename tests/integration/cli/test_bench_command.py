@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.processes import left_running
+
 
 def test_a_bench_that_is_told_to_stop_leaves_neither_a_database_nor_a_broker(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "msgconsole.cli", "bench", "--scale", "0.001", "--directory", str(tmp_path)]
@@ -22,7 +24,7 @@ def test_a_bench_that_is_told_to_stop_leaves_neither_a_database_nor_a_broker(tmp
             process.communicate(timeout=60)
             assert process.returncode == 130
             assert children
-            assert not [child for child in children if child.is_running()]
+            assert not left_running(children)
         finally:
             process.kill()
             for child in children:

@@ -17,6 +17,7 @@ import pytest
 from msgconsole.broker_process import BROKER_COMMAND, is_serving
 from tests.eventually import eventually_blocking
 from tests.integration.cli.conftest import Msgcenter
+from tests.processes import left_running
 
 
 @pytest.fixture
@@ -176,7 +177,7 @@ def test_several_workers_share_a_port_and_end_together(msgcenter: Msgcenter, fre
         assert is_serving(address, timeout_seconds=3.0)
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(timeout=20) == 0
-        assert not any(worker.is_running() for worker in workers)
+        assert not left_running(workers)
     finally:
         if parent.poll() is None:
             parent.send_signal(signal.SIGTERM)

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from msgconsole.cli import places
+from tests.processes import left_running
 
 _STAND_IN = Path(__file__).with_name("health_only_broker.py")
 
@@ -85,7 +86,7 @@ def test_it_comes_up_says_where_things_are_and_a_signal_stops_all_of_it(
         rest, _ = process.communicate(timeout=20)
     assert process.returncode == 0
     assert rest.splitlines() == ["Stopping the broker ...", "Stopping PostgreSQL ...", "Stopped."]
-    assert not [child for child in children if child.is_running()]
+    assert not left_running(children)
     assert places.find_state(directory.parent) is None
 
 
@@ -107,7 +108,7 @@ def test_a_terminal_that_is_closed_stops_all_of_it_though_nobody_can_be_told(dir
         # From here on every attempt to print something fails.
         process.send_signal(signal.SIGHUP)
         process.wait(timeout=30)
-        assert not [child for child in children if child.is_running()]
+        assert not left_running(children)
     finally:
         for child in children:
             if child.is_running():
@@ -184,4 +185,4 @@ def test_after_a_kill_the_next_run_takes_over(directory: Path, free_port: int) -
     with up(directory, free_port) as second:
         said = read_until_up(second)
         assert "Stopping the broker that an earlier run has left behind" in said
-        assert not any(child.is_running() for child in left)
+        assert not left_running(left)
