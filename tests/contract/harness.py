@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 from confdb.services import Changed, ConfigService
 from confdb.store import ConfigStore
-from msgbroker.client import Message, MessageCenter
-from msgbroker.client.testing import InMemoryCenter
+from msgbroker.client import Message, MessageCenter, SyncMessageCenter
+from msgbroker.client.testing import InMemoryCenter, SyncInMemoryCenter
 from msgdb.dead_letters import get_dead_letter, list_dead_letters
 from msgdb.queues import QueueTailReader
 from msgdb.store import MessageStore
@@ -28,16 +28,17 @@ class Letter(NamedTuple):
 
 
 class Recorder:
-    """Keeps the messages that a handler was called with, and tells who waits for them."""
+    """Keeps the messages that a handler was called with, in whatever thread, and tells who waits for them."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
 
     def add(self, message: Message) -> None:
         """Keep a message."""
         self.messages.append(message)
-        self._changed.set()
+        self._loop.call_soon_threadsafe(self._changed.set)
 
     @property
     def bodies(self) -> list[bytes]:
@@ -85,11 +86,18 @@ class Harness(Protocol):
         """Return the group's dead letters, oldest first, once there are so many."""
 
 
+class BlockingHarness(Harness, Protocol):
+    """A message center under test that blocking code uses: its calls are made in threads (`asyncio.to_thread`)."""
+
+    def blocking_center(self) -> SyncMessageCenter:
+        """Return a client; the test closes it."""
+
+
 class MemoryHarness:
     """The in-memory center: one for the whole test, as that is all there is of it."""
 
-    def __init__(self) -> None:
-        self._center = InMemoryCenter(strict=True)
+    def __init__(self, center: InMemoryCenter | None = None) -> None:
+        self._center = center or InMemoryCenter(strict=True)
         self._topics: dict[str, dict[str, Any]] = {}
 
     def center(self) -> MessageCenter:
@@ -127,17 +135,35 @@ class MemoryHarness:
 
     async def received(self, recorder: Recorder, count: int) -> None:
         """Move the clock until all is settled; then the recorder must have so many."""
-        await self._center.settle_all()
+        await self._settle_all()
         assert len(recorder.messages) >= count
 
     async def dead_letters(self, group: str, count: int) -> list[Letter]:
         """Return the group's dead letters."""
-        await self._center.settle_all()
+        await self._settle_all()
         return [
             Letter(letter.message.body, letter.attempts, letter.reason, letter.last_error)
             for letter in self._center.dead_letters
             if letter.group == group
         ]
+
+    async def _settle_all(self) -> None:
+        await self._center.settle_all()
+
+
+class BlockingMemoryHarness(MemoryHarness):
+    """The in-memory center for blocking code: all of it lives on the loop of its own thread."""
+
+    def __init__(self) -> None:
+        self._blocking = SyncInMemoryCenter(strict=True)
+        super().__init__(self._blocking.memory)
+
+    def blocking_center(self) -> SyncMessageCenter:
+        """Return the center."""
+        return self._blocking
+
+    async def _settle_all(self) -> None:
+        await asyncio.to_thread(self._blocking.settle_all)
 
 
 class BrokerHarness:
@@ -151,6 +177,10 @@ class BrokerHarness:
     def center(self) -> MessageCenter:
         """Return a client of the broker."""
         return MessageCenter(self._address, drain_timeout_seconds=2)
+
+    def blocking_center(self) -> SyncMessageCenter:
+        """Return a client of the broker for blocking code."""
+        return SyncMessageCenter(self._address, drain_timeout_seconds=2)
 
     async def register_topic(self, name: str, *event_codes: str, **settings: Any) -> None:
         """Register a topic of one queue."""
