@@ -66,6 +66,7 @@ _SUBSCRIBER_GROUPS: Final = sa.select(
     SubscriberGroup.namespace_id,
     SubscriberGroup.name,
     SubscriberGroup.ack_timeout_seconds,
+    SubscriberGroup.handle_seconds_max,
     sa.cast(SubscriberGroup.retry_schedule_seconds, sa.Text),
     SubscriberGroup.attempts_max,
     SubscriberGroup.unsettled_max,

@@ -168,6 +168,7 @@ class SubscriberGroup(Base):
     description: Mapped[str] = mapped_column(server_default="")
     created_at: Mapped[datetime] = _now()
     requires: Mapped[list[str]] = _requires()
+    handle_seconds_max: Mapped[float] = mapped_column(server_default=text("3600"))
 
 
 class Subscription(Base):

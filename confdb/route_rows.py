@@ -115,12 +115,14 @@ def read_group(
     namespace: str, row: tuple[Any, ...], subscriptions: tuple[tuple[Any, ...], ...], understood: frozenset[str]
 ) -> GroupRoute:
     """Return the subscriber group with its subscriptions."""
-    group_id, _, name, ack_timeout_seconds, schedule, attempts_max, unsettled_max, order, mode, paused, requires = row
+    group_id, _, name, ack_timeout_seconds, handle_seconds_max, schedule, *others = row
+    attempts_max, unsettled_max, order, mode, paused, requires = others
     reading = _Reading(requires)
     known_order = reading.choose(Aspect.GROUP_ORDER, GroupOrder, order)
     known_mode = reading.choose(Aspect.GROUP_MODE, GroupMode, mode)
     least, most = limits.ACK_TIMEOUT_SECONDS_MIN, limits.ACK_TIMEOUT_SECONDS_MAX
     reading.check("ack_timeout_seconds", ack_timeout_seconds, least, most)
+    reading.check("handle_seconds_max", handle_seconds_max, 0.0, limits.HANDLE_SECONDS_CEILING)
     reading.check("attempts_max", attempts_max, 1, limits.ATTEMPTS_MAX_CEILING)
     reading.check("unsettled_max", unsettled_max, 1, limits.CREDIT_MAX)
     of_topics = [subscription for subscription in subscriptions if type(subscription[_TOPIC_ID]) is int]
@@ -138,6 +140,7 @@ def read_group(
         order=known_order,
         mode=known_mode,
         paused=paused,
+        handle_seconds_max=handle_seconds_max,
         subscriptions=tuple(_read_subscription(understood, *subscription) for subscription in of_topics),
         requires=frozenset(reading.requires),
         not_understood=reading.outcome(understood),

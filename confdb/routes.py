@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from msgbroker.contract import limits
+
 
 class Headers(dict[str, str]):
     """A message's headers as predicates take them; remembers what the expression engine made of them."""
@@ -160,6 +162,8 @@ class GroupRoute:
     mode: GroupMode | str
     paused: bool
     subscriptions: tuple[SubscriptionRoute, ...]
+    handle_seconds_max: float = limits.HANDLE_SECONDS_DEFAULT
+    """How long an instance may keep what it has begun, by extending its time to answer; 0: it cannot."""
     requires: frozenset[str] = frozenset()
     """As in TopicRoute; its subscriptions have their own."""
     not_understood: NotUnderstood | None = None

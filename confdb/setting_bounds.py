@@ -35,6 +35,11 @@ def check_ack_timeout(seconds: float) -> float:
     return float(check_between("ack_timeout_seconds", seconds, least, most))
 
 
+def check_handle_seconds_max(seconds: float) -> float:
+    """Return how long a group's instances may handle a message, if it may be set; 0: nothing is renewed."""
+    return float(check_between("handle_seconds_max", seconds, 0.0, limits.HANDLE_SECONDS_CEILING))
+
+
 def check_attempts_max(attempts_max: int) -> int:
     """Return how many attempts a group makes, if it may."""
     return check_between("attempts_max", attempts_max, 1, limits.ATTEMPTS_MAX_CEILING)

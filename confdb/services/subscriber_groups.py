@@ -20,6 +20,7 @@ from confdb.services.views import Changed, Page, SubscriberGroupView, subscriber
 from confdb.setting_bounds import (
     check_ack_timeout,
     check_attempts_max,
+    check_handle_seconds_max,
     check_retry_schedule,
     check_unsettled_max,
 )
@@ -43,6 +44,7 @@ class SubscriberGroups:
         name: str,
         *,
         ack_timeout_seconds: float = limits.ACK_TIMEOUT_SECONDS_DEFAULT,
+        handle_seconds_max: float = limits.HANDLE_SECONDS_DEFAULT,
         retry_schedule_seconds: Sequence[float] = limits.RETRY_SCHEDULE_SECONDS_DEFAULT,
         attempts_max: int | None = None,
         unsettled_max: int = limits.UNSETTLED_MAX_DEFAULT,
@@ -56,6 +58,7 @@ class SubscriberGroups:
         row = SubscriberGroup(
             name=check_group(name),
             ack_timeout_seconds=check_ack_timeout(ack_timeout_seconds),
+            handle_seconds_max=check_handle_seconds_max(handle_seconds_max),
             retry_schedule_seconds=schedule,
             attempts_max=check_attempts_max(len(schedule) + 1 if attempts_max is None else attempts_max),
             unsettled_max=check_unsettled_max(unsettled_max),
@@ -81,6 +84,7 @@ class SubscriberGroups:
         name: str,
         *,
         ack_timeout_seconds: float | None = None,
+        handle_seconds_max: float | None = None,
         retry_schedule_seconds: Sequence[float] | None = None,
         attempts_max: int | None = None,
         unsettled_max: int | None = None,
@@ -101,6 +105,8 @@ class SubscriberGroups:
                 row.attempts_max = check_attempts_max(attempts_max)
             if ack_timeout_seconds is not None:
                 row.ack_timeout_seconds = check_ack_timeout(ack_timeout_seconds)
+            if handle_seconds_max is not None:
+                row.handle_seconds_max = check_handle_seconds_max(handle_seconds_max)
             if unsettled_max is not None:
                 row.unsettled_max = check_unsettled_max(unsettled_max)
             if order is not None:

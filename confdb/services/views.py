@@ -91,6 +91,7 @@ class SubscriberGroupView:
     namespace: str
     name: str
     ack_timeout_seconds: float
+    handle_seconds_max: float
     retry_schedule_seconds: tuple[float, ...]
     attempts_max: int
     unsettled_max: int
@@ -239,6 +240,7 @@ def subscriber_group_view(namespace: str, row: models.SubscriberGroup) -> Subscr
         namespace=namespace,
         name=row.name,
         ack_timeout_seconds=row.ack_timeout_seconds,
+        handle_seconds_max=row.handle_seconds_max,
         retry_schedule_seconds=tuple(row.retry_schedule_seconds),
         attempts_max=row.attempts_max,
         unsettled_max=row.unsettled_max,

@@ -70,6 +70,10 @@ ATTEMPTS_MAX_CEILING: Final = 100
 ACK_TIMEOUT_SECONDS_DEFAULT: Final = 60.0
 ACK_TIMEOUT_SECONDS_MIN: Final = 1.0
 ACK_TIMEOUT_SECONDS_MAX: Final = 12 * 3_600.0
+HANDLE_SECONDS_DEFAULT: Final = 3_600.0
+"""How long an instance may go on with what it has begun, by renewing its hold again and again."""
+HANDLE_SECONDS_CEILING: Final = 86_400.0
+"""The most a group's own limit may be raised to."""
 UNSETTLED_MAX_DEFAULT: Final = 5_000
 """How many messages one instance may hold unsettled. What it asks for follows its speed; this bounds it. Over the time
 from hand-out to verdict (50 ms on a busy machine) it is also the fastest that one instance can get."""

@@ -17,6 +17,14 @@ class Begun(Enum):
     """It has said so, or it is blamed: both count."""
 
 
+class Late(NamedTuple):
+    """A message that an instance has begun and not answered in time."""
+
+    instance_id: str
+    queue_offset: int
+    attempt: int
+
+
 class FirstHeld(NamedTuple):
     """Of what an instance holds of one lane, the message that it was handed first."""
 

@@ -10,7 +10,8 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
-from msgbroker.engine.begun import Begun
+from msgbroker.engine.begun import Begun, Late
+from msgbroker.engine.extension import Extension
 
 
 class Flight:
@@ -26,6 +27,7 @@ class Flight:
         "end",
         "first",
         "instance_id",
+        "keep_until",
         "offsets",
         "ordering_keys",
         "place",
@@ -41,6 +43,7 @@ class Flight:
         ordering_keys: list[str],
         begun: Begun,
         place: int,
+        keep_until: float = math.inf,
     ) -> None:
         self.instance_id = instance_id
         self.deadline = deadline
@@ -50,6 +53,8 @@ class Flight:
         self.begun = begun
         self.place = place
         """How many messages its instance was handed before these."""
+        self.keep_until = keep_until
+        """Where it was extended: until when it may be, again and again; infinite where it was not."""
         self.first = offsets[0]
         self.end = offsets[-1] + 1
 
@@ -63,6 +68,7 @@ class Flight:
             self.ordering_keys[low:high],
             self.begun,
             self.place + low,
+            self.keep_until,
         )
 
 
@@ -98,27 +104,54 @@ class Flights:
 
     def begin(self, instance_id: str, first: int, end: int) -> None:
         """Note that *instance_id* has begun what it has in flight from *first* to below *end*."""
+        self._part(first, end, lambda flight: flight.instance_id == instance_id and flight.begun is not Begun.YES)
+
+    def extend(self, instance_id: str, first: int, end: int, extension: Extension) -> int:
+        """Extend what *instance_id* has in flight from *first* to below *end*: it has begun it. Return how many."""
+        extended = self._part(first, end, lambda flight: flight.instance_id == instance_id)
+        for flight in extended:
+            # Where the earliest deadline was one of these, it is below it from now on, until somebody looks.
+            flight.deadline, flight.keep_until = extension.applied_to(flight.deadline, flight.keep_until)
+        return sum(len(flight.offsets) for flight in extended)
+
+    def _part(self, first: int, end: int, is_meant: Callable[[Flight], bool]) -> list[Flight]:
+        """Divide flights so that what is meant from *first* to below *end* is apart, and begun; return that."""
         low = max(bisect_right(self._starts, first) - 1, 0)
         high = bisect_left(self._starts, end)
         parts: list[Flight] = []
+        meant: list[Flight] = []
         for flight in self._flights[low:high]:
-            if flight.instance_id != instance_id or flight.begun is Begun.YES or flight.end <= first:
+            if not is_meant(flight) or flight.end <= first:
                 parts.append(flight)
                 continue
-            begun: list[Flight] = []
+            inside: list[Flight] = []
             others: list[Flight] = []
-            _split(flight, first, end, begun, others)
-            for part in begun:
+            _split(flight, first, end, inside, others)
+            for part in inside:
                 part.begun = Begun.YES
-            parts += sorted([*begun, *others], key=lambda part: part.first)
+            meant += inside
+            parts += sorted([*inside, *others], key=lambda part: part.first)
         self._flights[low:high] = parts
         self._starts[low:high] = [part.first for part in parts]
+        return meant
 
     def late_and_not_begun(self, now: float) -> set[str]:
         """Return the instances that have not answered in time for what they have not said to have begun."""
         if now < self._next_deadline:
             return set()
         return {flight.instance_id for flight in self._flights if flight.deadline <= now and flight.begun is Begun.NO}
+
+    def late_and_begun(self, now: float) -> list[Late]:
+        """Return what instances have begun and not answered in time."""
+        if now < self._next_deadline:
+            return []
+        late = [flight for flight in self._flights if flight.deadline <= now and flight.begun is Begun.YES]
+        return [Late(flight.instance_id, offset, 1) for flight in late for offset in flight.offsets]
+
+    @property
+    def has_extended(self) -> bool:
+        """Whether any of them was extended."""
+        return any(flight.keep_until < math.inf for flight in self._flights)
 
     def cut(self, instance_id: str, first: int, end: int) -> list[Flight]:
         """Take out what *instance_id* has in flight from *first* to below *end*."""

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic
 
 from msgbroker.contract import limits
-from msgbroker.engine.begun import Begun, FirstHeld
+from msgbroker.engine.begun import Begun, FirstHeld, Late
+from msgbroker.engine.extension import Extension
 from msgbroker.engine.lane_config import Handed, Handout, LaneConfig, LaneCounters
 from msgbroker.engine.lane_state import LaneState
 from msgbroker.engine.messages import MessageT
@@ -157,6 +158,36 @@ class Lane(Generic[MessageT]):
         if state.again.in_flight:
             state.again.begin(instance_id, attempt, first, last + 1)
 
+    def extend(
+        self,
+        instance_id: str,
+        first: int,
+        last: int,
+        attempt: int,
+        now: float,
+        seconds: float,
+        epoch: int | None = None,
+    ) -> int:
+        """Give *instance_id* so many seconds from now on to answer what it has of that attempt; return for how many.
+
+        It has begun with it, then. Its time is never shortened, and has an end (`handle_seconds_max`). A lane that is
+        stopped waits for what it has handed out: it extends nothing.
+        """
+        if self._is_stopped or (epoch is not None and epoch != self.epoch):
+            return 0
+        state = self._state
+        extension = Extension(now, seconds, state.config.handle_seconds_max)
+        count = state.flights.extend(instance_id, first, last + 1, extension) if attempt == 1 else 0
+        if state.again.in_flight:
+            count += state.again.extend(instance_id, attempt, first, last + 1, extension)
+        state.counters.extended += count
+        return count
+
+    @property
+    def has_extended(self) -> bool:
+        """Whether anything in flight was extended: an instance is at it for longer than the ack timeout."""
+        return self._state.flights.has_extended or self._state.again.has_extended
+
     def first_held(self, instance_id: str) -> FirstHeld | None:
         """Return which message *instance_id* was handed first of those it holds; None where it holds none."""
         flights = self._state.flights.of_instance(instance_id)
@@ -171,6 +202,10 @@ class Lane(Generic[MessageT]):
     def late_and_not_begun(self, now: float) -> set[str]:
         """Return the instances that `expire` would take messages from which they have not said to have begun."""
         return self._state.flights.late_and_not_begun(now) | self._state.again.late_and_not_begun(now)
+
+    def late_and_begun(self, now: float) -> list[Late]:
+        """Return what `expire` would take from instances that have begun it."""
+        return self._state.flights.late_and_begun(now) + self._state.again.late_and_begun(now)
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -222,22 +257,33 @@ class Lane(Generic[MessageT]):
     def expire(self, now: float) -> dict[str, int]:
         """Take back what was not answered in time; return how many messages each instance lost by it.
 
-        It has failed, unless its instance would have said if it had begun it: that comes again at once.
+        It has failed, unless its instance would have said if it had begun it: that comes again at once. So does what a
+        stopped lane did not extend any more.
         """
         state = self._state
-        error = f"no answer within {state.config.ack_timeout_seconds:g} s"
+
+        def has_failed(record: Redelivery) -> bool:
+            is_cut_off = self._is_stopped and record.keep_until < math.inf
+            return record.begun is not Begun.NO and not is_cut_off
+
         lost = take_back(
             state,
             state.flights.cut_expired(now),
             state.again.cut_expired(now),
             now,
-            lambda record: record.begun is not Begun.NO,
-            lambda record, _: state.fail(record, now, None, error),
+            has_failed,
+            lambda record, _: state.fail(record, now, None, self._why_late(record)),
         )
         state.counters.timed_out += sum(lost.values())
         self._after_taking_back()
         state.again.promote(now)
         return lost
+
+    def _why_late(self, record: Redelivery) -> str:
+        config = self._state.config
+        if record.keep_until < math.inf:
+            return f"no answer within its extended time ({config.handle_seconds_max:g} s at most)"
+        return f"no answer within {config.ack_timeout_seconds:g} s"
 
     def return_instance(self, instance_id: str, now: float, *, counts: bool = True, has_crashed: bool = False) -> int:
         """Take back all that *instance_id* has: its stream ended. What was not begun comes again at once.

@@ -27,6 +27,8 @@ class LaneConfig:
     """How many messages may wait for another attempt, before reading stops."""
     order: GroupOrder = GroupOrder.NONE
     """KEY and GLOBAL will let a message wait behind an unsettled one of its key; the lane itself goes on."""
+    handle_seconds_max: float = limits.HANDLE_SECONDS_DEFAULT
+    """How long an instance may keep what it has begun, by extending its time to answer; 0: it cannot."""
 
     def __post_init__(self) -> None:
         if self.order is not GroupOrder.NONE:
@@ -92,6 +94,8 @@ class LaneCounters:
     """Verdicts that came too late, or from the wrong instance."""
     timed_out: int = 0
     """Hand-outs that nobody answered in time."""
+    extended: int = 0
+    """How often the time to answer a message was extended."""
     expired: int = 0
     """Messages settled because their day was dropped."""
     denied: int = 0

@@ -163,7 +163,14 @@ class LaneState(Generic[MessageT]):
         """Give each message of a flight that was taken out a record of its own, not moved."""
         records = [
             Redelivery(
-                offset, stored_at_us, ordering_key, 1, flight.deadline, begun=flight.begun, place=flight.place + index
+                offset,
+                stored_at_us,
+                ordering_key,
+                1,
+                flight.deadline,
+                begun=flight.begun,
+                place=flight.place + index,
+                keep_until=flight.keep_until,
             )
             for index, (offset, stored_at_us, ordering_key) in enumerate(
                 zip(flight.offsets, flight.stored_at_us, flight.ordering_keys, strict=True)
@@ -196,7 +203,9 @@ class LaneState(Generic[MessageT]):
         """
         for flight in self.flights.cut_below(end):
             for record in self.records_of(flight):
-                self.again.hand_out(record, flight.instance_id, flight.deadline, record.begun, record.place)
+                self.again.hand_out(
+                    record, flight.instance_id, flight.deadline, record.begun, record.place, record.keep_until
+                )
         if self.again.unmoved_count:
             held = [r for r in self.again.by_offset.values() if not r.is_moved and r.queue_offset < end]
             for record in held:

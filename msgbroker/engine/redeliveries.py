@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic
 
-from msgbroker.engine.begun import Begun
+from msgbroker.engine.begun import Begun, Late
+from msgbroker.engine.extension import Extension
 from msgbroker.engine.messages import MessageT
 
 
@@ -53,6 +54,8 @@ class Redelivery:
     """Whether it was begun there. What comes again is not begun any more."""
     place: int = 0
     """How many messages that instance was handed before this one."""
+    keep_until: float = math.inf
+    """As of a flight."""
     is_suspect: bool = False
     """It was with an instance that went away without a word, and no other has handled it since."""
 
@@ -133,13 +136,22 @@ class Redeliveries(Generic[MessageT]):
             self.make_due(record)
         self.ready.clear()
 
-    def hand_out(self, record: Redelivery, instance_id: str, deadline: float, begun: Begun, place: int) -> None:
+    def hand_out(
+        self,
+        record: Redelivery,
+        instance_id: str,
+        deadline: float,
+        begun: Begun,
+        place: int,
+        keep_until: float = math.inf,
+    ) -> None:
         """Note that it is in flight."""
         record.stage = Stage.IN_FLIGHT
         record.instance_id = instance_id
         record.deadline = deadline
         record.begun = begun
         record.place = place
+        record.keep_until = keep_until
         self.in_flight[record.queue_offset] = record
         self._next_deadline = min(self._next_deadline, deadline)
 
@@ -147,6 +159,14 @@ class Redeliveries(Generic[MessageT]):
         """Note that *instance_id* has begun what it has of that attempt, from *first* to below *end*."""
         for record in self._find(instance_id, attempt, first, end):
             record.begun = Begun.YES
+
+    def extend(self, instance_id: str, attempt: int, first: int, end: int, extension: Extension) -> int:
+        """Extend what *instance_id* has of that attempt, from *first* to below *end*; return how many that is."""
+        found = self._find(instance_id, attempt, first, end)
+        for record in found:
+            record.begun = Begun.YES
+            record.deadline, record.keep_until = extension.applied_to(record.deadline, record.keep_until)
+        return len(found)
 
     def of_instance(self, instance_id: str) -> list[Redelivery]:
         """Return what *instance_id* has in flight."""
@@ -158,6 +178,18 @@ class Redeliveries(Generic[MessageT]):
             return set()
         flying = self.in_flight.values()
         return {record.instance_id for record in flying if record.deadline <= now and record.begun is Begun.NO}
+
+    def late_and_begun(self, now: float) -> list[Late]:
+        """Return what instances have begun and not answered in time."""
+        if now < self._next_deadline:
+            return []
+        late = [r for r in self.in_flight.values() if r.deadline <= now and r.begun is Begun.YES]
+        return [Late(record.instance_id, record.queue_offset, record.attempt) for record in late]
+
+    @property
+    def has_extended(self) -> bool:
+        """Whether any of what is in flight was extended."""
+        return any(record.keep_until < math.inf for record in self.in_flight.values())
 
     def cut(self, instance_id: str, attempt: int, first: int, end: int) -> list[Redelivery]:
         """Take out of flight what *instance_id* has of that attempt, from *first* to below *end*."""

@@ -30,13 +30,14 @@ from msgbroker.server.evaluation_turns import TimeSlice
 from msgbroker.server.evaluations import Evaluations
 from msgbroker.server.instances import Instance, InstanceRoom
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LaneReader, ReadyBytes
-from msgbroker.server.lane_rules import lane_config
+from msgbroker.server.lane_rules import lane_config, times_of
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.leaving import Leaving, StressCheck
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.recent_crashes import RecentCrashes
 from msgbroker.server.set_aside import SetAside
+from msgbroker.server.taken_back import tell_taken_back
 
 BATCH_MESSAGES_MAX = 256
 BEHIND_MESSAGES = 4_000
@@ -181,6 +182,25 @@ class GroupDelivery:
             with self.trusted(slot):
                 slot.lane.begin(instance.name, first, last, attempt, epoch)
 
+    def extend(
+        self,
+        instance: Instance,
+        queue_id: int,
+        epoch: int,
+        first: int,
+        last: int,
+        attempt: int,
+        now: float,
+        seconds: float,
+    ) -> int:
+        """Let an instance keep messages for so long from now on; return how many. Of a lane that is not here, none."""
+        slot = self.slots.get(queue_id)
+        count = 0
+        if slot is not None:
+            with self.trusted(slot):
+                count = slot.lane.extend(instance.name, first, last, attempt, now, seconds, epoch)
+        return count
+
     def settle(
         self,
         instance: Instance,
@@ -312,6 +332,7 @@ class GroupDelivery:
 
     def _expire(self, slot: LaneSlot, now: float) -> None:
         self._note_silence(slot, now)
+        tell_taken_back(self.instances, slot.lane, now)
         for name, count in slot.lane.expire(now).items():
             instance = self.instances.get(name)
             if instance is not None:
@@ -347,7 +368,7 @@ class GroupDelivery:
         What is written to an instance is to be answered within the ack timeout that it was told before: it lets go by
         itself what it did not begin in that time.
         """
-        is_other_time = route.ack_timeout_seconds != self.route.ack_timeout_seconds
+        is_other_time = times_of(route) != times_of(self.route)
         self.route = route
         for instance in self.instances.values():
             instance.credit_max = route.unsettled_max
@@ -364,7 +385,7 @@ class GroupDelivery:
                 self.activate(slot)
         if is_other_time:
             for instance in self.instances.values():
-                instance.follow_limits(route.unsettled_max, route.ack_timeout_seconds)
+                instance.follow_limits(route)
         self.wake(self)
 
     def is_behind(self, topic_ids: Collection[int]) -> bool:

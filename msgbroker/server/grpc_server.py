@@ -112,6 +112,7 @@ def add_services(
     """Register all services. Who asks for health has a gate apart: whatever others do, a supervisor gets its answer."""
     small = _SMALL_REQUEST_BYTES_MAX
     settle = decoder(subscriber_pb2.SettleRequest, limits.PULL_MESSAGES_MAX, _REQUEST_BYTES_MAX)
+    extend = decoder(subscriber_pb2.ExtendRequest, limits.PULL_MESSAGES_MAX, _REQUEST_BYTES_MAX)
     handlers: dict[str, dict[str, Any]] = {
         PUBLISHER: {
             "PublishStream": grpc.stream_stream_rpc_method_handler(publisher.publish_stream, stream_decoder(), None),
@@ -122,6 +123,7 @@ def add_services(
                 subscriber.subscribe, decoder(subscriber_pb2.SubscribeRequest, limits.SETTLEMENT_RANGES_MAX), None
             ),
             "Pull": gate.unary(decoder(subscriber_pb2.PullRequest, bytes_max=small), pull.pull, waits_in=pull.calls),
+            "Extend": gate.unary(extend, pull.extend),
             "Settle": gate.unary(settle, pull.settle),
         },
         DIRECTORY: {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from confdb.routes import GroupRoute
 from msgbroker.engine.begun import Begun
 from msgbroker.engine.lane_config import Again, Handed, Handout
 from msgbroker.server import clock, wire
@@ -247,10 +248,10 @@ class Instance:
         """Ask it to settle what it has and to subscribe elsewhere."""
         self.notice(subscriber_pb2.SubscribeResponse(draining=True))
 
-    def follow_limits(self, unsettled_max: int, ack_timeout_seconds: float) -> None:
+    def follow_limits(self, route: GroupRoute) -> None:
         """Tell it how long it may take to answer from now on. What waits for it was handed out by another time."""
         self.give_back()
-        self.notice(attached(unsettled_max, ack_timeout_seconds))
+        self.notice(attached(route))
 
     def confirm(self, number: int) -> None:
         """Tell it that its requests up to that one are carried out. The last number says it for all before."""
@@ -372,11 +373,15 @@ class Instance:
             self.way_out.give_back(self, batches, clock.now())
 
 
-def attached(unsettled_max: int, ack_timeout_seconds: float, **more: Any) -> subscriber_pb2.SubscribeResponse:
+def attached(route: GroupRoute, **more: Any) -> subscriber_pb2.SubscribeResponse:
     """Return what tells an instance of its group's limits."""
-    ack_timeout_ms = int(ack_timeout_seconds * 1_000)
     return subscriber_pb2.SubscribeResponse(
-        attached=subscriber_pb2.Attached(unsettled_max=unsettled_max, ack_timeout_ms=ack_timeout_ms, **more)
+        attached=subscriber_pb2.Attached(
+            unsettled_max=route.unsettled_max,
+            ack_timeout_ms=int(route.ack_timeout_seconds * 1_000),
+            handle_ms_max=int(route.handle_seconds_max * 1_000),
+            **more,
+        )
     )
 
 

@@ -15,10 +15,16 @@ def lane_config(route: GroupRoute) -> LaneConfig:
     """Return what a lane takes from its group."""
     return LaneConfig(
         ack_timeout_seconds=route.ack_timeout_seconds,
+        handle_seconds_max=route.handle_seconds_max,
         retry=RetryPolicy(route.retry_schedule_seconds, route.attempts_max),
         # A route whose order is not known is not served.
         order=GroupOrder(route.order),
     )
+
+
+def times_of(route: GroupRoute) -> tuple[float, float]:
+    """Return how long an instance of the group has to answer, and how long with extensions."""
+    return route.ack_timeout_seconds, route.handle_seconds_max
 
 
 def stress_check(route: GroupRoute, topic: TopicRoute, snapshot: Snapshot) -> Callable[[LogMessage], bool]:

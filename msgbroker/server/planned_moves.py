@@ -4,6 +4,11 @@ A lane that is to move is stopped: nothing more of it is read or handed out. It 
 when all that was handed out is answered or has passed its time for that, and when that is persisted: so its next owner
 gives nothing twice. Each lane by itself: one whose row somebody has locked is tried again with the next step, and keeps
 no other from its next owner.
+
+A lane of which an instance has extended a message is not stopped yet: its handler takes longer than the ack timeout,
+and to start it anew somewhere else would help nobody. Until it is done the lane goes on here as if it were wanted, but
+no longer than the group allows such a handler (others may have begun meanwhile). Then it is stopped and extends nothing
+any more; what is still unanswered when its time is over comes again with the next owner, uncounted.
 """
 
 from __future__ import annotations
@@ -61,23 +66,34 @@ class PlannedMoves:
         self._persist_seconds_max = persist_seconds_max
         self._leaving: dict[LaneSlot, float | None] = {}
         """Until when each waits to be persisted; None: it is not drained yet."""
+        self._postponed: dict[LaneSlot, float] = {}
+        """Until when each may wait for what its instances have extended."""
         self._given_up: dict[LaneKey, _GivenUp] = {}
 
     def forget(self) -> None:
         """Give up nothing of a former history of the store: those leases pass by themselves."""
         self._leaving.clear()
+        self._postponed.clear()
         self._given_up.clear()
 
     async def go_on(self, wanted: LanesByGroup) -> None:
         """Stop what is not *wanted* here, and give up what may go. Raises StoreUnavailableError."""
+        now = clock.now()
+        postponed: dict[LaneSlot, float] = {}
         for group in list(self._hub.groups.values()):
             wanted_here = wanted.get(group, _NO_QUEUES)
             for queue_id, slot in list(group.slots.items()):
                 # One that was stopped because it was not understood is claimed anew, even if it is again by now.
-                if slot not in self._leaving and (queue_id not in wanted_here or slot.lane.is_stopped):
-                    with group.trusted(slot):
-                        group.stop_lane(slot)
-                        self._leaving[slot] = None
+                if slot in self._leaving or (queue_id in wanted_here and not slot.lane.is_stopped):
+                    continue
+                with group.trusted(slot):
+                    until = self._postponed.get(slot, now + group.route.handle_seconds_max)
+                    if now < until and slot.lane.has_extended and not slot.lane.is_stopped:
+                        postponed[slot] = until
+                        continue
+                    group.stop_lane(slot)
+                    self._leaving[slot] = None
+        self._postponed = postponed
         self._leaving = {slot: until for slot, until in self._leaving.items() if self._is_here(slot)}
         drained = [slot for slot in self._leaving if slot.lane.is_drained]
         if drained:

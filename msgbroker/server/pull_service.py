@@ -1,4 +1,4 @@
-"""The unary calls of `Subscriber`: Pull and Settle, for whoever does without a stream.
+"""The unary calls of `Subscriber`: Pull, Extend and Settle, for whoever does without a stream.
 
 The pulls under one instance id share one attachment, which grants credit only while a call waits. It ends some time
 after the last call; what it still had unsettled returns then, or with the group's ack timeout before that.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from msgbroker.server.grpc_failures import abort_with
 from msgbroker.server.instances import Batch, Instance
 from msgbroker.server.not_understood import check_group_served
 from msgbroker.server.places import Places
-from msgbroker.server.settling import error_text_of, verdict_of
+from msgbroker.server.settling import error_text_of, extension_of, verdict_of
 from msgbroker.server.subscriber_service import find_group
 from msgbroker.server.wire import delivery_of
 from msgbroker.v1 import subscriber_pb2
@@ -104,6 +104,15 @@ class PullService:
         except MessageCenterError as error:
             await abort_with(context, error)
 
+    async def extend(
+        self, request: subscriber_pb2.ExtendRequest, context: PullContext
+    ) -> subscriber_pb2.ExtendResponse:
+        """Keep what was pulled for longer."""
+        try:
+            return self._extend(request)
+        except MessageCenterError as error:
+            await abort_with(context, error)
+
     def forget_idle(self, now: float) -> None:
         """Detach pullers that have not called for a while and hold nothing."""
         for name, puller in list(self._pullers.items()):
@@ -164,17 +173,24 @@ class PullService:
             outlet.begin_write(0, has_stress=True)
             when_ended(context, outlet.close)
 
+    def _extend(self, request: subscriber_pb2.ExtendRequest) -> subscriber_pb2.ExtendResponse:
+        seconds = extension_of(request)
+        puller = self._puller_of(request)
+        extended = 0
+        now = clock.now()
+        for queue_id, epoch, offset, attempt in _open_receipts(request.receipts):
+            if puller is not None:
+                of_one = puller.group.extend(puller.instance, queue_id, epoch, offset, offset, attempt, now, seconds)
+                extended += of_one
+        return subscriber_pb2.ExtendResponse(extended=extended, stale=len(request.receipts) - extended)
+
     def _settle(self, request: subscriber_pb2.SettleRequest) -> subscriber_pb2.SettleResponse:
-        if not 0 < len(request.receipts) <= limits.PULL_MESSAGES_MAX:
-            raise InvalidRequestFieldError("receipts", f"must be 1 to {limits.PULL_MESSAGES_MAX}")
         verdict, delay_seconds = verdict_of(request)
         error = error_text_of(request)
-        route = find_group(self._snapshot(), request)
-        puller = self._pullers.get((route.group_id, request.instance_id))
+        puller = self._puller_of(request)
         settled = 0
         now = clock.now()
-        for receipt in request.receipts:
-            queue_id, epoch, offset, attempt = _open_receipt(receipt)
+        for queue_id, epoch, offset, attempt in _open_receipts(request.receipts):
             if puller is not None:
                 settled += puller.group.settle(
                     puller.instance,
@@ -188,9 +204,15 @@ class PullService:
                     delay_seconds,
                     error,
                 )
-        if puller is not None:
-            puller.used_at = now
         return subscriber_pb2.SettleResponse(settled=settled, stale=len(request.receipts) - settled)
+
+    def _puller_of(self, request: subscriber_pb2.SettleRequest | subscriber_pb2.ExtendRequest) -> _Puller | None:
+        """Return who pulled what a request is about, as far as it is known here."""
+        route = find_group(self._snapshot(), request)
+        puller = self._pullers.get((route.group_id, request.instance_id))
+        if puller is not None:
+            puller.used_at = clock.now()
+        return puller
 
     def _puller(self, route: GroupRoute, instance_id: str) -> _Puller:
         name = (route.group_id, instance_id)
@@ -217,6 +239,12 @@ def _pulled(batches: Iterable[Batch]) -> list[subscriber_pb2.PulledMessage]:
             receipt = _RECEIPT.pack(batch.queue_id, batch.epoch, delivery.queue_offset, delivery.attempt or 1)
             pulled.append(subscriber_pb2.PulledMessage(receipt=receipt, delivery=delivery))
     return pulled
+
+
+def _open_receipts(receipts: Sequence[bytes]) -> Iterator[tuple[int, int, int, int]]:
+    if not 0 < len(receipts) <= limits.PULL_MESSAGES_MAX:
+        raise InvalidRequestFieldError("receipts", f"must be 1 to {limits.PULL_MESSAGES_MAX}")
+    return map(_open_receipt, receipts)
 
 
 def _open_receipt(receipt: bytes) -> tuple[int, int, int, int]:

@@ -1,4 +1,4 @@
-"""Verdicts as they come in: what a correct client can say is carried out, the rest is refused.
+"""What instances say of their messages: what a correct client can say is carried out, the rest is refused.
 
 A range costs what is in flight within it, whoever has it. So ranges have a bound in width, may not overlap, and a
 request that has many of them lets others have their turn in between.
@@ -7,8 +7,8 @@ request that has many of them lets others have their turn in between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Final, TypeVar
 
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidRequestFieldError
@@ -17,6 +17,8 @@ from msgbroker.server import clock
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.instances import Instance
 from msgbroker.v1 import subscriber_pb2
+
+SaidT = TypeVar("SaidT", subscriber_pb2.Begun, subscriber_pb2.Extension)
 
 VERDICTS: Final = {
     subscriber_pb2.VERDICT_ACK: Verdict.ACK,
@@ -34,12 +36,25 @@ _RANGE_WORK: Final = 100
 
 async def begin_all(group: GroupDelivery, instance: Instance, begun: Iterable[subscriber_pb2.Begun]) -> None:
     """Note what an instance says it has begun. Raises InvalidRequestFieldError; what came before that counts."""
+    async for each, first, last in _ranges_in_turns(begun):
+        group.begin(instance, each.queue_id, each.epoch, first, last, each.attempt or 1)
+
+
+async def extend_all(group: GroupDelivery, instance: Instance, extensions: Iterable[subscriber_pb2.Extension]) -> None:
+    """Let an instance keep what it is at. Raises InvalidRequestFieldError; what came before that counts."""
+    async for each, first, last in _ranges_in_turns(extensions):
+        attempt = each.attempt or 1
+        group.extend(instance, each.queue_id, each.epoch, first, last, attempt, clock.now(), extension_of(each))
+
+
+async def _ranges_in_turns(said: Iterable[SaidT]) -> AsyncIterator[tuple[SaidT, int, int]]:
+    """Return range after range of one request, and let others have their turn in between."""
     ranges_left = limits.SETTLEMENT_RANGES_MAX
     work = 0
-    for each in begun:
+    for each in said:
         ranges_left = _less_ranges(ranges_left, each)
         for first, last in _ranges_of(each):
-            group.begin(instance, each.queue_id, each.epoch, first, last, each.attempt or 1)
+            yield each, first, last
             work += _RANGE_WORK + min(last - first, limits.LANE_WINDOW_MAX)
             if work > _STRETCH_WORK_MAX:
                 work = 0
@@ -69,14 +84,18 @@ async def settle_all(
                 now = clock.now()
 
 
-def _less_ranges(ranges_left: int, said: subscriber_pb2.Settlement | subscriber_pb2.Begun) -> int:
+def _less_ranges(
+    ranges_left: int, said: subscriber_pb2.Settlement | subscriber_pb2.Begun | subscriber_pb2.Extension
+) -> int:
     ranges_left -= max(1, len(said.ranges) // 2)
     if ranges_left < 0:
         raise InvalidRequestFieldError("ranges", f"must be {limits.SETTLEMENT_RANGES_MAX} at most in one request")
     return ranges_left
 
 
-def _ranges_of(said: subscriber_pb2.Settlement | subscriber_pb2.Begun) -> Iterator[tuple[int, int]]:
+def _ranges_of(
+    said: subscriber_pb2.Settlement | subscriber_pb2.Begun | subscriber_pb2.Extension,
+) -> Iterator[tuple[int, int]]:
     ranges = list(said.ranges)
     if len(ranges) % 2:
         raise InvalidRequestFieldError("ranges", "must be pairs: first, last")
@@ -105,6 +124,14 @@ def verdict_of(
     if said.delay_ms or said.immediately:
         return verdict, delay_seconds
     return verdict, None
+
+
+def extension_of(said: subscriber_pb2.Extension | subscriber_pb2.ExtendRequest) -> float:
+    """Return for how many seconds from now on a message is to be kept."""
+    seconds = said.extend_ms / 1_000
+    if not 0 < seconds <= limits.HANDLE_SECONDS_CEILING:
+        raise InvalidRequestFieldError("extend_ms", f"must be 1 to {limits.HANDLE_SECONDS_CEILING * 1_000:.0f}")
+    return seconds
 
 
 def error_text_of(said: subscriber_pb2.Settlement | subscriber_pb2.SettleRequest) -> str:

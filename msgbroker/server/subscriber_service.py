@@ -29,7 +29,7 @@ from msgbroker.server.instances import Instance, attached
 from msgbroker.server.not_understood import check_group_served
 from msgbroker.server.places import Places
 from msgbroker.server.sending_in_time import sent_in_time
-from msgbroker.server.settling import begin_all, settle_all
+from msgbroker.server.settling import begin_all, extend_all, settle_all
 from msgbroker.v1 import subscriber_pb2
 
 SubscriberContext = grpc.aio.ServicerContext[Any, Any]
@@ -142,8 +142,7 @@ class SubscriberService:
     ) -> subscriber_pb2.SubscribeResponse:
         is_careful = self._hub.crashes.is_to_be_careful(route.group_id, instance, clock.now())
         return attached(
-            route.unsettled_max,
-            route.ack_timeout_seconds,
+            route,
             broker_id=str(self._cluster.identity.broker_id),
             missing=missing,
             careful_ms=CAREFUL_MS if is_careful else 0,
@@ -171,7 +170,7 @@ class SubscriberService:
             instance.close()
 
     async def _apply(self, group: GroupDelivery, instance: Instance, request: subscriber_pb2.SubscribeRequest) -> None:
-        """Carry out one request: credit, pause, what is begun, verdicts."""
+        """Carry out one request: credit, pause, what is begun, what is kept, verdicts."""
         instance.said_at = clock.now()
         if request.credit:
             if request.credit > limits.CREDIT_MAX:
@@ -183,6 +182,8 @@ class SubscriberService:
         if request.begun:
             # Before the verdicts: what is given back by one of them may be handed out again meanwhile, not begun.
             await begin_all(group, instance, request.begun)
+        if request.extensions:
+            await extend_all(group, instance, request.extensions)
         await settle_all(group, instance, request.settlements)
         if request.confirm:
             instance.confirm(request.confirm)
@@ -203,7 +204,10 @@ class SubscriberService:
 
 def find_group(
     snapshot: Snapshot,
-    hello: subscriber_pb2.SubscriberHello | subscriber_pb2.PullRequest | subscriber_pb2.SettleRequest,
+    hello: subscriber_pb2.SubscriberHello
+    | subscriber_pb2.PullRequest
+    | subscriber_pb2.SettleRequest
+    | subscriber_pb2.ExtendRequest,
 ) -> GroupRoute:
     """Return the named subscriber group. Raises InvalidNameError or GroupNotFoundError."""
     namespace = names.check_namespace(hello.namespace or names.DEFAULT_NAMESPACE)

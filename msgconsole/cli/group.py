@@ -20,6 +20,13 @@ _Publisher = Annotated[bool, typer.Option("--publisher", help="A publisher group
 _AckTimeout = Annotated[
     float | None, typer.Option("--ack-timeout-seconds", help="Without an answer for so long: the next attempt.")
 ]
+_HandleMax = Annotated[
+    float | None,
+    typer.Option(
+        "--handle-seconds-max",
+        help="A handler may take so many seconds, as long as its instance renews its hold. 0: the ack timeout counts.",
+    ),
+]
 _RetrySchedule = Annotated[
     str | None,
     typer.Option("--retry-schedule", help="Seconds before each further attempt, e.g. 10,30,60. `none`: one attempt."),
@@ -28,7 +35,15 @@ _AttemptsMax = Annotated[int | None, typer.Option("--attempts-max", help="After 
 _UnsettledMax = Annotated[
     int | None, typer.Option("--unsettled-max", help="How many messages one instance may hold unsettled.")
 ]
-_SUBSCRIBER_COLUMNS = ("name", "ack_timeout_seconds", "attempts_max", "unsettled_max", "paused", "description")
+_SUBSCRIBER_COLUMNS = (
+    "name",
+    "ack_timeout_seconds",
+    "handle_seconds_max",
+    "attempts_max",
+    "unsettled_max",
+    "paused",
+    "description",
+)
 
 
 @app.command("create")
@@ -36,6 +51,7 @@ def create(
     name: _Name,
     publisher: _Publisher = False,
     ack_timeout_seconds: _AckTimeout = None,
+    handle_seconds_max: _HandleMax = None,
     retry_schedule: _RetrySchedule = None,
     attempts_max: _AttemptsMax = None,
     unsettled_max: _UnsettledMax = None,
@@ -49,7 +65,7 @@ def create(
     Example: msgcenter group create SG_POINTS --retry-schedule 10,30,60
     """
     if publisher:
-        _refuse_for_publishers(ack_timeout_seconds, retry_schedule, attempts_max, unsettled_max)
+        _refuse_for_publishers(ack_timeout_seconds, handle_seconds_max, retry_schedule, attempts_max, unsettled_max)
         change(
             lambda service: service.publisher_groups.create(namespace, name, description=description or ""),
             lambda made: f"Publisher group {made.name} is registered.",
@@ -63,6 +79,7 @@ def create(
             namespace,
             name,
             ack_timeout_seconds=_or(ack_timeout_seconds, limits.ACK_TIMEOUT_SECONDS_DEFAULT),
+            handle_seconds_max=_or(handle_seconds_max, limits.HANDLE_SECONDS_DEFAULT),
             retry_schedule_seconds=limits.RETRY_SCHEDULE_SECONDS_DEFAULT if schedule is None else schedule,
             attempts_max=attempts_max,
             unsettled_max=_or(unsettled_max, limits.UNSETTLED_MAX_DEFAULT),
@@ -127,6 +144,7 @@ def show(
 def update(
     name: _Name,
     ack_timeout_seconds: _AckTimeout = None,
+    handle_seconds_max: _HandleMax = None,
     retry_schedule: _RetrySchedule = None,
     attempts_max: _AttemptsMax = None,
     unsettled_max: _UnsettledMax = None,
@@ -145,6 +163,7 @@ def update(
             namespace,
             name,
             ack_timeout_seconds=ack_timeout_seconds,
+            handle_seconds_max=handle_seconds_max,
             retry_schedule_seconds=_schedule(retry_schedule),
             attempts_max=attempts_max,
             unsettled_max=unsettled_max,

@@ -152,6 +152,7 @@ class InMemoryCenter(MessageCenter):
         name: str,
         *,
         ack_timeout_seconds: float = limits.ACK_TIMEOUT_SECONDS_DEFAULT,
+        handle_seconds_max: float = limits.HANDLE_SECONDS_DEFAULT,
         retry_schedule_seconds: Sequence[float] = limits.RETRY_SCHEDULE_SECONDS_DEFAULT,
         attempts_max: int | None = None,
         unsettled_max: int = limits.UNSETTLED_MAX_DEFAULT,
@@ -165,6 +166,7 @@ class InMemoryCenter(MessageCenter):
         self._registry.put_group(
             name,
             ack_timeout_seconds=ack_timeout_seconds,
+            handle_seconds_max=handle_seconds_max,
             retry_schedule_seconds=retry_schedule_seconds,
             attempts_max=attempts_max,
             unsettled_max=unsettled_max,

@@ -205,7 +205,11 @@ class MemoryStream:
         return DeadLetter(self._group_name, message, move.attempts, move.reason, move.last_error or "")
 
     def _open_lane(self, group: GroupRoute, queue_id: int) -> MemoryLane:
-        config = LaneConfig(group.ack_timeout_seconds, RetryPolicy(group.retry_schedule_seconds, group.attempts_max))
+        config = LaneConfig(
+            group.ack_timeout_seconds,
+            RetryPolicy(group.retry_schedule_seconds, group.attempts_max),
+            handle_seconds_max=group.handle_seconds_max,
+        )
         key = LaneKey(group.group_id, "", queue_id)
         machine: Lane[StoredMessage] = Lane(key, 1, 0, [], [], config, self._clock())
         lane = self._lanes[queue_id] = MemoryLane(machine, self._clock, self._wake)

@@ -23,6 +23,7 @@ from confdb.setting_bounds import (
     check_ack_timeout,
     check_attempts_max,
     check_body_bytes_max,
+    check_handle_seconds_max,
     check_queue_count,
     check_retry_schedule,
     check_unsettled_max,
@@ -126,6 +127,7 @@ class Registry:
         name: str,
         *,
         ack_timeout_seconds: float = limits.ACK_TIMEOUT_SECONDS_DEFAULT,
+        handle_seconds_max: float = limits.HANDLE_SECONDS_DEFAULT,
         retry_schedule_seconds: Sequence[float] = limits.RETRY_SCHEDULE_SECONDS_DEFAULT,
         attempts_max: int | None = None,
         unsettled_max: int = limits.UNSETTLED_MAX_DEFAULT,
@@ -145,6 +147,7 @@ class Registry:
             mode=GroupMode.SHARED,
             paused=False,
             subscriptions=before.subscriptions if before else (),
+            handle_seconds_max=check_handle_seconds_max(handle_seconds_max),
         )
         self._put(group)
         return group

@@ -84,6 +84,20 @@ class RawSubscriber:
             ]
         )
 
+    async def extend(self, *given: Given, extend_ms: int, **more: Any) -> None:
+        """Ask to keep each of these for so long."""
+        extensions = [
+            subscriber_pb2.Extension(
+                queue_id=one.queue_id,
+                epoch=one.epoch,
+                attempt=one.delivery.attempt or 1,
+                ranges=[one.delivery.queue_offset, one.delivery.queue_offset],
+                extend_ms=extend_ms,
+            )
+            for one in given
+        ]
+        await self.send(extensions=extensions, **more)
+
     async def send(self, **request: Any) -> None:
         """Send a request."""
         await self._call.write(subscriber_pb2.SubscribeRequest(**request))

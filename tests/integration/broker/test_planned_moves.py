@@ -184,6 +184,39 @@ async def test_what_is_handled_within_the_ack_timeout_is_given_to_nobody_else_ho
             assert {body.split()[0] for body in two.bodies} == {"after"}
 
 
+async def test_a_lane_does_not_move_while_a_handler_takes_longer_than_the_ack_timeout_and_goes_on_meanwhile(
+    trade: ConfigService,
+    broker: Broker,
+    start_broker: StartBroker,
+    steps: list[None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await register_wide(trade, ack_timeout_seconds=60, handle_seconds_max=600)
+    async with raw_subscriber(broker.address, _WIDE_GROUP, instance_id="one") as one:
+        await eventually(lambda: len(slots(broker)) == _WIDE_QUEUES)
+        await publish(broker.address, topic=_WIDE)
+        given = list(await one.until(_COUNT))
+        await one.extend(*given, extend_ms=300_000, confirm=1)
+        await eventually(lambda: any(told.confirmed for told in one.told))
+        slow_queues = {each.queue_id for each in given}
+        other = await start_broker(lease_seconds=60)
+        async with raw_subscriber(other.address, _WIDE_GROUP, instance_id="two") as two:
+            await eventually(lambda: slots(other), what="some of the others move")
+            await some_steps(broker, steps)
+            assert slow_queues <= {slot.lane.key.queue_id for slot in slots(broker)}
+            assert not any(slot.lane.is_stopped for slot in slots(broker))
+            await publish(other.address, "after ", topic=_WIDE)
+            await eventually(lambda: len(one.given) + len(two.given) == 2 * _COUNT, what="they go on here")
+
+            at_the_limit = SimpleNamespace(now=lambda: clock.now() + 601)
+            monkeypatch.setattr(planned_moves, "clock", at_the_limit)
+            await eventually(lambda: any(slot.lane.is_stopped for slot in slots(broker)), what="the limit ends it")
+            await one.settle(*one.given)
+            await eventually(lambda: slots(broker) and not any(slot.lane.is_stopped for slot in slots(broker)))
+            await eventually(lambda: len(slots(broker)) + len(slots(other)) == _WIDE_QUEUES)
+    assert len({*one.bodies, *two.bodies}) == len([*one.bodies, *two.bodies]) == 2 * _COUNT
+
+
 async def test_a_lane_moves_when_the_time_of_what_is_in_flight_has_passed_though_nobody_answers(
     trade: ConfigService, broker: Broker, start_broker: StartBroker
 ) -> None:

@@ -33,6 +33,7 @@ async def test_a_group_has_the_defaults_of_the_limits(service: ConfigService) ->
 
     assert group == await service.subscriber_groups.get("default", "SG_POINTS")
     assert group.ack_timeout_seconds == limits.ACK_TIMEOUT_SECONDS_DEFAULT
+    assert group.handle_seconds_max == limits.HANDLE_SECONDS_DEFAULT
     assert group.retry_schedule_seconds == limits.RETRY_SCHEDULE_SECONDS_DEFAULT
     assert group.attempts_max == len(limits.RETRY_SCHEDULE_SECONDS_DEFAULT) + 1
     assert group.unsettled_max == limits.UNSETTLED_MAX_DEFAULT
@@ -45,6 +46,9 @@ async def test_a_group_has_the_defaults_of_the_limits(service: ConfigService) ->
         ("ack_timeout_seconds", 0.5),
         ("ack_timeout_seconds", limits.ACK_TIMEOUT_SECONDS_MAX + 1),
         ("ack_timeout_seconds", math.nan),
+        ("handle_seconds_max", -1),
+        ("handle_seconds_max", limits.HANDLE_SECONDS_CEILING + 1),
+        ("handle_seconds_max", math.nan),
         ("retry_schedule_seconds", [10, -1]),
         ("retry_schedule_seconds", [math.inf]),
         ("retry_schedule_seconds", [limits.RETRY_DELAY_SECONDS_MAX + 1]),

@@ -69,6 +69,7 @@ COLUMNS = {
         "namespace_id",
         "name",
         "ack_timeout_seconds",
+        "handle_seconds_max",
         "retry_schedule_seconds",
         "attempts_max",
         "unsettled_max",

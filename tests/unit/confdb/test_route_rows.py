@@ -79,6 +79,7 @@ def group(*subscriptions: tuple[Any, ...], **fields: Any) -> GroupRoute:
         "namespace_id": 1,
         "name": "SG_POINTS",
         "ack_timeout_seconds": 60.0,
+        "handle_seconds_max": 3_600.0,
         "retry_schedule_seconds": "{10,30.5}",
         "attempts_max": 3,
         "unsettled_max": 100,
@@ -172,6 +173,9 @@ def test_a_number_that_could_not_be_used_is_not_understood(fields: dict[str, Any
         {"ack_timeout_seconds": math.nan},
         {"ack_timeout_seconds": math.inf},
         {"ack_timeout_seconds": 0.0},
+        {"handle_seconds_max": math.nan},
+        {"handle_seconds_max": -1.0},
+        {"handle_seconds_max": 86_401.0},
         {"attempts_max": 0},
         {"attempts_max": 101},
         {"unsettled_max": 0},
@@ -238,6 +242,7 @@ def test_a_subscription_that_could_not_be_used_is_not_understood_and_leaves_its_
     mode=TEXT,
     retry_schedule_seconds=TEXT,
     ack_timeout_seconds=st.floats(),
+    handle_seconds_max=st.floats(),
     attempts_max=INTEGERS,
     unsettled_max=st.integers(-(2**63), 2**63 - 1),
     subscription_mode=st.sampled_from(["DIRECT", "HEADER"]) | TEXT,
@@ -281,6 +286,7 @@ def test_no_row_fails_and_what_is_understood_can_be_used(
         assert (of_group["group_order"], of_group["mode"]) == ("NONE", "SHARED")
         assert all(math.isfinite(seconds) for seconds in group_read.retry_schedule_seconds)
         assert math.isfinite(group_read.ack_timeout_seconds)
+        assert math.isfinite(group_read.handle_seconds_max)
     if read.not_understood is None:
         assert (read.mode is SubscriptionMode.HEADER) == (read.predicate is not None)
         assert (expression is None) == (read.mode is SubscriptionMode.DIRECT)

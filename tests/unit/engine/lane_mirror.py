@@ -29,6 +29,8 @@ class Unsettled:
     has_row: bool = False
     """Its attempts are counted in the store, so the next checkpoint must hold a row."""
     begun: Begun = Begun.NO
+    keep_until: float | None = None
+    """Extended: until then, however often."""
     place: int = 0
     """So many messages its instance was handed before it."""
     is_suspect: bool = False
@@ -77,7 +79,7 @@ class Mirror:
         assert offsets == sorted(offsets), "a hand-out is in the order of the queue"
         for index, message in enumerate(in_order):
             entry = self.unsettled[message.queue_offset]
-            entry.begun, entry.place = begun, place + index
+            entry.begun, entry.place, entry.keep_until = begun, place + index, None
             assert entry.is_suspect == handout.is_suspect
 
     def settle(self, offset: int, reason: str) -> None:
@@ -142,17 +144,35 @@ class Mirror:
         for offset in self.answered(instance_id, first, last, attempt):
             self.unsettled[offset].begun = Begun.YES
 
+    def extend(self, instance_id: str, first: int, last: int, attempt: int, now: float, seconds: float) -> int:
+        """Give an instance more time for what it has; return for how many."""
+        extended = self.answered(instance_id, first, last, attempt)
+        for offset in extended:
+            entry = self.unsettled[offset]
+            entry.begun = Begun.YES
+            if entry.keep_until is None:
+                entry.keep_until = now + self.config.handle_seconds_max
+            entry.deadline = max(entry.deadline, min(now + seconds, entry.keep_until))
+        return len(extended)
+
+    def late_and_begun(self, now: float) -> set[tuple[str, int, int]]:
+        """Return what instances have begun and not answered in time, with its attempt."""
+        late = [offset for offset in self.in_flight() if self.unsettled[offset].deadline <= now]
+        entries = [(offset, self.unsettled[offset]) for offset in late]
+        return {(str(e.instance_id), offset, e.attempt) for offset, e in entries if e.begun is Begun.YES}
+
     def late_and_not_begun(self, now: float) -> set[str]:
         """Return the instances that have not answered in time for what they would have said to have begun."""
         late = [self.unsettled[offset] for offset in self.in_flight() if self.unsettled[offset].deadline <= now]
         return {str(entry.instance_id) for entry in late if entry.begun is Begun.NO}
 
-    def expire(self, now: float) -> Counter[str]:
+    def expire(self, now: float, *, is_stopped: bool) -> Counter[str]:
         """Take back what was not answered in time; return how many each instance lost."""
         late = [offset for offset in self.in_flight() if self.unsettled[offset].deadline <= now]
         lost = Counter(str(self.unsettled[offset].instance_id) for offset in late)
         for offset in late:
-            if self.unsettled[offset].begun is Begun.NO:
+            is_cut_off = is_stopped and self.unsettled[offset].keep_until is not None
+            if self.unsettled[offset].begun is Begun.NO or is_cut_off:
                 self.give_back(offset, now)
             else:
                 self.fail(offset, now, None)

@@ -25,9 +25,27 @@ from tests.unit.engine.model_store import ModelStore
 
 INSTANCES = ("a", "b", "c")
 CONFIGS = (
-    LaneConfig(ack_timeout_seconds=10.0, retry=RetryPolicy((5.0, 10.0), 3), window_max=6, redeliveries_max=9),
-    LaneConfig(ack_timeout_seconds=10.0, retry=RetryPolicy((5.0,), 2), window_max=12, redeliveries_max=4),
-    LaneConfig(ack_timeout_seconds=10.0, retry=RetryPolicy((5.0, 10.0), 3), window_max=40, redeliveries_max=40),
+    LaneConfig(
+        ack_timeout_seconds=10.0,
+        handle_seconds_max=25.0,
+        retry=RetryPolicy((5.0, 10.0), 3),
+        window_max=6,
+        redeliveries_max=9,
+    ),
+    LaneConfig(
+        ack_timeout_seconds=10.0,
+        handle_seconds_max=25.0,
+        retry=RetryPolicy((5.0,), 2),
+        window_max=12,
+        redeliveries_max=4,
+    ),
+    LaneConfig(
+        ack_timeout_seconds=10.0,
+        handle_seconds_max=25.0,
+        retry=RetryPolicy((5.0, 10.0), 3),
+        window_max=40,
+        redeliveries_max=40,
+    ),
 )
 KINDS = st.lists(st.sampled_from(["plain", "plain", "plain", "other", "stress"]), max_size=8)
 VERDICTS = st.lists(st.sampled_from([Verdict.ACK, Verdict.RETRY, *Verdict]), max_size=4)
@@ -323,6 +341,27 @@ class LaneMachine(RuleBasedStateMachine):
         owner.lane.begin(instance_id, first, last, attempt, owner.lane.epoch)
         owner.mirror.begin(instance_id, first, last, attempt)
 
+    @precondition(lambda self: self.any_owner(lambda o: o.lane.in_flight_count > 0))
+    @rule(
+        who=WHO,
+        data=st.data(),
+        length=st.sampled_from([0, 0, 2, 1 << 40]),
+        seconds=st.sampled_from([1.0, 10.0, 10.0, 100.0]),
+    )
+    def extend_something(self, who: str, data: st.DataObject, length: int, seconds: float) -> None:
+        owner = self.who(who)
+        in_flight = owner.mirror.in_flight()
+        if not in_flight:
+            return
+        first = data.draw(st.sampled_from(in_flight), label="first")
+        entry = owner.mirror.unsettled[first]
+        of_that = (str(entry.instance_id), first, first + length, entry.attempt, self.now, seconds)
+        if owner.lane.is_stopped:
+            assert owner.lane.extend(*of_that, owner.lane.epoch) == 0
+            return
+        self.may_have_failed |= set(owner.mirror.answered(*of_that[:4]))
+        assert owner.lane.extend(*of_that, owner.lane.epoch) == owner.mirror.extend(*of_that)
+
     def blame(self, owner: Owner, instance_id: str) -> None:
         """As the driver does where an instance is gone, or stuck: somebody must have been begun."""
         first = owner.lane.first_held(instance_id)
@@ -375,7 +414,9 @@ class LaneMachine(RuleBasedStateMachine):
                 self.blame(owner, instance_id)
         late_offsets = [o for o in owner.mirror.in_flight() if owner.mirror.unsettled[o].deadline <= self.now]
         self.may_have_failed |= {o for o in late_offsets if owner.mirror.unsettled[o].begun is Begun.UNKNOWN}
-        expected = owner.mirror.expire(self.now)
+        late_and_begun = owner.mirror.late_and_begun(self.now)
+        assert {tuple(late) for late in owner.lane.late_and_begun(self.now)} == late_and_begun
+        expected = owner.mirror.expire(self.now, is_stopped=owner.lane.is_stopped)
         # Called only when it is time, as a driver does: then nothing may be missed.
         if wakeup is not None and wakeup <= self.now:
             assert owner.lane.expire(self.now) == expected

@@ -1,0 +1,22 @@
+"""Extending the time that an instance has for what it has begun: it never shortens it, and it has an end."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+
+class Extension(NamedTuple):
+    """What an instance asks for, and what its group allows."""
+
+    now: float
+    seconds: float
+    """From now on."""
+    handle_seconds_max: float
+    """From the first extension of a message on."""
+
+    def applied_to(self, deadline: float, keep_until: float) -> tuple[float, float]:
+        """Return the new deadline, and until when it may be extended again; infinite: it never was before."""
+        if keep_until == math.inf:
+            keep_until = self.now + self.handle_seconds_max
+        return max(deadline, min(self.now + self.seconds, keep_until)), keep_until
