@@ -3,12 +3,16 @@
 No task per message: workers, at most `concurrency` of them, are started when there is work for one more, take
 messages from one deque, and await the handler. A handler that never suspends keeps a single worker busy; that worker
 lets the loop turn every so often. A worker of a handler that is not async has a thread before it takes a message.
+
+Each call runs in a context of its own (`contexts`), copied from the one in which the center was started.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import functools
 import logging
 import math
 import threading
@@ -16,10 +20,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from msgbroker.client.contexts import begin, go_on
 from msgbroker.client.ending import Ending, is_cancelled
 from msgbroker.client.handlers import Handler
 from msgbroker.client.message import Message
-from msgbroker.client.outcomes import run_out
 from msgbroker.client.threads import HandlerThreads
 from msgbroker.client.turns import Turns
 from msgbroker.client.verdicts import RELEASED_AT_ONCE, HandlerVerdict, Verdict, VerdictKind, verdict_of
@@ -76,6 +80,8 @@ class HandlerRunner:
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        """Of who started the center."""
 
     @property
     def is_at_rest(self) -> bool:
@@ -322,8 +328,9 @@ class HandlerRunner:
 
     async def _handle(self, work: _Work, message: Message) -> bool:
         """Call the handler and settle the message; return whether it returned."""
+        context = self._context.copy()
         try:
-            outcome = await self._call(work, message)
+            outcome = await self._call(work, message, context)
         except asyncio.CancelledError:
             if self._ending.is_told:
                 message.settle(RELEASED_AT_ONCE)
@@ -334,11 +341,11 @@ class HandlerRunner:
             message.settle(verdict_of(said))
         except Exception as failure:  # noqa: BLE001 - the user's code: it may raise anything
             message.settle(verdict_of(failure))
-            self._log_failure(message, failure)
+            self._log_failure(message, failure, context)
         except BaseException as end:
             # SystemExit and the like are for the whole program. But the message may be what asks for it each time.
             message.settle(verdict_of(end))
-            self._log_failure(message, end)
+            self._log_failure(message, end, context)
             if not self._on_failure(f"the handler of group {self.handler.group}", end) and _ends_the_loop(end):
                 raise
         else:
@@ -349,9 +356,11 @@ class HandlerRunner:
             return True
         return False
 
-    def _log_failure(self, message: Message, failure: BaseException) -> None:
-        # In the text, too: without a formatter of one's own that is all one sees.
-        log.warning(
+    def _log_failure(self, message: Message, failure: BaseException, context: contextvars.Context) -> None:
+        # For whoever logs what a handler has set there. A copy: a thread that is past its time may still be in it.
+        context.copy().run(
+            log.warning,
+            # In the text, too: without a formatter of one's own that is all one sees.
             "handler.failed: group=%s topic=%s event_code=%s message_id=%s attempt=%d",
             self.handler.group,
             message.topic,
@@ -362,24 +371,24 @@ class HandlerRunner:
             exc_info=failure,
         )
 
-    async def _call(self, work: _Work, message: Message) -> Any:
+    async def _call(self, work: _Work, message: Message, context: contextvars.Context) -> Any:
         handler = self.handler
         if self._threads is None:
             if handler.timeout_seconds is None:
-                outcome = await handler.invoke(message)
-                return outcome if outcome is None else await run_out(outcome)
+                outcome = context.run(begin, handler.invoke, message)
+                return outcome if outcome is None else await go_on(context, outcome)
             async with asyncio.timeout(handler.timeout_seconds):
-                return await run_out(await handler.invoke(message))
+                return await go_on(context, context.run(begin, handler.invoke, message))
         work.has_thread = False
-        call = self._threads.call(self._invoke, message)
+        call = self._threads.call(functools.partial(self._invoke, context), message)
         # A thread cannot be stopped: past its time the message is tried again while the old call may still run.
         async with asyncio.timeout(handler.timeout_seconds):
-            return await run_out(await call)
+            return await go_on(context, await call)
 
-    def _invoke(self, message: Message) -> Any:
+    def _invoke(self, context: contextvars.Context, message: Message) -> Any:
         """Call the handler in its thread."""
         try:
-            return self.handler.invoke(message)
+            return context.run(self.handler.invoke, message)
         except StopIteration as end:
             # No future can carry it: who waits would wait for ever.
             raise RuntimeError("the handler raised StopIteration") from end
