@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from msgbroker.client.ending import Ending
 from msgbroker.client.handlers import HandlerTable
+from msgbroker.client.holding import Hold
 from msgbroker.client.message import LaneHandle, Message
 from msgbroker.client.runner import HandlerRunner, OnFailure
 from msgbroker.client.threads import HandlerThreads
@@ -106,6 +107,27 @@ class Dispatcher:
         for runner in self._runners.values():
             count_max -= runner.say_begun(began_until, count_max)
 
+    def keep(self, hold: Hold) -> None:
+        """Keep what handlers are at, where that is needed by now."""
+        for runner in self._runners.values():
+            runner.works.keep(hold)
+
+    def keep_all(self, seconds: float) -> None:
+        """Keep all that handlers are at for so long from now on."""
+        for runner in self._runners.values():
+            runner.works.keep_all(seconds)
+
+    def leave(self, again_seconds: float) -> None:
+        """Forget what was not started, as its stream has ended; what is being handled has so long to come again."""
+        for runner in self._runners.values():
+            runner.drop_waiting()
+            runner.works.leave(again_seconds)
+
+    def take_away(self, is_meant: Callable[[Message], bool], why: str) -> None:
+        """Take note that messages are somebody else's now: what is at them is stopped."""
+        for runner in self._runners.values():
+            runner.works.take_away(is_meant, why)
+
     def release_waiting(self) -> None:
         """Give back what was not started."""
         for runner in self._runners.values():
@@ -119,7 +141,7 @@ class Dispatcher:
     async def join(self, timeout_seconds: float | None = None) -> bool:
         """Wait until all handlers are at rest; return False if they were not in time."""
         try:
-            async with asyncio.timeout(timeout_seconds):
+            async with asyncio.timeout(None if timeout_seconds == math.inf else timeout_seconds):
                 for runner in self._runners.values():
                     await runner.join()
         except TimeoutError:

@@ -15,6 +15,8 @@ from uuid import UUID
 
 from msgbroker.client.bodies import Body
 from msgbroker.client.verdicts import RELEASED_AT_ONCE, Verdict
+from msgbroker.contract import limits
+from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.v1 import publisher_pb2, subscriber_pb2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,6 +40,9 @@ class LaneHandle(Protocol):
     def begin(self, queue_offset: int, attempt: int) -> None:
         """Say that a message is begun."""
 
+    def extend(self, queue_offset: int, attempt: int, seconds: float) -> bool:
+        """Ask to keep a message for so long from now on; return False if it is too late. From any thread."""
+
 
 class NoLane:
     """The handle of messages that nobody settles (any more)."""
@@ -56,6 +61,10 @@ class NoLane:
 
     def begin(self, queue_offset: int, attempt: int) -> None:
         """Do nothing."""
+
+    def extend(self, queue_offset: int, attempt: int, seconds: float) -> bool:  # noqa: ARG002 - a LaneHandle's
+        """Return that it is too late."""
+        return False
 
 
 class Message:
@@ -108,6 +117,11 @@ class Message:
         return UUID(bytes=self._delivery.message_id)
 
     @property
+    def id_bytes(self) -> bytes:
+        """The same as it was sent; for the client itself."""
+        return self._delivery.message_id
+
+    @property
     def queue_id(self) -> int:
         """The queue that holds it."""
         return self._lane.queue_id
@@ -147,6 +161,28 @@ class Message:
         """Whether this is stress-test traffic: it must have no effect on the real world."""
         return self._delivery.stress
 
+    def extend(self, seconds: float) -> bool:
+        """Keep the message for so many seconds from now on, before it is given to somebody else.
+
+        While a handler runs the client does that by itself, again and again. So this is for what keeps it from it: an
+        async handler that is about to block its event loop for longer than the ack timeout. It never shortens the time
+        there is, and what the group allows at most (`handle_seconds_max`) holds all the same.
+
+        Returns:
+            False if the message is somebody else's already: what the handler does now may be done twice.
+
+        Raises:
+            InvalidSettingError: *seconds* is out of bounds.
+
+        Example:
+            message.extend(300)
+        """
+        if not 0 < seconds <= limits.HANDLE_SECONDS_CEILING:
+            raise InvalidSettingError(
+                "seconds", f"is {seconds:g}; more than 0, {limits.HANDLE_SECONDS_CEILING:g} at most"
+            )
+        return self.keep(seconds)
+
     def ack(self) -> None:
         """Settle the message as done; for the client itself, when the handler returns."""
         delivery = self._delivery
@@ -159,7 +195,28 @@ class Message:
     def give_back(self) -> None:
         """Release the message, whatever is said of it from now on; for the client itself, when a handler must stop."""
         self.settle(RELEASED_AT_ONCE)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Say nothing of the message any more: it is somebody else's; for the client itself."""
         self._lane = NoLane(self._lane.queue_id)
+
+    def come_again(self, again: Message) -> None:
+        """Become another hand-out of the same message; for the client itself, when that comes while it is handled."""
+        self._delivery, self._lane, self._deadline = again._delivery, again._lane, again._deadline
+
+    def keep(self, seconds: float) -> bool:
+        """Ask to keep the message for so long; for the client itself, when its handler takes long."""
+        return self._lane.extend(self._delivery.queue_offset, self._delivery.attempt or 1, seconds)
+
+    def is_of(self, lane: LaneHandle) -> bool:
+        """Whether *lane* handed it out; for the client itself."""
+        return self._lane is lane
+
+    @property
+    def begin_by(self) -> float:
+        """Until when a handler must have begun with it; for the client itself."""
+        return self._deadline
 
     def begin(self) -> None:
         """Say that the message is begun; for the client itself, when its handler takes a while."""

@@ -4,7 +4,8 @@ No task per message: workers, at most `concurrency` of them, are started when th
 messages from one deque, and await the handler. A handler that never suspends keeps a single worker busy; that worker
 lets the loop turn every so often. A worker of a handler that is not async has a thread before it takes a message.
 
-Each call runs in a context of its own (`contexts`), copied from the one in which the center was started.
+What a handler is at is kept for it as long as it takes, and it is stopped where that cannot be (`works`). Each call
+runs in a context of its own (`contexts`), copied from the one in which the center was started.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import contextlib
 import contextvars
 import functools
 import logging
-import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -27,6 +27,7 @@ from msgbroker.client.message import Message
 from msgbroker.client.threads import HandlerThreads
 from msgbroker.client.turns import Turns
 from msgbroker.client.verdicts import RELEASED_AT_ONCE, HandlerVerdict, Verdict, VerdictKind, verdict_of
+from msgbroker.client.works import Work, Works
 
 log = logging.getLogger("msgbroker.client")
 
@@ -40,26 +41,12 @@ OnFailure = Callable[[str, BaseException], bool]
 somebody waits in `run`, who gets it raised."""
 
 
-class _Work:
-    """What one worker is at."""
-
-    __slots__ = ("has_thread", "message", "said", "since")
-
-    def __init__(self) -> None:
-        self.has_thread = False
-        """One waits for its next call."""
-        self.message: Message | None = None
-        self.since = 0.0
-        """When it began with that message."""
-        self.said: Message | None = None
-        """The last one that it has said to have begun."""
-
-
 class HandlerRunner:
     """The workers of one handler, and what waits for them."""
 
     def __init__(self, handler: Handler, threads: HandlerThreads, ending: Ending, on_failure: OnFailure) -> None:
         self.handler = handler
+        self._loop = asyncio.get_running_loop()
         self._ending = ending
         self._threads = None if handler.is_async else threads
         self._workers_max = handler.concurrency if handler.is_async else min(handler.concurrency, threads.count_max)
@@ -71,7 +58,7 @@ class HandlerRunner:
         self._on_failure = on_failure
         self._waiting: deque[Message] = deque()
         self._workers: set[asyncio.Task[None]] = set()
-        self._works: list[_Work] = []
+        self.works = Works(handler, self._loop)
         self._busy_count = 0
         """Workers that do not wait for work."""
         self._idle: list[asyncio.Future[None]] = []
@@ -79,7 +66,6 @@ class HandlerRunner:
         self._died_at_work = False
         self._at_rest = asyncio.Event()
         self._at_rest.set()
-        self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         """Of who started the center."""
 
@@ -101,6 +87,8 @@ class HandlerRunner:
         """Take messages to be handled; suspect ones before the others, and one at a time."""
         waiting = self._waiting
         now = self._loop.time()
+        if self.works.are_left:
+            messages = self.works.go_on(messages)
         while waiting and not waiting[0].is_live(now):
             # Nobody may have looked at them for long: a handler that hangs must not fill this process's memory.
             self._next_waiting()
@@ -137,22 +125,15 @@ class HandlerRunner:
         self._suspect_count = 0
         self._rest_if_done()
 
+    # --- what the handler is at -------------------------------------------------------------------------------------
+
     def unsaid_since(self) -> float:
         """Return since when the handler has been at a message that was not said to be begun; infinite: at none."""
-        return min(
-            (w.since for w in self._works if w.message is not None and w.message is not w.said), default=math.inf
-        )
+        return self.works.unsaid_since()
 
     def say_begun(self, began_until: float, count_max: int) -> int:
         """Say of messages begun until then, and not said before, that they are; return of how many."""
-        count = 0
-        for work in self._works:
-            message = work.message
-            if message is not None and message is not work.said and work.since <= began_until and count < count_max:
-                work.said = message
-                message.begin()
-                count += 1
-        return count
+        return self.works.say_begun(began_until, count_max)
 
     async def join(self) -> None:
         """Wait until nothing waits and nothing runs."""
@@ -161,7 +142,7 @@ class HandlerRunner:
     async def cancel(self) -> None:
         """Stop the workers, which are told to end; what they handle is given back, however their handlers take it."""
         self.release_waiting()
-        for work in self._works:
+        for work in self.works:
             if work.message is not None:
                 work.message.give_back()
         workers = list(self._workers)
@@ -198,8 +179,10 @@ class HandlerRunner:
             self._wake()
 
     async def _work(self) -> None:
-        work = _Work()
-        self._works.append(work)
+        worker = asyncio.current_task()
+        assert worker is not None  # it is one
+        work = Work(worker)
+        self.works.add(work)
         self._busy_count += 1
         self._is_waking = False
         try:
@@ -212,12 +195,12 @@ class HandlerRunner:
                 self._died_at_work = True
             raise
         finally:
-            self._works.remove(work)
+            self.works.remove(work)
             self._give_thread_back(work)
             self._busy_count -= 1
             self._rest_if_done()
 
-    async def _work_on(self, work: _Work) -> None:
+    async def _work_on(self, work: Work) -> None:
         waiting = self._waiting
         needs_thread = self._threads is not None
         turn = 0
@@ -250,7 +233,7 @@ class HandlerRunner:
                 turn = 0
                 await self._ending.pause()
 
-    async def _take_turn(self, work: _Work) -> None:
+    async def _take_turn(self, work: Work) -> None:
         """Begin with a message once it is known that we do, and once it is known what became of the one before."""
         turns = self._turns
         assert turns is not None  # or none are needed
@@ -264,7 +247,7 @@ class HandlerRunner:
             self._are_turns_needed = False
             turns.give(turn)
 
-    async def _begin_known(self, work: _Work, turns: Turns, turn: int) -> None:
+    async def _begin_known(self, work: Work, turns: Turns, turn: int) -> None:
         try:
             if self._waiting:
                 message = self._next_waiting()
@@ -275,7 +258,7 @@ class HandlerRunner:
         finally:
             turns.give(turn)
 
-    async def _handle_known(self, work: _Work, message: Message, turns: Turns) -> None:
+    async def _handle_known(self, work: Work, message: Message, turns: Turns) -> None:
         work.since = self._loop.time()
         work.message = work.said = message
         message.begin()
@@ -290,7 +273,7 @@ class HandlerRunner:
         if not has_returned and is_cancelled():
             await self._ending.pause()
 
-    async def _take_thread(self, work: _Work) -> None:
+    async def _take_thread(self, work: Work) -> None:
         """Wait for a thread. Nothing was begun: who waits for what runs here does not wait for that."""
         assert self._threads is not None  # or none is needed
         self._busy_count -= 1
@@ -301,7 +284,7 @@ class HandlerRunner:
         finally:
             self._busy_count += 1
 
-    def _give_thread_back(self, work: _Work) -> None:
+    def _give_thread_back(self, work: Work) -> None:
         if work.has_thread and self._threads is not None:
             work.has_thread = False
             self._threads.give_back()
@@ -326,7 +309,7 @@ class HandlerRunner:
         if not self._waiting and self._busy_count == 0:
             self._at_rest.set()
 
-    async def _handle(self, work: _Work, message: Message) -> bool:
+    async def _handle(self, work: Work, message: Message) -> bool:
         """Call the handler and settle the message; return whether it returned."""
         context = self._context.copy()
         try:
@@ -371,7 +354,7 @@ class HandlerRunner:
             exc_info=failure,
         )
 
-    async def _call(self, work: _Work, message: Message, context: contextvars.Context) -> Any:
+    async def _call(self, work: Work, message: Message, context: contextvars.Context) -> Any:
         handler = self.handler
         if self._threads is None:
             if handler.timeout_seconds is None:

@@ -1,7 +1,8 @@
 """Verdicts on their way back to the broker: gathered per lane, attempt and verdict, and sent as ranges of offsets.
 
-What is begun goes the same way, and before the verdicts: what is said to be begun after its verdict would be of nobody
-any more. A request takes what there is `Room` for of both, and the rest comes with the next one.
+What is begun goes the same way, and what is to be kept for longer, and before the verdicts: what is said of a message
+after its verdict would be of nobody any more. A request takes what there is `Room` for of all, and the rest comes with
+the next one.
 
 Pure: no I/O. `Settlements` belongs to one stream. When it is closed, or a lane of it is revoked, verdicts that still
 come in are dropped: the broker has given those messages to others, and a verdict on a new stream would be about another
@@ -10,6 +11,8 @@ hand-out.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +24,7 @@ from msgbroker.contract import limits
 REQUEST_BYTES_MAX: Final = limits.GRPC_MESSAGE_BYTES_MAX - 4 * 1024
 """Of what is begun and settled in one request: it must fit into what a broker takes at once, with what goes with it."""
 _ENTRY_BYTES: Final = 64
-"""Of one settlement at most, without its ranges and its error text; what is begun takes less."""
+"""Of one settlement at most, without its ranges and its error text; what is begun or extended takes less."""
 _RANGE_BYTES: Final = 20
 """Of two offsets at most."""
 
@@ -59,6 +62,19 @@ class SettledRanges:
     epoch: int
     attempt: int
     verdict: Verdict
+    ranges: list[int]
+    """first, last (inclusive), first, last, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedRanges:
+    """What is to be kept for longer of one attempt of one lane."""
+
+    queue_id: int
+    epoch: int
+    attempt: int
+    extend_ms: int
+    """From now on."""
     ranges: list[int]
     """first, last (inclusive), first, last, ..."""
 
@@ -106,6 +122,17 @@ class StreamLane:
         if self.live:
             self._owner.begin((self.queue_id, self.epoch, attempt), queue_offset)
 
+    def extend(self, queue_offset: int, attempt: int, seconds: float) -> bool:
+        """Ask to keep a message for so long from now on; return False if it is too late. From any thread."""
+        key = (self.queue_id, self.epoch, attempt, math.ceil(seconds * 1_000))
+        if self.live:
+            self._owner.in_loop(functools.partial(self._extend, key, queue_offset))
+        return self.live
+
+    def _extend(self, key: tuple[int, int, int, int], queue_offset: int) -> None:
+        if self.live:
+            self._owner.extend(key, queue_offset)
+
     def take_acked(self) -> list[int]:
         """Return the first-attempt acknowledgements since the last call."""
         acked, self._acked = self._acked, []
@@ -118,8 +145,9 @@ _Key = tuple[int, int, int, Verdict]
 class Settlements:
     """The verdicts of one stream that were not sent yet."""
 
-    def __init__(self, on_first: Callable[[], None]) -> None:
-        """Call *on_first* whenever something is there to be sent after nothing was."""
+    def __init__(self, on_first: Callable[[], None], in_loop: Callable[[Callable[[], None]], None]) -> None:
+        """Call *on_first* whenever something is there to be sent after nothing was; *in_loop* has things done there."""
+        self.in_loop = in_loop
         self.settled_count = 0
         """Verdicts handed to `take` so far."""
         self._on_first = on_first
@@ -127,6 +155,7 @@ class Settlements:
         self._acked_lanes: list[StreamLane] = []
         self._others: dict[_Key, list[int]] = {}
         self._begun: dict[tuple[int, int, int], list[int]] = {}
+        self._extended: dict[tuple[int, int, int, int], list[int]] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -136,7 +165,7 @@ class Settlements:
     @property
     def has_more(self) -> bool:
         """Whether something found no room in the last request, or came since."""
-        return bool(self._begun) or not self.is_empty
+        return bool(self._begun or self._extended) or not self.is_empty
 
     def lane(self, queue_id: int, epoch: int) -> StreamLane:
         """Return the stream's one object for that lane."""
@@ -145,14 +174,16 @@ class Settlements:
             lane = self._lanes[queue_id, epoch] = StreamLane(self, queue_id, epoch)
         return lane
 
-    def revoke(self, queue_id: int, epoch: int) -> None:
-        """Drop what was settled of that lane, and whatever will be."""
+    def revoke(self, queue_id: int, epoch: int) -> StreamLane | None:
+        """Drop what was settled of that lane, and whatever will be; return the lane, if there was anything of it."""
         lane = self._lanes.pop((queue_id, epoch), None)
         if lane is not None:
             lane.live = False
             self._acked_lanes = [other for other in self._acked_lanes if other is not lane]
             self._others = {key: offsets for key, offsets in self._others.items() if key[:2] != (queue_id, epoch)}
             self._begun = {key: offsets for key, offsets in self._begun.items() if key[:2] != (queue_id, epoch)}
+            self._extended = {key: offsets for key, offsets in self._extended.items() if key[:2] != (queue_id, epoch)}
+        return lane
 
     def close(self) -> None:
         """Drop everything: the stream has ended."""
@@ -162,6 +193,7 @@ class Settlements:
         self._acked_lanes.clear()
         self._others.clear()
         self._begun.clear()
+        self._extended.clear()
 
     def add_acked_lane(self, lane: StreamLane) -> None:
         """Take note that *lane* has acknowledgements."""
@@ -185,6 +217,11 @@ class Settlements:
         """Take note that a message of (queue, epoch, attempt) is begun; it goes with whatever is sent next."""
         self._begun.setdefault(key, []).append(queue_offset)
 
+    def extend(self, key: tuple[int, int, int, int], queue_offset: int) -> None:
+        """Take note that a message of (queue, epoch, attempt) is to be kept for so many ms: it goes at once."""
+        self._extended.setdefault(key, []).append(queue_offset)
+        self._on_first()
+
     def take_begun(self, room: Room) -> list[BegunRanges]:
         """Return what was begun, as far as there is room for it."""
         taken: list[BegunRanges] = []
@@ -198,10 +235,23 @@ class Settlements:
                 self._begun[key] = rest
         return taken
 
+    def take_extended(self, room: Room) -> list[ExtendedRanges]:
+        """Return what is to be kept for longer, as far as there is room for it; after `take_begun`."""
+        taken: list[ExtendedRanges] = []
+        while self._extended and (ranges_room := room.for_ranges()) > 0:
+            key = next(iter(self._extended))
+            offsets = self._extended.pop(key)
+            ranges, rest = coalesce(offsets, ranges_room)
+            taken.append(ExtendedRanges(*key, ranges))
+            room.take(ranges)
+            if rest:
+                self._extended[key] = rest
+        return taken
+
     def take(self, room: Room) -> list[SettledRanges]:
-        """Return what to settle now, after `take_begun` and in the same request; nothing, as long as that has more."""
+        """Return what to settle now, after the others and in the same request; nothing, as long as they have more."""
         taken: list[SettledRanges] = []
-        if self._begun:
+        if self._begun or self._extended:
             return taken
         while self._acked_lanes and (ranges_room := room.for_ranges()) > 0:
             lane = self._acked_lanes.pop()

@@ -20,6 +20,9 @@ from msgbroker.client.closing import Closing
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.credit import CreditGauge
 from msgbroker.client.dispatch import Dispatcher
+from msgbroker.client.holding import Hold
+from msgbroker.client.in_loop import InLoop
+from msgbroker.client.message import Message
 from msgbroker.client.settlements import Room, SettledRanges, Settlements, error_of
 from msgbroker.client.turns import Turns
 from msgbroker.contract import limits
@@ -35,8 +38,6 @@ _FAREWELL_SECONDS: Final = 2.0
 BEGUN_SECONDS: Final = 0.025
 """What is begun is said with the next request once its handler has taken so long, alone before it has taken twice as
 long. A handler that is done sooner never needs it: most messages are never said to be begun."""
-_START_SHARE: Final = 0.8
-"""Of the ack timeout. What has not been started by then may be somebody else's before it is finished."""
 
 
 class SessionOverError(Exception):
@@ -69,13 +70,13 @@ class SubscriberSession:
         self._on_attached = on_attached
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
-        self._settlements = Settlements(self._ready.set)
+        self._settlements = Settlements(self._ready.set, InLoop())
         asked = dispatcher.credit
         credit_min = min(asked or dispatcher.concurrency, limits.CREDIT_MAX)
         self._gauge = CreditGauge(credit_min, asked or limits.UNSETTLED_MAX_DEFAULT, self._loop.time())
         self._attached = asyncio.Event()
-        self._ack_timeout_seconds: float | None = None
-        self._start_seconds = math.inf
+        self._hold = Hold()
+        self._look_seconds = math.inf
         self._looking: asyncio.TimerHandle | None = None
         self._looked_at = 0.0
         self._turns = Turns(self._confirmed)
@@ -92,11 +93,16 @@ class SubscriberSession:
         """Take deliveries and return verdicts until the stream ends; always ends with an exception."""
         try:
             await first_of(
-                self._read(call), self._write(call), self._leave(closing), self._go_elsewhere(), self._expect_attached()
+                self._read(call),
+                self._write(call),
+                self._leave(closing),
+                self._go_elsewhere(),
+                self._keep(),
+                self._expect_attached(),
             )
         finally:
             self._settlements.close()
-            self._dispatcher.drop_waiting()
+            self._dispatcher.leave(self._hold.ack_timeout_seconds)
             if self._looking is not None:
                 self._looking.cancel()
             self._end_turns()
@@ -126,8 +132,10 @@ class SubscriberSession:
         if response.HasField("attached"):
             self._take_attached(response.attached)
         for revoked in response.revoked:
-            self._settlements.revoke(revoked.queue_id, revoked.epoch)
-        deadline = self._loop.time() + self._start_seconds
+            self._revoke(revoked)
+        for taken in response.taken_back:
+            self._take_back(taken)
+        deadline = self._loop.time() + self._hold.start_seconds
         for batch in response.batches:
             lane = self._settlements.lane(batch.queue_id, batch.epoch)
             if self._is_leaving:
@@ -146,8 +154,9 @@ class SubscriberSession:
 
     def _take_attached(self, attached: subscriber_pb2.Attached) -> None:
         self._gauge.cap(attached.unsettled_max or limits.UNSETTLED_MAX_DEFAULT)
-        self._ack_timeout_seconds = attached.ack_timeout_ms / 1_000 or None
-        self._start_seconds = (self._ack_timeout_seconds or math.inf) * _START_SHARE
+        self._hold = Hold(attached.ack_timeout_ms / 1_000 or math.inf, attached.handle_ms_max / 1_000)
+        # Never less often than before: what came by a shorter ack timeout has that.
+        self._look_seconds = min(self._look_seconds, self._hold.look_seconds)
         if self._attached.is_set():
             # Again: the ack timeout was changed, for what comes from here on.
             return
@@ -157,6 +166,30 @@ class SubscriberSession:
             self._turns.start_carefully(attached.careful_ms / 1_000)
         self._dispatcher.take_turns(self._turns)
         self._on_attached(attached)
+
+    # --- what is kept, and lost ---------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """Keep what handlers are at for long."""
+        await self._attached.wait()
+        while True:
+            await asyncio.sleep(self._look_seconds)
+            self._dispatcher.keep(self._hold)
+
+    def _revoke(self, revoked: subscriber_pb2.LaneRevoked) -> None:
+        lane = self._settlements.revoke(revoked.queue_id, revoked.epoch)
+        if lane is not None:
+            self._dispatcher.take_away(lambda message: message.is_of(lane), "its queue is at another broker")
+
+    def _take_back(self, taken: subscriber_pb2.TakenBack) -> None:
+        lane = self._settlements.lane(taken.queue_id, taken.epoch)
+        ranges = list(zip(taken.ranges[::2], taken.ranges[1::2], strict=False))
+
+        def is_meant(message: Message) -> bool:
+            is_of_that = message.is_of(lane) and message.attempt == taken.attempt
+            return is_of_that and any(first <= message.queue_offset <= last for first, last in ranges)
+
+        self._dispatcher.take_away(is_meant, "its time is over")
 
     # --- what is begun ------------------------------------------------------------------------------------------
 
@@ -239,10 +272,19 @@ class SubscriberSession:
         self._say_begun()
         room = Room()
         begun = self._settlements.take_begun(room)
+        extended = self._settlements.take_extended(room)
         settled = self._settlements.take(room)
         request = subscriber_pb2.SubscribeRequest(settlements=map(_to_wire, settled), pause=self._is_leaving)
         for each in begun:
             request.begun.add(queue_id=each.queue_id, epoch=each.epoch, attempt=each.attempt, ranges=each.ranges)
+        for more in extended:
+            request.extensions.add(
+                queue_id=more.queue_id,
+                epoch=more.epoch,
+                attempt=more.attempt,
+                ranges=more.ranges,
+                extend_ms=more.extend_ms,
+            )
         if self._to_confirm and not self._settlements.has_more:
             self._confirm_number += 1
             request.confirm = self._confirm_number
@@ -268,13 +310,13 @@ class SubscriberSession:
     async def _go_elsewhere(self) -> None:
         """When the broker sends us away: the same, but handlers have the time they need.
 
-        As long as the broker waits for them, and no longer than it would wait in any case: what takes more than the ack
-        timeout has been given to others.
+        As long as the broker waits for them, and no longer than it would wait in any case: lanes that it stops have no
+        time extended.
         """
         await self._is_sent_away.wait()
         log.info("subscriber.sent_away", extra={"group": self._group})
         self._stop_taking()
-        await self._dispatcher.join(self._ack_timeout_seconds)
+        await self._dispatcher.join(self._hold.ack_timeout_seconds)
         await self._see_off()
 
     def _stop_taking(self) -> None:

@@ -79,6 +79,9 @@ class Harness(Protocol):
     async def disallow_stress(self, group: str, topic: str, event_code: str) -> None:
         """Take a group off the whitelist."""
 
+    async def pass_time(self, seconds: float) -> None:
+        """Let so much time pass."""
+
     async def received(self, recorder: Recorder, count: int) -> None:
         """Let deliveries happen, retries too, until the recorder has so many."""
 
@@ -133,6 +136,10 @@ class MemoryHarness:
         """Take a group off the whitelist."""
         self._center.disallow_stress(group, topic, event_code)
 
+    async def pass_time(self, seconds: float) -> None:
+        """Move the clock."""
+        await self._center.advance(seconds)
+
     async def received(self, recorder: Recorder, count: int) -> None:
         """Move the clock until all is settled; then the recorder must have so many."""
         await self._settle_all()
@@ -161,6 +168,10 @@ class BlockingMemoryHarness(MemoryHarness):
     def blocking_center(self) -> SyncMessageCenter:
         """Return the center."""
         return self._blocking
+
+    async def pass_time(self, seconds: float) -> None:
+        """Move the clock."""
+        await asyncio.to_thread(self._blocking.advance, seconds)
 
     async def _settle_all(self) -> None:
         await asyncio.to_thread(self._blocking.settle_all)
@@ -215,6 +226,10 @@ class BrokerHarness:
     async def disallow_stress(self, group: str, topic: str, event_code: str) -> None:
         """Take a group off the whitelist."""
         await self._active(await self._service.stress.disallow(NAMESPACE, group, topic, event_code))
+
+    async def pass_time(self, seconds: float) -> None:
+        """Wait: the broker has no clock but the real one."""
+        await asyncio.sleep(seconds)
 
     async def received(self, recorder: Recorder, count: int) -> None:
         """Wait until the recorder has so many."""

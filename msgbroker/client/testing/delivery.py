@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Final
 from confdb.routes import GroupRoute, TopicRoute
 from msgbroker.client.background import cancel_and_wait
 from msgbroker.client.dispatch import Dispatcher
+from msgbroker.client.in_loop import InLoop
 from msgbroker.client.message import Message, NoLane
 from msgbroker.client.testing.log import MemoryLog, StoredMessage
 from msgbroker.client.testing.registry import Registry, queue_ids_of
@@ -65,6 +67,10 @@ class MemoryLane:
         """Note that a message is begun."""
         self.lane.begin(_INSTANCE, queue_offset, queue_offset, attempt)
 
+    def extend(self, queue_offset: int, attempt: int, seconds: float) -> None:
+        """Keep a message for so long from now on, by the center's clock."""
+        self.lane.extend(_INSTANCE, queue_offset, queue_offset, attempt, self.clock(), seconds)
+
     def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
         """Settle a message with any verdict."""
         now, delay_seconds = self.clock(), verdict.delay_seconds
@@ -83,27 +89,33 @@ class MemoryLane:
 class MemoryHandle:
     """Where verdicts on what was handed out at once go; what was not begun when its time has passed is dropped."""
 
-    def __init__(self, lane: MemoryLane, deadline: float) -> None:
+    def __init__(self, lane: MemoryLane, deadline: float, in_loop: InLoop) -> None:
         self.queue_id = lane.queue_id
-        self._lane = lane
+        self.lane = lane
+        self._in_loop = in_loop
         self._deadline = deadline
 
     @property
     def live(self) -> bool:
         """Whether there is time left to answer, by the center's clock."""
-        return self._lane.clock() < self._deadline
+        return self.lane.clock() < self._deadline
 
     def ack(self, queue_offset: int, attempt: int) -> None:
         """Settle a message as done."""
-        self._lane.settle(queue_offset, attempt or 1, Verdict(VerdictKind.ACK))
+        self.lane.settle(queue_offset, attempt or 1, Verdict(VerdictKind.ACK))
 
     def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
         """Settle a message with any verdict."""
-        self._lane.settle(queue_offset, attempt, verdict)
+        self.lane.settle(queue_offset, attempt, verdict)
 
     def begin(self, queue_offset: int, attempt: int) -> None:
         """Note that a message is begun."""
-        self._lane.begin(queue_offset, attempt)
+        self.lane.begin(queue_offset, attempt)
+
+    def extend(self, queue_offset: int, attempt: int, seconds: float) -> bool:
+        """Keep a message for longer, from whatever thread. Of one that was taken away nobody asks here."""
+        self._in_loop(functools.partial(self.lane.extend, queue_offset, attempt, seconds))
+        return True
 
 
 class MemoryStream:
@@ -127,6 +139,7 @@ class MemoryStream:
         self._log = log
         self._clock = clock
         self._wake = wake
+        self._in_loop = InLoop()
         self._lanes: dict[int, MemoryLane] = {}
         self._closing = asyncio.Event()
         self.task = asyncio.create_task(self._wait_for_close(), name=f"in-memory {group.name}")
@@ -153,9 +166,18 @@ class MemoryStream:
         return min((at for at in wakeups if at is not None), default=math.inf)
 
     def expire(self) -> None:
-        """Take back what was not answered in time; only what was begun has failed."""
+        """Take back what was not answered in time; only what was begun has failed.
+
+        What handlers are at is kept first: for as long as it ever can be, in one go.
+        """
         self.dispatcher.say_begun(math.inf, _NO_LIMIT)
+        handle_seconds_max = self._registry.get_group(self._group_name).handle_seconds_max
+        if handle_seconds_max:
+            self.dispatcher.keep_all(handle_seconds_max)
         for lane in self._lanes.values():
+            late = {(each.queue_offset, each.attempt) for each in lane.lane.late_and_begun(self._clock())}
+            if late:
+                self.dispatcher.take_away(functools.partial(_is_of, lane, late), "its time is over")
             lane.lane.expire(self._clock())
 
     def pump(self) -> None:
@@ -190,7 +212,7 @@ class MemoryStream:
             )
             deliveries = [again.message.delivery(again.attempt) for again in handout.again]
             deliveries += [message.delivery(1) for message in handout.fresh]
-            self.dispatcher.dispatch(deliveries, MemoryHandle(lane, handout.deadline), math.inf)
+            self.dispatcher.dispatch(deliveries, MemoryHandle(lane, handout.deadline, self._in_loop), math.inf)
         self._persist(lane)
 
     def _persist(self, lane: MemoryLane) -> None:
@@ -214,3 +236,7 @@ class MemoryStream:
         machine: Lane[StoredMessage] = Lane(key, 1, 0, [], [], config, self._clock())
         lane = self._lanes[queue_id] = MemoryLane(machine, self._clock, self._wake)
         return lane
+
+
+def _is_of(lane: MemoryLane, late: set[tuple[int, int]], message: Message) -> bool:
+    return message.queue_id == lane.queue_id and (message.queue_offset, message.attempt) in late

@@ -88,6 +88,8 @@ class SubscribeCall:
         self.settlements: list[subscriber_pb2.Settlement] = []
         self.begun: list[tuple[int, int]] = []
         """(offset, attempt), in the order it was said."""
+        self.extended: list[tuple[int, int, int]] = []
+        """(offset, attempt, extend_ms), in the order it was said."""
         self.requests_with_begun: list[subscriber_pb2.SubscribeRequest] = []
         self.paused = False
         self.half_closed = asyncio.Event()
@@ -161,6 +163,8 @@ class SubscribeCall:
                 self.settlements.extend(request.settlements)
                 if request.begun:
                     self.requests_with_begun.append(request)
+                for more in request.extensions:
+                    self.extended += [(o, more.attempt, more.extend_ms) for o in _offsets_of(more.ranges)]
                 for begun in request.begun:
                     self.begun += [(o, begun.attempt) for o in _offsets_of(begun.ranges)]
                 self.changed.notify_all()

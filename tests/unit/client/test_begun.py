@@ -145,7 +145,7 @@ async def test_what_runs_on_from_an_old_stream_is_not_said_on_the_new_one(broker
 
 
 def test_what_was_begun_of_a_revoked_lane_is_not_said() -> None:
-    settlements = Settlements(lambda: None)
+    settlements = Settlements(lambda: None, lambda do: do())
     lane, other = settlements.lane(7, 3), settlements.lane(8, 3)
     for queue_offset in (3, 1, 2, 9):
         lane.begin(queue_offset, 1)

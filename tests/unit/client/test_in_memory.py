@@ -196,7 +196,7 @@ async def test_a_handler_that_does_not_answer_in_time_is_called_again() -> None:
     attempts: list[int] = []
     async with InMemoryCenter(drain_timeout_seconds=0) as center:
         center.register_topic("TP", "EC")
-        center.register_group("SG", ack_timeout_seconds=30, retry_schedule_seconds=(5,))
+        center.register_group("SG", ack_timeout_seconds=30, handle_seconds_max=0, retry_schedule_seconds=(5,))
 
         @center.subscriber(group="SG", topic="TP")
         async def handle(message: Message) -> None:
@@ -265,7 +265,7 @@ async def test_what_waited_behind_a_handler_for_too_long_is_no_attempt_and_comes
     gate = asyncio.Event()
     async with InMemoryCenter() as center:
         center.register_topic("TP", "EC")
-        center.register_group("SG", ack_timeout_seconds=60, retry_schedule_seconds=())
+        center.register_group("SG", ack_timeout_seconds=60, handle_seconds_max=0, retry_schedule_seconds=())
 
         @center.subscriber(group="SG", topic="TP", concurrency=1)
         async def handle(message: Message) -> None:

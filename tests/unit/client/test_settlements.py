@@ -27,7 +27,7 @@ def offsets_of(ranges: list[int]) -> list[int]:
 
 def make() -> tuple[Settlements, list[None]]:
     calls: list[None] = []
-    return Settlements(lambda: calls.append(None)), calls
+    return Settlements(lambda: calls.append(None), lambda do: do()), calls
 
 
 @given(st.sets(st.integers(0, 60), min_size=1), st.integers(1, 10), st.randoms())
@@ -178,7 +178,7 @@ def test_a_verdict_of_ones_own_with_any_error_is_sent(error: Any) -> None:
 
 
 def test_a_message_handled_twice_does_not_settle_its_neighbour() -> None:
-    settlements = Settlements(lambda: None)
+    settlements = Settlements(lambda: None, lambda do: do())
     lane = settlements.lane(1, 1)
     # Offset 5 came twice with the same attempt (its first hand-out timed out unbegun); 6 is still with its handler.
     for offset in (5, 7, 5):
@@ -189,7 +189,7 @@ def test_a_message_handled_twice_does_not_settle_its_neighbour() -> None:
 
 
 def test_a_message_rejected_twice_does_not_reject_its_neighbour() -> None:
-    settlements = Settlements(lambda: None)
+    settlements = Settlements(lambda: None, lambda do: do())
     lane = settlements.lane(1, 1)
     for offset in (5, 7, 5):
         lane.settle(offset, 1, Verdict(VerdictKind.REJECT, None, "no order number"))

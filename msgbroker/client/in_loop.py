@@ -1,0 +1,31 @@
+"""Having things done by a loop, from whatever thread: handlers that are not async run in others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+log = logging.getLogger("msgbroker.client")
+
+
+class InLoop:
+    """Does things on the loop that it was made on."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self, do: Callable[[], None]) -> None:
+        """Do it now where the caller runs on the loop, else soon."""
+        try:
+            is_here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            do()
+            return
+        try:
+            self._loop.call_soon_threadsafe(do)
+        except RuntimeError:
+            # The loop is closed: nobody is told of anything any more.
+            log.debug("handler.too_late")
