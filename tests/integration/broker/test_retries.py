@@ -154,7 +154,7 @@ async def test_an_error_text_that_no_database_takes_whole_is_kept_as_far_as_it_c
 async def test_what_is_not_answered_in_time_goes_to_another_instance(
     trade: ConfigService, broker: Broker, center: MessageCenter
 ) -> None:
-    await register_group(trade, ack_timeout_seconds=1.0, retry_schedule_seconds=(0.1, 0.1, 0.1))
+    await register_group(trade, ack_timeout_seconds=1.0, handle_seconds_max=0, retry_schedule_seconds=(0.1, 0.1, 0.1))
     stuck = asyncio.Event()
 
     async def hang(_: Message) -> None:
