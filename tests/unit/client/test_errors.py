@@ -16,7 +16,6 @@ import pytest
 from msgbroker.client import BodyTooLargeError, Reject, Release, RetryAfter
 from msgbroker.client.verdicts import HandlerVerdict
 from msgbroker.client.wire import MessageEncoder
-from msgbroker.contract import errors, passing_errors
 from msgbroker.contract.errors import MessageCenterError, PublishTimeoutError
 
 Way = Callable[[Exception], Exception]
@@ -37,8 +36,7 @@ def kinds_of(base: type[MessageCenterError]) -> Iterator[type[MessageCenterError
 
 def example_of(kind: type[MessageCenterError]) -> MessageCenterError:
     """Make an error of that kind, by whatever its constructor takes."""
-    names = vars(errors) | vars(passing_errors)
-    hints = typing.get_type_hints(kind.__init__, names)
+    hints = typing.get_type_hints(kind.__init__)
     given: list[Any] = []
     named: dict[str, Any] = {}
     for parameter in list(inspect.signature(kind.__init__).parameters.values())[1:]:

@@ -1,0 +1,82 @@
+"""Errors about what is registered: the named thing is not, or something of that name is already."""
+
+from __future__ import annotations
+
+from msgbroker.contract.error_families import AlreadyExistsError, NotFoundError
+
+
+class NamespaceNotFoundError(NotFoundError):
+    """No such namespace."""
+
+    reason = "NAMESPACE_NOT_FOUND"
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(f"namespace {namespace!r} is not registered", namespace=namespace)
+
+
+class TopicNotFoundError(NotFoundError):
+    """No such topic."""
+
+    reason = "TOPIC_NOT_FOUND"
+
+    def __init__(self, namespace: str, topic: str) -> None:
+        super().__init__(
+            f"topic {topic!r} is not registered in namespace {namespace!r}", namespace=namespace, topic=topic
+        )
+
+
+class EventCodeNotFoundError(NotFoundError):
+    """The topic has no such event code, and is not open."""
+
+    reason = "EVENT_CODE_NOT_FOUND"
+
+    def __init__(self, topic: str, event_code: str) -> None:
+        super().__init__(
+            f"event code {event_code!r} is not registered for topic {topic!r}", topic=topic, event_code=event_code
+        )
+
+
+class GroupNotFoundError(NotFoundError):
+    """No such group."""
+
+    reason = "GROUP_NOT_FOUND"
+
+    def __init__(self, namespace: str, group: str, kind: str = "subscriber") -> None:
+        super().__init__(
+            f"{kind} group {group!r} is not registered in namespace {namespace!r}",
+            namespace=namespace,
+            group=group,
+            kind=kind,
+        )
+
+
+class SubscriptionNotFoundError(NotFoundError):
+    """The group has no such subscription."""
+
+    reason = "SUBSCRIPTION_NOT_FOUND"
+
+    def __init__(self, group: str, topic: str, event_code: str) -> None:
+        super().__init__(
+            f"group {group!r} has no subscription to {topic}/{event_code}",
+            group=group,
+            topic=topic,
+            event_code=event_code,
+        )
+
+
+class ThingNotFoundError(NotFoundError):
+    """Nothing of that kind and name."""
+
+    reason = "THING_NOT_FOUND"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"there is no {kind} {name!r}", kind=kind, name=name)
+
+
+class ThingAlreadyExistsError(AlreadyExistsError):
+    """Something of that kind and name is registered."""
+
+    reason = "ALREADY_REGISTERED"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {name!r} is registered already", kind=kind, name=name)

@@ -1,0 +1,200 @@
+"""Errors that somebody has to put right first: a thing is not in the state for it, or it is not allowed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from msgbroker.contract.error_families import FailedPreconditionError, PermissionDeniedError
+
+
+class TopicClosedError(FailedPreconditionError):
+    """The topic takes no new messages."""
+
+    reason = "TOPIC_CLOSED"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} is closed: it takes no new messages", topic=topic)
+
+
+class ThingInUseError(FailedPreconditionError):
+    """Something else still refers to it."""
+
+    reason = "IN_USE"
+
+    def __init__(self, kind: str, name: str, used_by: str) -> None:
+        super().__init__(f"{kind} {name!r} is in use by {used_by}", kind=kind, name=name, used_by=used_by)
+
+
+class LimitReachedError(FailedPreconditionError):
+    """As many things of that kind are registered as may be, or there is not room for all that were asked for."""
+
+    reason = "LIMIT_REACHED"
+
+    def __init__(self, kind: str, owner: str, count_max: int, count: int | None = None) -> None:
+        is_full = count is None or count >= count_max
+        why = "that is the most" if is_full else f"there is no room for all of these, {count_max} is the most"
+        has = count_max if is_full else count
+        super().__init__(f"{owner} has {has} {kind}: {why}", kind=kind, owner=owner, max=count_max)
+
+
+class NotMigratedError(FailedPreconditionError):
+    """A database does not have the tables of this version."""
+
+    reason = "NOT_MIGRATED"
+
+    def __init__(self, database: str) -> None:
+        super().__init__(f"{database} does not have the tables of this version: run `msgcenter migrate`")
+
+
+_SHOWN_BROKERS_MAX = 10
+
+
+class FeatureNotEverywhereError(FailedPreconditionError):
+    """A broker that is running does not understand the feature yet: upgrade it first."""
+
+    reason = "FEATURE_NOT_EVERYWHERE"
+
+    def __init__(self, feature: str, brokers: Sequence[str]) -> None:
+        shown = ", ".join(brokers[:_SHOWN_BROKERS_MAX])
+        if len(brokers) > _SHOWN_BROKERS_MAX:
+            shown += f" and {len(brokers) - _SHOWN_BROKERS_MAX} more"
+        super().__init__(
+            f"{feature} is not understood by every broker yet; upgrade first: {shown}", feature=feature, brokers=shown
+        )
+
+
+class CenterClosedError(FailedPreconditionError):
+    """The client was closed, or never opened."""
+
+    reason = "CENTER_CLOSED"
+
+    def __init__(self, detail: str = "this MessageCenter is closed") -> None:
+        super().__init__(detail)
+
+
+class StressRefusedError(FailedPreconditionError):
+    """The topic's kill switch refuses stress messages."""
+
+    reason = "STRESS_REFUSED"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} takes no stress messages: its kill switch is on", topic=topic)
+
+
+class SubscriptionNotActiveError(FailedPreconditionError):
+    """A subscription is registered, but a broker does not route by it yet."""
+
+    reason = "SUBSCRIPTION_NOT_ACTIVE"
+    retryable = True
+
+    def __init__(self, group: str, waiting_for: str) -> None:
+        super().__init__(
+            f"subscription of {group!r} is registered, but not active yet: waiting for {waiting_for}",
+            group=group,
+            waiting_for=waiting_for,
+        )
+
+
+class BeginningPassedError(FailedPreconditionError):
+    """A subscription from the beginning, of a group that is past it on that topic: it would get nothing of it."""
+
+    reason = "BEGINNING_PASSED"
+
+    def __init__(self, group: str, topic: str) -> None:
+        super().__init__(
+            f"group {group!r} has read topic {topic!r} already and does not go back: subscribe from now on, or use "
+            "another group for what is stored",
+            group=group,
+            topic=topic,
+        )
+
+
+_SHOWN_EXPRESSION_CHARS_MAX = 100
+_SHOWN_BEFORE_CHARS_MAX = 30
+
+
+class SubscriptionDiffersError(FailedPreconditionError):
+    """The group has the subscription already, with another expression; registering does not change it.
+
+    Of long expressions it shows where they begin to differ.
+    """
+
+    reason = "SUBSCRIPTION_DIFFERS"
+
+    def __init__(self, group: str, topic: str, event_code: str, registered: str | None, wanted: str | None) -> None:
+        pairs = zip(registered or "", wanted or "", strict=False)
+        same_chars = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        parts = [_part_of(expression or "", same_chars) for expression in (registered, wanted)]
+        shown, asked = (repr(part) if part else "no expression" for part in parts)
+        super().__init__(
+            f"group {group!r} is subscribed to {topic}/{event_code} with {shown}, not with {asked}: "
+            "delete that subscription first, or use another group",
+            group=group,
+            topic=topic,
+            event_code=event_code,
+            registered=parts[0],
+            wanted=parts[1],
+        )
+
+
+def _part_of(expression: str, same_chars: int) -> str:
+    """Return what is shown of *expression* beside another one that begins with as many of the same characters."""
+    if len(expression) <= _SHOWN_EXPRESSION_CHARS_MAX:
+        return expression
+    first = max(0, min(same_chars - _SHOWN_BEFORE_CHARS_MAX, len(expression) - _SHOWN_EXPRESSION_CHARS_MAX))
+    end = first + _SHOWN_EXPRESSION_CHARS_MAX
+    return f"{'...' if first else ''}{expression[first:end]}{'...' if end < len(expression) else ''}"
+
+
+class InstanceReplacedError(FailedPreconditionError):
+    """Another process has attached under this instance id. Never retryable: they would end each other for ever."""
+
+    reason = "INSTANCE_REPLACED"
+
+    def __init__(self, instance_id: str, host: str) -> None:
+        super().__init__(
+            f"another process has attached as instance {instance_id!r}, from host {host!r}: give each process an "
+            "instance id of its own",
+            instance_id=instance_id,
+            host=host,
+        )
+
+
+class SequenceGapError(FailedPreconditionError):
+    """An earlier frame of this publisher is not stored: resend from there, with the same numbers."""
+
+    reason = "SEQUENCE_GAP"
+    retryable = True
+
+    def __init__(self, sequence: int, expected: int) -> None:
+        super().__init__(
+            f"frame {sequence} cannot be stored: the next of this publisher is {expected}",
+            sequence=sequence,
+            expected=expected,
+        )
+
+
+class FrameForgottenError(FailedPreconditionError):
+    """The frame was stored once, but what became of it is no longer kept."""
+
+    reason = "FRAME_FORGOTTEN"
+
+    def __init__(self, sequence: int, expected: int) -> None:
+        super().__init__(
+            f"frame {sequence} was stored before; its receipt is no longer kept (the next is {expected})",
+            sequence=sequence,
+            expected=expected,
+        )
+
+
+class RegistrationDisabledError(PermissionDeniedError):
+    """The broker does not let clients register things."""
+
+    reason = "REGISTRATION_DISABLED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this broker does not let clients register topics and groups: ask an operator, or start it with "
+            "MSGCENTER_CLIENT_REGISTRATION=true"
+        )
