@@ -39,6 +39,7 @@ from msgbroker.contract.errors import (
     TopicClosedError,
     TopicNotFoundError,
     UnauthenticatedError,
+    UnavailableCause,
     UnavailableError,
 )
 
@@ -82,5 +83,6 @@ __all__ = [
     "TopicClosedError",
     "TopicNotFoundError",
     "UnauthenticatedError",
+    "UnavailableCause",
     "UnavailableError",
 ]

@@ -15,7 +15,7 @@ def given_up(error: MessageCenterError, *, may_be_stored: bool) -> MessageCenter
     told = error.again()
     told.message = f"{error.message}: the message {fate}"
     told.args = (told.message,)
-    told.facts = {**error.facts, "may_be_stored": str(may_be_stored)}
+    told.facts = {**error.facts, "may_be_stored": may_be_stored}
     return told
 
 

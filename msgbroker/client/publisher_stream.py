@@ -29,7 +29,9 @@ from msgbroker.contract.errors import (
     BrokerUnavailableError,
     FrameForgottenError,
     MessageCenterError,
+    ResourceExhaustedError,
     SequenceGapError,
+    UnavailableError,
 )
 from msgbroker.v1 import publisher_pb2
 
@@ -219,12 +221,11 @@ class PublisherStream:
 
     def _take_failure(self, result: publisher_pb2.PublishResult) -> None:
         failure = from_refusal(result.failure)
-        expected = failure.facts.get("expected", "")
         reaction, frame = self._outbox.failed(
             result.sequence,
             failure.reason,
             retryable=failure.retryable or result.failure.retryable,
-            expected=int(expected) if expected.isdigit() else None,
+            expected=(failure.expected or None) if isinstance(failure, SequenceGapError) else None,
         )
         if frame is not None:
             self.buffer.fail_frame(frame, failure)
@@ -258,10 +259,6 @@ def _broken_by(error: BaseException) -> MessageCenterError:
 
 def _hint_seconds(result: publisher_pb2.PublishResult) -> float:
     """Return how long the broker asks to wait before the next try; 0 if it does not say."""
-    told = result.failure.facts.get("retry_after_seconds", "")
-    try:
-        seconds = float(told) if told else 0.0
-    except ValueError:
-        return 0.0
-    # What is not a number is not more than 0 either.
-    return min(seconds, _HINT_SECONDS_MAX) if seconds > 0 else 0.0
+    failure = from_refusal(result.failure)
+    seconds = failure.retry_after_seconds if isinstance(failure, ResourceExhaustedError | UnavailableError) else None
+    return min(max(seconds or 0.0, 0.0), _HINT_SECONDS_MAX)

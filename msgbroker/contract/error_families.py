@@ -11,6 +11,8 @@ import copy
 import copyreg
 from typing import ClassVar, Self
 
+from msgbroker.contract.facts import Fact, FactValue, text_of, typed_facts
+
 
 class MessageCenterError(Exception):
     """Whatever the message center refuses or cannot do."""
@@ -20,14 +22,22 @@ class MessageCenterError(Exception):
     retryable: bool = False
     reason: str = "INTERNAL"
 
+    may_be_stored = Fact(bool, unknown=False)
+    """Of an error that a message was given up with: whether it was sent, and may be stored all the same."""
+
     def __init__(self, message: str, /, **facts: object) -> None:
         super().__init__(message)
         self.message = message
-        self.facts: dict[str, str] = {name: str(value) for name, value in facts.items()}
+        self.facts: dict[str, FactValue] = typed_facts(type(self), facts)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Not by the constructor: a leaf's takes the facts, and makes the text of them.
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
+
+    @property
+    def facts_text(self) -> dict[str, str]:
+        """The facts as they go over the wire."""
+        return {name: text_of(value) for name, value in self.facts.items()}
 
     def again(self) -> Self:
         """Return the same error as one that was never raised."""
@@ -82,6 +92,8 @@ class ResourceExhaustedError(MessageCenterError):
     status = "RESOURCE_EXHAUSTED"
     http_status = 429
     retryable = True
+    retry_after_seconds: Fact[float | None] = Fact(float, None)
+    """How long to wait before it is tried again; None: whoever refused it does not say."""
 
 
 class UnavailableError(MessageCenterError):
@@ -90,6 +102,8 @@ class UnavailableError(MessageCenterError):
     status = "UNAVAILABLE"
     http_status = 503
     retryable = True
+    retry_after_seconds: Fact[float | None] = Fact(float, None)
+    """How long to wait before it is tried again; None: whoever refused it does not say."""
 
 
 FAMILIES: tuple[type[MessageCenterError], ...] = (

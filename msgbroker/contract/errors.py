@@ -43,6 +43,7 @@ from msgbroker.contract.passing_errors import StoreUnavailableError as StoreUnav
 from msgbroker.contract.passing_errors import TooManyCallsError as TooManyCallsError
 from msgbroker.contract.passing_errors import TooManyStreamsError as TooManyStreamsError
 from msgbroker.contract.passing_errors import TopicSetAsideError as TopicSetAsideError
+from msgbroker.contract.passing_errors import UnavailableCause as UnavailableCause
 from msgbroker.contract.passing_errors import UnfinishedError as UnfinishedError
 from msgbroker.contract.registry_errors import EventCodeNotFoundError as EventCodeNotFoundError
 from msgbroker.contract.registry_errors import GroupNotFoundError as GroupNotFoundError

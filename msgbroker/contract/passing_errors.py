@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 from msgbroker.contract.error_families import ResourceExhaustedError, UnavailableError
+from msgbroker.contract.facts import Fact
+
+
+class UnavailableCause(StrEnum):
+    """Why a broker cannot be reached. Stable on the wire; never renamed."""
+
+    REFUSED = "REFUSED"
+    """Nothing listens there."""
+    NAME_NOT_RESOLVED = "NAME_NOT_RESOLVED"
+    UNREACHABLE = "UNREACHABLE"
+    """No way leads there, or the proxy on it does not lead on."""
+    TIMEOUT = "TIMEOUT"
+    """No answer in time."""
+    TLS_EXPECTED = "TLS_EXPECTED"
+    """It wants TLS, and was spoken to in plain text."""
+    TLS_NOT_SPOKEN = "TLS_NOT_SPOKEN"
+    """It speaks plain text, and was spoken to in TLS."""
+    CERTIFICATE_NOT_TRUSTED = "CERTIFICATE_NOT_TRUSTED"
+    """Its certificate is of another name, too old, or not signed by whom the client trusts."""
+    NOT_A_BROKER = "NOT_A_BROKER"
+    """Something else listens there."""
+    LOST = "LOST"
+    """The connection stood, and has ended."""
 
 
 class BrokerBusyError(ResourceExhaustedError):
     """Too many bytes wait to be stored: nothing was stored; retry after the hint."""
 
     reason = "BROKER_BUSY"
+    waiting_bytes = Fact(int, 0)
+    waiting_bytes_max = Fact(int, 0)
 
     def __init__(self, waiting_bytes: int, waiting_bytes_max: int, retry_after_seconds: float) -> None:
         super().__init__(
             f"{waiting_bytes} bytes wait to be stored; {waiting_bytes_max} at most: retry in {retry_after_seconds:g} s",
             waiting_bytes=waiting_bytes,
             waiting_bytes_max=waiting_bytes_max,
-            retry_after_seconds=f"{retry_after_seconds:g}",
+            retry_after_seconds=retry_after_seconds,
         )
 
 
@@ -25,6 +51,8 @@ class OutgoingFullError(ResourceExhaustedError):
     """As much waits at this broker for clients that do not read as may: retry after the hint, or go to another one."""
 
     reason = "OUTGOING_FULL"
+    waiting_bytes = Fact(int, 0)
+    waiting_bytes_max = Fact(int, 0)
 
     def __init__(self, waiting_bytes: int, waiting_bytes_max: int, retry_after_seconds: float) -> None:
         super().__init__(
@@ -32,7 +60,7 @@ class OutgoingFullError(ResourceExhaustedError):
             f"broker, or retry in {retry_after_seconds:g} s",
             waiting_bytes=waiting_bytes,
             waiting_bytes_max=waiting_bytes_max,
-            retry_after_seconds=f"{retry_after_seconds:g}",
+            retry_after_seconds=retry_after_seconds,
         )
 
 
@@ -40,13 +68,15 @@ class TooManyStreamsError(ResourceExhaustedError):
     """The broker has as many streams of that kind as it may: go to another one."""
 
     reason = "TOO_MANY_STREAMS"
+    kind = Fact(str, "")
+    max = Fact(int, 0)
 
     def __init__(self, kind: str, count_max: int, retry_after_seconds: float) -> None:
         super().__init__(
             f"this broker has {count_max} {kind}, and takes no more at a time: go to another one, or try again later",
             kind=kind,
             max=count_max,
-            retry_after_seconds=f"{retry_after_seconds:g}",
+            retry_after_seconds=retry_after_seconds,
         )
 
 
@@ -54,13 +84,15 @@ class TooManyCallsError(ResourceExhaustedError):
     """The broker answers as many calls as it may: retry after the hint, or go to another one."""
 
     reason = "TOO_MANY_CALLS"
+    kind = Fact(str, "")
+    max = Fact(int, 0)
 
     def __init__(self, kind: str, count_max: int, retry_after_seconds: float) -> None:
         super().__init__(
             f"this broker answers {count_max} {kind}, and takes no more at a time: retry in {retry_after_seconds:g} s",
             kind=kind,
             max=count_max,
-            retry_after_seconds=f"{retry_after_seconds:g}",
+            retry_after_seconds=retry_after_seconds,
         )
 
 
@@ -68,6 +100,8 @@ class ClientBufferFullError(ResourceExhaustedError):
     """The client holds as many unanswered messages as it may."""
 
     reason = "CLIENT_BUFFER_FULL"
+    unanswered = Fact(int, 0)
+    unanswered_max = Fact(int, 0)
 
     def __init__(self, unanswered: int, unanswered_max: int) -> None:
         super().__init__(
@@ -99,6 +133,7 @@ class ConfigOutdatedError(UnavailableError):
     """This broker is cut off from the configuration, which has changed meanwhile. Another one knows it: try there."""
 
     reason = "CONFIG_OUTDATED"
+    version = Fact(int, 0)
 
     def __init__(self, version: int) -> None:
         super().__init__(
@@ -111,19 +146,27 @@ class BrokerUnavailableError(UnavailableError):
     """No broker can be reached (client side), or this one is stopping (server side)."""
 
     reason = "BROKER_UNAVAILABLE"
+    address: Fact[str | None] = Fact(str, None)
+    cause: Fact[UnavailableCause | None] = Fact(UnavailableCause, None)
+    """Why, as far as it is known, and the same for all brokers that were tried."""
+
+    def __init__(self, message: str, *, address: str | None = None, cause: UnavailableCause | None = None) -> None:
+        super().__init__(message, address=address, cause=cause)
 
 
 class PublishTimeoutError(UnavailableError):
     """A message got no answer in time (client side). It is not stored, or may be: the text says which."""
 
     reason = "PUBLISH_TIMEOUT"
+    timeout_seconds = Fact(float, 0.0)
+    address = Fact(str, "")
 
     def __init__(self, timeout_seconds: float, *, may_be_stored: bool, address: str = "") -> None:
         fate = "it was sent and may be stored" if may_be_stored else "it was not sent"
         whose = f" from {address}" if address else ""
         super().__init__(
             f"no answer{whose} within {timeout_seconds:g} s: {fate}",
-            timeout_seconds=f"{timeout_seconds:g}",
+            timeout_seconds=timeout_seconds,
             may_be_stored=may_be_stored,
             address=address,
         )
@@ -133,6 +176,10 @@ class NotUnderstoodError(UnavailableError):
     """The configuration asks for what this broker's version does not carry out. Another broker may: try there."""
 
     reason = "NOT_UNDERSTOOD"
+    thing = Fact(str, "")
+    detail = Fact(str, "")
+    feature = Fact(str, "")
+    version = Fact(str, "")
 
     def __init__(self, thing: str, detail: str, features: Sequence[str], version: str) -> None:
         super().__init__(
@@ -148,10 +195,12 @@ class UnfinishedError(UnavailableError):
     """A client has not sent in time what it began. Nothing of it was stored; it may be sent again."""
 
     reason = "UNFINISHED"
+    what = Fact(str, "")
+    waited_seconds = Fact(float, 0.0)
 
     def __init__(self, what: str, waited_seconds: float) -> None:
         super().__init__(
-            f"{what} was not complete after {waited_seconds:.1f} s", what=what, waited_seconds=f"{waited_seconds:.1f}"
+            f"{what} was not complete after {waited_seconds:.1f} s", what=what, waited_seconds=round(waited_seconds, 1)
         )
 
 
@@ -159,11 +208,12 @@ class NotReadingError(UnavailableError):
     """A stream or call was not read for too long: what waited for it is given to others. Connect again."""
 
     reason = "NOT_READING"
+    waited_seconds = Fact(float, 0.0)
 
     def __init__(self, waited_seconds: float) -> None:
         super().__init__(
             f"ended, because nothing was read for {waited_seconds:.1f} s: connect again, here or elsewhere",
-            waited_seconds=f"{waited_seconds:.1f}",
+            waited_seconds=round(waited_seconds, 1),
         )
 
 
@@ -171,6 +221,7 @@ class QueueHeldError(UnavailableError):
     """Another broker holds the queue (it may be frozen): retry."""
 
     reason = "QUEUE_HELD"
+    queue_id = Fact(int, 0)
 
     def __init__(self, queue_id: int) -> None:
         super().__init__(f"queue {queue_id} is held by another broker: retry", queue_id=queue_id)
@@ -180,6 +231,7 @@ class TopicSetAsideError(UnavailableError):
     """The topic's messages could not be stored, for a reason nobody foresaw: it is tried again in a while."""
 
     reason = "TOPIC_SET_ASIDE"
+    topic = Fact(str, "")
 
     def __init__(self, topic: str, detail: str) -> None:
         super().__init__(f"topic {topic!r} cannot be stored at the moment: {detail}", topic=topic)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from msgbroker.contract.error_families import AlreadyExistsError, NotFoundError
+from msgbroker.contract.facts import Fact
 
 
 class NamespaceNotFoundError(NotFoundError):
     """No such namespace."""
 
     reason = "NAMESPACE_NOT_FOUND"
+    namespace = Fact(str, "")
 
     def __init__(self, namespace: str) -> None:
         super().__init__(f"namespace {namespace!r} is not registered", namespace=namespace)
@@ -18,6 +20,8 @@ class TopicNotFoundError(NotFoundError):
     """No such topic."""
 
     reason = "TOPIC_NOT_FOUND"
+    namespace = Fact(str, "")
+    topic = Fact(str, "")
 
     def __init__(self, namespace: str, topic: str) -> None:
         super().__init__(
@@ -29,6 +33,8 @@ class EventCodeNotFoundError(NotFoundError):
     """The topic has no such event code, and is not open."""
 
     reason = "EVENT_CODE_NOT_FOUND"
+    topic = Fact(str, "")
+    event_code = Fact(str, "")
 
     def __init__(self, topic: str, event_code: str) -> None:
         super().__init__(
@@ -40,6 +46,9 @@ class GroupNotFoundError(NotFoundError):
     """No such group."""
 
     reason = "GROUP_NOT_FOUND"
+    namespace = Fact(str, "")
+    group = Fact(str, "")
+    kind = Fact(str, "")
 
     def __init__(self, namespace: str, group: str, kind: str = "subscriber") -> None:
         super().__init__(
@@ -54,6 +63,9 @@ class SubscriptionNotFoundError(NotFoundError):
     """The group has no such subscription."""
 
     reason = "SUBSCRIPTION_NOT_FOUND"
+    group = Fact(str, "")
+    topic = Fact(str, "")
+    event_code = Fact(str, "")
 
     def __init__(self, group: str, topic: str, event_code: str) -> None:
         super().__init__(
@@ -68,6 +80,8 @@ class ThingNotFoundError(NotFoundError):
     """Nothing of that kind and name."""
 
     reason = "THING_NOT_FOUND"
+    kind = Fact(str, "")
+    name = Fact(str, "")
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"there is no {kind} {name!r}", kind=kind, name=name)
@@ -77,6 +91,8 @@ class ThingAlreadyExistsError(AlreadyExistsError):
     """Something of that kind and name is registered."""
 
     reason = "ALREADY_REGISTERED"
+    kind = Fact(str, "")
+    name = Fact(str, "")
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} {name!r} is registered already", kind=kind, name=name)

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from msgbroker.contract.error_families import FailedPreconditionError, PermissionDeniedError
+from msgbroker.contract.facts import Fact
 
 
 class TopicClosedError(FailedPreconditionError):
     """The topic takes no new messages."""
 
     reason = "TOPIC_CLOSED"
+    topic = Fact(str, "")
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} is closed: it takes no new messages", topic=topic)
@@ -21,6 +23,9 @@ class ThingInUseError(FailedPreconditionError):
     """Something else still refers to it."""
 
     reason = "IN_USE"
+    kind = Fact(str, "")
+    name = Fact(str, "")
+    used_by = Fact(str, "")
 
     def __init__(self, kind: str, name: str, used_by: str) -> None:
         super().__init__(f"{kind} {name!r} is in use by {used_by}", kind=kind, name=name, used_by=used_by)
@@ -30,6 +35,9 @@ class LimitReachedError(FailedPreconditionError):
     """As many things of that kind are registered as may be, or there is not room for all that were asked for."""
 
     reason = "LIMIT_REACHED"
+    kind = Fact(str, "")
+    owner = Fact(str, "")
+    max = Fact(int, 0)
 
     def __init__(self, kind: str, owner: str, count_max: int, count: int | None = None) -> None:
         is_full = count is None or count >= count_max
@@ -54,6 +62,8 @@ class FeatureNotEverywhereError(FailedPreconditionError):
     """A broker that is running does not understand the feature yet: upgrade it first."""
 
     reason = "FEATURE_NOT_EVERYWHERE"
+    feature = Fact(str, "")
+    brokers = Fact(str, "")
 
     def __init__(self, feature: str, brokers: Sequence[str]) -> None:
         shown = ", ".join(brokers[:_SHOWN_BROKERS_MAX])
@@ -77,6 +87,7 @@ class StressRefusedError(FailedPreconditionError):
     """The topic's kill switch refuses stress messages."""
 
     reason = "STRESS_REFUSED"
+    topic = Fact(str, "")
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} takes no stress messages: its kill switch is on", topic=topic)
@@ -87,6 +98,8 @@ class SubscriptionNotActiveError(FailedPreconditionError):
 
     reason = "SUBSCRIPTION_NOT_ACTIVE"
     retryable = True
+    group = Fact(str, "")
+    waiting_for = Fact(str, "")
 
     def __init__(self, group: str, waiting_for: str) -> None:
         super().__init__(
@@ -100,6 +113,8 @@ class BeginningPassedError(FailedPreconditionError):
     """A subscription from the beginning, of a group that is past it on that topic: it would get nothing of it."""
 
     reason = "BEGINNING_PASSED"
+    group = Fact(str, "")
+    topic = Fact(str, "")
 
     def __init__(self, group: str, topic: str) -> None:
         super().__init__(
@@ -121,6 +136,11 @@ class SubscriptionDiffersError(FailedPreconditionError):
     """
 
     reason = "SUBSCRIPTION_DIFFERS"
+    group = Fact(str, "")
+    topic = Fact(str, "")
+    event_code = Fact(str, "")
+    registered = Fact(str, "")
+    wanted = Fact(str, "")
 
     def __init__(self, group: str, topic: str, event_code: str, registered: str | None, wanted: str | None) -> None:
         pairs = zip(registered or "", wanted or "", strict=False)
@@ -151,6 +171,8 @@ class InstanceReplacedError(FailedPreconditionError):
     """Another process has attached under this instance id. Never retryable: they would end each other for ever."""
 
     reason = "INSTANCE_REPLACED"
+    instance_id = Fact(str, "")
+    host = Fact(str, "")
 
     def __init__(self, instance_id: str, host: str) -> None:
         super().__init__(
@@ -166,6 +188,8 @@ class SequenceGapError(FailedPreconditionError):
 
     reason = "SEQUENCE_GAP"
     retryable = True
+    sequence = Fact(int, 0)
+    expected = Fact(int, 0)
 
     def __init__(self, sequence: int, expected: int) -> None:
         super().__init__(
@@ -179,6 +203,9 @@ class FrameForgottenError(FailedPreconditionError):
     """The frame was stored once, but what became of it is no longer kept."""
 
     reason = "FRAME_FORGOTTEN"
+    may_be_stored = Fact(bool, unknown=True)
+    sequence = Fact(int, 0)
+    expected = Fact(int, 0)
 
     def __init__(self, sequence: int, expected: int) -> None:
         super().__init__(

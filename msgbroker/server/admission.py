@@ -133,7 +133,7 @@ class Admission:
             try:
                 ready = self._admit_one(encoded, view, start, end, now_us)
             except MessageCenterError as error:
-                refusals.append(Refused(index, error.reason, error.status, error.message, error.facts))
+                refusals.append(Refused(index, error.reason, error.status, error.message, error.facts_text))
             else:
                 admitted.append(ready)
         more_bytes = self._headers * HEADER_OVERHEAD_BYTES + len(refusals) * _REFUSAL_BYTES

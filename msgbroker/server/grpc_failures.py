@@ -17,7 +17,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo  # type: ignore[import-untyped]
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
-from msgbroker.contract.errors import MessageCenterError, from_wire
+from msgbroker.contract.errors import MessageCenterError, ResourceExhaustedError, UnavailableError, from_wire
 from msgbroker.v1 import message_pb2
 from msgdb.outcome import Refused
 
@@ -40,7 +40,7 @@ def refusal_of(error: MessageCenterError) -> message_pb2.Refusal:
     return message_pb2.Refusal(
         reason=error.reason,
         message=error.message,
-        facts=error.facts,
+        facts=error.facts_text,
         status=error.status,
         retryable=error.retryable,
     )
@@ -61,13 +61,13 @@ async def abort_with(context: Context, error: MessageCenterError) -> NoReturn:
 
 def status_of(error: MessageCenterError) -> tuple[str, Metadata]:
     """Return the text and the trailing metadata that tell of *error*: all of it, if that is not too much."""
-    text, facts, chars_max = error.message, error.facts, _CUT_CHARS_MAX
+    text, facts, chars_max = error.message, error.facts_text, _CUT_CHARS_MAX
     while True:
         metadata = _trailing_metadata(error, text, facts)
         if _size_bytes(text, metadata) <= METADATA_BYTES_MAX:
             return text, metadata
         text = _cut(error.message, chars_max)
-        facts = {name: _cut(fact, chars_max) for name, fact in error.facts.items()}
+        facts = {name: _cut(fact, chars_max) for name, fact in error.facts_text.items()}
         chars_max //= 2
 
 
@@ -92,9 +92,9 @@ def _trailing_metadata(error: MessageCenterError, text: str, facts: Mapping[str,
         ("msgcenter-reason", error.reason),
         ("msgcenter-facts-bin", json.dumps(facts).encode()),
     ]
-    hint = error.facts.get("retry_after_seconds")
-    if hint is not None:
-        delay_ms = int(float(hint) * 1_000)
+    hint_seconds = error.retry_after_seconds if isinstance(error, ResourceExhaustedError | UnavailableError) else None
+    if hint_seconds is not None:
+        delay_ms = int(hint_seconds * 1_000)
         delay = Duration(seconds=delay_ms // 1_000, nanos=delay_ms % 1_000 * 1_000_000)
         details.append(_packed(RetryInfo(retry_delay=delay)))
         metadata.append(("grpc-retry-pushback-ms", str(delay_ms)))

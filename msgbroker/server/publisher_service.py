@@ -332,7 +332,9 @@ def _encoded_answer(sequence: int, answer: asyncio.Future[FrameResult]) -> bytes
 
 
 def _refused_whole(error: MessageCenterError, count: int) -> Admitted:
-    refusals = tuple(Refused(index, error.reason, error.status, error.message, error.facts) for index in range(count))
+    refusals = tuple(
+        Refused(index, error.reason, error.status, error.message, error.facts_text) for index in range(count)
+    )
     return Admitted([], refusals)
 
 

@@ -101,6 +101,6 @@ async def _wait_until_routed(service: ConfigService, version: int) -> None:
         await service.wait_until_active(version)
     except SubscriptionNotActiveError as error:
         # The change itself stands: say who lags, and do not fail.
-        typer.echo(f"Not everywhere yet: waiting for {error.facts['waiting_for']}.", err=True)
+        typer.echo(f"Not everywhere yet: waiting for {error.waiting_for}.", err=True)
     except StoreUnavailableError as error:
         typer.echo(f"Perhaps not everywhere yet: {error.message}.", err=True)

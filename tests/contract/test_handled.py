@@ -83,8 +83,8 @@ async def test_registering_with_another_expression_is_refused(
     with pytest.raises(SubscriptionDiffersError) as refused:
         await center.register("TP", "EC", group="SG", expression=wanted)
     assert not refused.value.retryable
-    assert refused.value.facts["registered"] == registered
-    assert refused.value.facts["wanted"] == wanted
+    assert refused.value.registered == registered
+    assert refused.value.wanted == wanted
     assert (registered or "no expression") in refused.value.message
     assert (wanted or "no expression") in refused.value.message
 
@@ -97,8 +97,8 @@ async def test_a_refusal_with_long_texts_arrives_and_shows_where_they_differ(cen
     with pytest.raises(SubscriptionDiffersError, match=r"SG.*headers\.city.*headers\.town") as refused:
         await center.register("TP", "EC", group="SG", expression=wanted)
     assert not refused.value.retryable
-    assert "headers.city" in refused.value.facts["registered"]
-    assert "headers.town" in refused.value.facts["wanted"]
+    assert "headers.city" in refused.value.registered
+    assert "headers.town" in refused.value.wanted
     with pytest.raises(InvalidExpressionError, match="undeclared reference to 'aaa"):
         await center.register("TP", "EC", group="SG_OTHER", expression="a" * 4_096)
 

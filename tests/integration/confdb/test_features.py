@@ -55,7 +55,7 @@ async def use_each(service: ConfigService) -> list[str]:
         try:
             await made()  # type: ignore[misc]
         except FeatureNotEverywhereError as error:
-            refused.append(error.facts["feature"])
+            refused.append(error.feature)
 
     groups, topics = service.subscriber_groups, service.topics
     await attempt(lambda: groups.create("default", "SG_KEY", order=GroupOrder.KEY))

@@ -16,14 +16,22 @@ import pytest
 from msgbroker.client import BodyTooLargeError, Reject, Release, RetryAfter
 from msgbroker.client.verdicts import HandlerVerdict
 from msgbroker.client.wire import MessageEncoder
-from msgbroker.contract.errors import MessageCenterError, PublishTimeoutError
+from msgbroker.contract.errors import MessageCenterError, PublishTimeoutError, UnavailableCause
 
 Way = Callable[[Exception], Exception]
 
 WAYS: list[Way] = [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))]  # noqa: S301
 WAY_NAMES = ["copied", "copied deeply", "pickled"]
 
-_EXAMPLES: dict[object, Any] = {str: "name", int: 3, float: 1.5, bool: True, str | None: None, int | None: 7}
+_EXAMPLES: dict[object, Any] = {
+    str: "name",
+    int: 3,
+    float: 1.5,
+    bool: True,
+    str | None: "other name",
+    int | None: 7,
+    UnavailableCause | None: UnavailableCause.REFUSED,
+}
 
 
 def kinds_of(base: type[MessageCenterError]) -> Iterator[type[MessageCenterError]]:
@@ -91,7 +99,7 @@ def test_the_error_of_a_worker_process_reaches_the_process_that_waits_for_it() -
         with pytest.raises(BodyTooLargeError, match="5000000 bytes") as raised:
             encoding.result(60)
 
-    assert raised.value.facts["topic"] == "TP"
+    assert (raised.value.topic, raised.value.body_bytes) == ("TP", 5_000_000)
 
 
 def test_an_error_raised_again_has_gathered_nothing_of_the_last_time() -> None:

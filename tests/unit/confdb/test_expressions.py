@@ -68,7 +68,7 @@ def test_a_bad_expression_is_refused_with_the_position_of_the_error(
 
     assert problem in refusal.value.message
     assert "[INVALID_ARGUMENT]" not in refusal.value.message
-    assert (refusal.value.facts["line"], refusal.value.facts["column"]) == (str(line), str(column))
+    assert (refusal.value.line, refusal.value.column) == (line, column)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_a_refusal_of_ordinary_size_is_told_in_full() -> None:
     text, metadata = status_of(error)
 
     assert text == error.message
-    assert told(metadata) == (error.reason, error.facts, error.reason, error.facts)
+    assert told(metadata) == (error.reason, error.facts_text, error.reason, error.facts_text)
 
 
 @pytest.mark.parametrize(

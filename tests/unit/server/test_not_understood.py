@@ -68,7 +68,7 @@ def test_a_refusal_names_the_thing_the_feature_and_the_version_and_may_be_retrie
         "feature": "group-order-key",
         "version": process_version(),
     }
-    told = from_wire(error.reason, error.status, error.message, error.facts)
+    told = from_wire(error.reason, error.status, error.message, error.facts_text)
     assert isinstance(told, NotUnderstoodError)
 
 
