@@ -17,7 +17,10 @@ from msgconsole.cli.places import DIRECTORY, without_password
 
 PREFIX: Final = "MSGCENTER_"
 _OF_COMMANDS: Final[Mapping[str, tuple[str | None, str]]] = {
-    "BROKER": (None, "Commands: the broker to talk to. Default: that of `msgcenter up`."),
+    "BROKER": (
+        None,
+        "Commands and clients: the broker to talk to, several with commas. Commands: default, that of `msgcenter up`.",
+    ),
     "NAMESPACE": (DEFAULT_NAMESPACE, "Commands: the tenant that names belong to."),
     "DIRECTORY": (DIRECTORY, "`msgcenter up`: where data and logs are kept."),
 }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from msgbroker.client.bodies import Body
-from msgbroker.client.config import CenterSettings, make_config
+from msgbroker.client.config import AddressesGiven, CenterSettings, Unsaid, check_call_timeout, make_config
 from msgbroker.client.directory import register_through_any, until_answered
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.handlers import Registration, SubscriberOptions, make_handler, make_options
@@ -26,7 +26,6 @@ from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 
 log = logging.getLogger("msgbroker.client")
 
-DEFAULT_ADDRESS: Final = "127.0.0.1:7400"
 _LAST_ANSWERS_SECONDS: Final = 1.0
 """How long closing waits at least for answers to what was published, where it may wait at all."""
 
@@ -40,7 +39,8 @@ class MessageCenter:
     reconnects by itself, to the addresses given and to the brokers these tell of.
 
     Args:
-        addresses: `host:port`, several with commas or as a list; tried in turn.
+        addresses: `host:port`, several with commas or as a list; tried in turn. Default: those in the environment's
+            `MSGCENTER_BROKER`, else `127.0.0.1:7400`.
         namespace: where topics and groups live.
         publisher_group: the name of the publishing application; must be registered when given.
         instance_id: names this process in its subscriber groups, stable across reconnects. Default: made up.
@@ -57,7 +57,7 @@ class MessageCenter:
         credentials: `grpc.ChannelCredentials` for TLS.
 
     Raises:
-        InvalidSettingError: a setting is out of bounds.
+        InvalidSettingError: a setting is out of bounds, or an address is not host:port.
         InvalidNameError: a name is not of the alphabet.
 
     Example:
@@ -65,7 +65,7 @@ class MessageCenter:
             receipt = await center.publish("TP_TRADE", "EC_PAID", {"order": 1}, key="order-1")
     """
 
-    def __init__(self, addresses: str | Sequence[str] = DEFAULT_ADDRESS, **settings: Unpack[CenterSettings]) -> None:
+    def __init__(self, addresses: AddressesGiven = Unsaid.ADDRESSES, **settings: Unpack[CenterSettings]) -> None:
         self._config = make_config(addresses, settings)
         self._encode = MessageEncoder().encode
         self._publisher: Publisher | None = None
@@ -117,7 +117,8 @@ class MessageCenter:
             The receipt: the message's id and place. It is committed to the database.
 
         Raises:
-            InvalidRequestError: the message can never be stored as it is (BodyTooLargeError, InvalidNameError, ...).
+            InvalidRequestError: the message can never be stored as it is (BodyTooLargeError, InvalidNameError, ...), or
+                *timeout_seconds* is out of bounds (InvalidSettingError).
             NotFoundError: the topic or the event code is not registered.
             FailedPreconditionError: the topic is closed, or the center is.
             UnavailableError: no answer in time; the text says whether it may be stored.
@@ -333,6 +334,7 @@ class MessageCenter:
         Example:
             await center.register("TP_TRADE", "EC_PAID", group="SG_POINTS")
         """
+        check_call_timeout(timeout_seconds)
         self._check_open()
         return await register_through_any(
             self._config,

@@ -9,6 +9,7 @@ import socket
 import types
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final, Literal, TypedDict
 
 import grpc
@@ -16,9 +17,19 @@ import grpc
 from msgbroker.client.options import check_options, check_types
 from msgbroker.client.texts import safe_text
 from msgbroker.contract import limits, names
+from msgbroker.contract.addresses import BROKER_DEFAULT, BROKER_VARIABLE, split_address
 from msgbroker.contract.errors import InvalidSettingError
 
 OnUnavailable = Literal["wait", "raise"]
+
+
+class Unsaid(Enum):
+    """What stands for a setting that is not given."""
+
+    ADDRESSES = f"${BROKER_VARIABLE}, else {BROKER_DEFAULT}"
+
+
+AddressesGiven = str | Sequence[str] | Unsaid
 
 FRAME_BYTES_TARGET: Final = 2 * limits.FRAME_PART_BYTES_MAX - 64
 """A frame is sealed before it passes this, to be sent in two gRPC messages; one larger message is alone in its frame.
@@ -101,9 +112,12 @@ _SETTING_TYPES: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
-def make_config(addresses: str | Sequence[str], settings: CenterSettings) -> ClientConfig:
+def make_config(addresses: AddressesGiven, settings: CenterSettings) -> ClientConfig:
     """Return the checked configuration, or raise InvalidSettingError or InvalidNameError."""
-    listed = _listed(addresses)
+    if isinstance(addresses, Unsaid):
+        listed = _listed(BROKER_VARIABLE, os.environ.get(BROKER_VARIABLE) or BROKER_DEFAULT)
+    else:
+        listed = _listed("addresses", addresses)
     host = safe_text(socket.gethostname(), limits.HOST_CHARS_MAX)
     check_options("MessageCenter", settings, _SETTING_TYPES)
     check_types(settings, _SETTING_TYPES)
@@ -119,7 +133,13 @@ def default_instance_id(host: str) -> str:
     return f"{readable}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
-def _listed(addresses: object) -> tuple[str, ...]:
+def check_call_timeout(timeout_seconds: object) -> None:
+    """Raise InvalidSettingError unless the time given for a single call is what a setting of the center may be."""
+    check_types({"timeout_seconds": timeout_seconds}, {"timeout_seconds": (float, int)})
+    _check_is_positive("timeout_seconds", timeout_seconds)
+
+
+def _listed(setting: str, addresses: object) -> tuple[str, ...]:
     if isinstance(addresses, str):
         addresses = addresses.split(",")
     entries: tuple[object, ...] = tuple(addresses) if isinstance(addresses, Iterable) else (addresses,)
@@ -127,14 +147,18 @@ def _listed(addresses: object) -> tuple[str, ...]:
     for entry in entries:
         if not isinstance(entry, str):
             shown = f"{entry!r} of type {type(entry).__name__}"
-            raise InvalidSettingError("addresses", f"has {shown}; host:port is wanted, or a list of them")
-        listed.append(entry.strip())
-    return tuple(filter(None, listed))
+            raise InvalidSettingError(setting, f"has {shown}; host:port is wanted, or a list of them")
+        # gRPC's way to say that names are resolved by DNS, which they are anyhow.
+        address = entry.strip().removeprefix("dns:///")
+        if address:
+            split_address(setting, address)
+            listed.append(address)
+    if not listed:
+        raise InvalidSettingError(setting, "is empty: give at least one host:port")
+    return tuple(listed)
 
 
 def _check(config: ClientConfig) -> None:
-    if not config.addresses:
-        raise InvalidSettingError("addresses", "is empty: give at least one host:port")
     names.check_namespace(config.namespace)
     names.check_instance_id(config.instance_id)
     if config.publisher_group:
@@ -154,9 +178,13 @@ def _check(config: ClientConfig) -> None:
         "backoff_initial_seconds",
         "backoff_max_seconds",
     ):
-        if getattr(config, name) <= 0:
-            raise InvalidSettingError(name, "must be more than 0")
+        _check_is_positive(name, getattr(config, name))
     if config.publish_timeout_seconds is not None and config.publish_timeout_seconds <= 0:
         raise InvalidSettingError("publish_timeout_seconds", "must be more than 0, or None")
     if config.drain_timeout_seconds < 0:
         raise InvalidSettingError("drain_timeout_seconds", "must not be negative")
+
+
+def _check_is_positive(name: str, seconds: Any) -> None:
+    if seconds <= 0:
+        raise InvalidSettingError(name, "must be more than 0")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from msgbroker.client.config import check_call_timeout
 from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.contract.errors import InvalidSettingError, MessageCenterError, PublishTimeoutError
 
@@ -53,6 +54,7 @@ class Publisher(Protocol):
 
 async def publish_within(buffer: PublishingBuffer, encoded: bytes, within_seconds: float, address: str) -> Receipt:
     """Publish in so much time, waiting for room included; raise PublishTimeoutError, which names *address*."""
+    check_call_timeout(within_seconds)
     # It is given up here; by the buffer a moment later.
     answer = buffer.offer_in_turn(encoded, within_seconds + 1.0)
     try:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from msgbroker.client.bodies import Body
-from msgbroker.client.center import DEFAULT_ADDRESS, Function, MessageCenter
-from msgbroker.client.config import CenterSettings, make_config
+from msgbroker.client.center import Function, MessageCenter
+from msgbroker.client.config import AddressesGiven, CenterSettings, Unsaid, make_config
 from msgbroker.client.handlers import SubscriberOptions
 from msgbroker.client.handover import Handover, ManyReceipts, SoonReceipt
 from msgbroker.client.loop_thread import LoopThread
@@ -35,7 +35,7 @@ class SyncMessageCenter:
             receipt = center.publish("TP_TRADE", "EC_PAID", {"order": 1}, key="order-1")
     """
 
-    def __init__(self, addresses: str | Sequence[str] = DEFAULT_ADDRESS, **settings: Unpack[CenterSettings]) -> None:
+    def __init__(self, addresses: AddressesGiven = Unsaid.ADDRESSES, **settings: Unpack[CenterSettings]) -> None:
         self._core = self._make_core(addresses, settings)
         self._config = make_config(addresses, settings)
         # In the caller's thread: what is published is what it was when it was given.
@@ -260,7 +260,7 @@ class SyncMessageCenter:
         finally:
             self._has_closed.set()
 
-    def _make_core(self, addresses: str | Sequence[str], settings: CenterSettings) -> MessageCenter:
+    def _make_core(self, addresses: AddressesGiven, settings: CenterSettings) -> MessageCenter:
         return MessageCenter(addresses, **settings)
 
     def _call(self, coroutine: Coroutine[Any, Any, Result]) -> Result:

@@ -44,7 +44,7 @@ def command(
         connections = [
             _tried("confdb", confdb_url, lambda: confdb_state(confdb_url)),
             _tried("msgdb", msgdb_url, lambda: msgdb_state(msgdb_url)),
-            _broker_row(places.broker_address(broker)),
+            *map(_broker_row, places.broker_address(broker).split(",")),
         ]
     if as_json:
         print_json({"settings": settings, "connections": connections})

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from msgbroker.contract.addresses import BROKER_DEFAULT, BROKER_VARIABLE
 from msgbroker.contract.errors import FailedPreconditionError, InvalidSettingError
-from msgconsole.addresses import split_address
+from msgconsole.addresses import split_addresses
 from msgconsole.cli.state_file import State, UnusableStateError, check_state, read_state, started_ticks
 
 __all__ = [
@@ -31,10 +32,9 @@ __all__ = [
 ]
 
 DIRECTORY: Final = ".msgcenter"
-DEFAULT_BROKER: Final = "127.0.0.1:7400"
+DEFAULT_BROKER: Final = BROKER_DEFAULT
 CONFDB_VARIABLE: Final = "MSGCENTER_CONFDB_URL"
 MSGDB_VARIABLE: Final = "MSGCENTER_MSGDB_URL"
-BROKER_VARIABLE: Final = "MSGCENTER_BROKER"
 # As libpq takes a URL apart, which lets a password hold nearly everything; the last @ before a slash, to be on the safe
 # side.
 _PASSWORD: Final = re.compile(r"\A(\w+://[^:@/]*:)[^/]*@")
@@ -96,14 +96,15 @@ def msgdb_url(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def broker_address(given: str | None, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the broker to talk to: as *given*, else by environment, else the one of `msgcenter up`."""
+    """Return the broker to talk to: as *given*, else by environment, else the one of `msgcenter up`.
+
+    Several with commas, as for a client, where several are given.
+    """
     if given:
-        split_address("--broker", given)
-        return given
+        return ",".join(split_addresses("--broker", given))
     named = environment.get(BROKER_VARIABLE)
     if named:
-        split_address(BROKER_VARIABLE, named)
-        return named
+        return ",".join(split_addresses(BROKER_VARIABLE, named))
     state = find_state()
     return state.broker if state else DEFAULT_BROKER
 

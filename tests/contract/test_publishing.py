@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
 from msgbroker.client import (
@@ -10,6 +13,7 @@ from msgbroker.client import (
     InvalidHeadersError,
     InvalidKeyError,
     InvalidNameError,
+    InvalidSettingError,
     MessageCenterError,
     OutgoingMessage,
     Receipt,
@@ -121,3 +125,22 @@ async def test_the_kill_switch_refuses_stress_messages_only(harness: Harness) ->
         with pytest.raises(StressRefusedError):
             await center.publish("TP", "EC", headers={"x-stress-test": "true"})
         assert (await center.publish("TP", "EC")).queue_offset == 0
+
+
+_NO_TIMEOUTS: list[Any] = [0, -1, math.nan, "5", True, b"5"]
+
+
+@pytest.mark.parametrize("seconds", _NO_TIMEOUTS, ids=repr)
+async def test_the_time_for_a_single_call_has_the_bounds_of_the_settings(harness: Harness, seconds: Any) -> None:
+    await harness.register_topic("TP", "EC")
+    async with harness.center() as center:
+        for call in (center.publish, center.register):
+            with pytest.raises(InvalidSettingError, match=r"^timeout_seconds ") as refused:
+                await call("TP", "EC", timeout_seconds=seconds)
+            assert refused.value.name == "timeout_seconds"
+        with pytest.raises(InvalidSettingError, match=r"^timeout_seconds is None"):
+            await center.register("TP", "EC", timeout_seconds=None)  # type: ignore[arg-type]
+        receipt = await center.publish("TP", "EC", timeout_seconds=math.inf)
+        await center.publish("TP", "EC", timeout_seconds=20)
+
+    assert receipt.queue_offset == 0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Unpack
 
 from msgbroker.client.center import Function, MessageCenter
-from msgbroker.client.config import CenterSettings
+from msgbroker.client.config import CenterSettings, check_call_timeout
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.handlers import HandlerOptions, Registration, SubscriberOptions, make_options
 from msgbroker.client.message import Message, NoLane, Receipt
@@ -58,7 +58,7 @@ class InMemoryCenter(MessageCenter):
     """
 
     def __init__(self, *, strict: bool = False, **settings: Unpack[CenterSettings]) -> None:
-        super().__init__("in-memory:0", **settings)
+        super().__init__("in-memory:1", **settings)
         self._now = time.time()
         self._registry = Registry(self._config.namespace, is_strict=strict)
         self._log = MemoryLog(self._registry, lambda: self._now, self._config.namespace)
@@ -238,9 +238,10 @@ class InMemoryCenter(MessageCenter):
         group: str = "",
         expression: str = "",
         from_beginning: bool = False,
-        timeout_seconds: float = 15.0,  # noqa: ARG002 - the signature is MessageCenter's
+        timeout_seconds: float = 15.0,
     ) -> list[str]:
         """Register what does not exist, as `MessageCenter.register` does."""
+        check_call_timeout(timeout_seconds)
         self._registry.is_explicit = True
         return self._register(Registration(topic, event_code, group, expression, from_beginning))
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Unpack
 
 from msgbroker.client.center import MessageCenter
-from msgbroker.client.config import CenterSettings
+from msgbroker.client.config import AddressesGiven, CenterSettings
 from msgbroker.client.message import Message
 from msgbroker.client.sync_center import SyncMessageCenter
 from msgbroker.client.testing.center import SETTLE_SECONDS_MAX, InMemoryCenter
@@ -29,7 +28,7 @@ class SyncInMemoryCenter(SyncMessageCenter):
 
     def __init__(self, *, strict: bool = False, **settings: Unpack[CenterSettings]) -> None:
         self._is_strict = strict
-        super().__init__("in-memory:0", **settings)
+        super().__init__("in-memory:1", **settings)
 
     @property
     def published(self) -> list[Message]:
@@ -49,6 +48,6 @@ class SyncInMemoryCenter(SyncMessageCenter):
         """Let time pass, as `InMemoryCenter.advance` does."""
         self._call(self.memory.advance(seconds))
 
-    def _make_core(self, addresses: str | Sequence[str], settings: CenterSettings) -> MessageCenter:  # noqa: ARG002
+    def _make_core(self, addresses: AddressesGiven, settings: CenterSettings) -> MessageCenter:  # noqa: ARG002
         self.memory = InMemoryCenter(strict=self._is_strict, **settings)
         return self.memory

@@ -33,6 +33,7 @@ def test_an_option_wins_over_the_environment_and_that_over_a_running_up(here: Pa
     environment = {"MSGCENTER_BROKER": "b:1"}
     assert places.broker_address(None, environment) == "b:1"
     assert places.broker_address("c:1", environment) == "c:1"
+    assert places.broker_address("c:1, d:2", environment) == "c:1,d:2"
 
 
 def test_what_a_dead_up_left_behind_is_ignored(here: Path) -> None:
