@@ -92,7 +92,7 @@ class DeadLetterMove:
     stored_at_us: int
     attempts: int
     reason: str
-    """ATTEMPTS_EXHAUSTED, REJECTED or EXPIRED."""
+    """ATTEMPTS_EXHAUSTED, REJECTED, UNREADABLE_BODY or EXPIRED."""
     last_error: str | None
     had_row: bool
     """It has a redelivery row, which goes with it."""

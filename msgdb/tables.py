@@ -150,7 +150,7 @@ dead_letter = Table(
     Column("group_name", Text, nullable=False),
     Column("died_at", _timestamp(), nullable=False, server_default=func.now()),
     Column("attempts", Integer, nullable=False),
-    # ATTEMPTS_EXHAUSTED, REJECTED or EXPIRED.
+    # ATTEMPTS_EXHAUSTED, REJECTED, UNREADABLE_BODY or EXPIRED.
     Column("reason", Text, nullable=False),
     Column("last_error", Text),
     # A full copy of the message: it outlives the message's day.

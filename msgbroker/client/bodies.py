@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from msgbroker.client.verdicts import Reject
+from msgbroker.client.verdicts import UnreadableBody
 from msgbroker.contract.errors import InvalidRequestFieldError, InvalidSettingError
 
 Decoder = Callable[[bytes], Any]
@@ -54,7 +54,7 @@ def _encode_body(body: Body) -> bytes:
 def decoder_for(wanted: object) -> Decoder:
     """Return what turns a body into *wanted* (bytes, str, dict, list or a pydantic model class).
 
-    The decoder raises Reject for a body that is not of that form: a second attempt would read the same bytes.
+    The decoder raises UnreadableBody for a body that is not of that form: a second attempt would read the same bytes.
     """
     origin = getattr(wanted, "__origin__", wanted)
     if origin is bytes:
@@ -75,7 +75,7 @@ def _text(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise Reject(f"the body is not UTF-8 text: {error}") from error
+        raise UnreadableBody(f"the body is not UTF-8 text: {error}") from error
 
 
 def _json_decoder(kind: type) -> Decoder:
@@ -83,9 +83,9 @@ def _json_decoder(kind: type) -> Decoder:
         try:
             value = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise Reject(f"the body is not JSON: {error}") from error
+            raise UnreadableBody(f"the body is not JSON: {error}") from error
         if not isinstance(value, kind):
-            raise Reject(f"the body is a JSON {type(value).__name__}; the handler takes a {kind.__name__}")
+            raise UnreadableBody(f"the body is a JSON {type(value).__name__}; the handler takes a {kind.__name__}")
         return value
 
     return decode
@@ -97,6 +97,6 @@ def _model_decoder(name: str, validate: Callable[[bytes], Any]) -> Decoder:
             return validate(body)
         except ValueError as error:
             # pydantic's ValidationError is a ValueError.
-            raise Reject(f"the body is not a {name}: {error}") from error
+            raise UnreadableBody(f"the body is not a {name}: {error}") from error
 
     return decode

@@ -24,6 +24,7 @@ from msgbroker.client.contexts import begin, go_on
 from msgbroker.client.ending import Ending, is_cancelled
 from msgbroker.client.handlers import Handler
 from msgbroker.client.message import Message
+from msgbroker.client.rejections import log_rejection
 from msgbroker.client.threads import HandlerThreads
 from msgbroker.client.turns import Turns
 from msgbroker.client.verdicts import RELEASED_AT_ONCE, HandlerVerdict, Verdict, VerdictKind, verdict_of
@@ -321,7 +322,7 @@ class HandlerRunner:
             # A failed attempt like any other.
             message.settle(Verdict(VerdictKind.RETRY, None, "CancelledError in the handler"))
         except HandlerVerdict as said:
-            message.settle(verdict_of(said))
+            self._settle_as_said(message, said, context)
         except Exception as failure:  # noqa: BLE001 - the user's code: it may raise anything
             message.settle(verdict_of(failure))
             self._log_failure(message, failure, context)
@@ -335,9 +336,15 @@ class HandlerRunner:
             if outcome is None or not isinstance(outcome, HandlerVerdict):
                 message.ack()
             else:
-                message.settle(verdict_of(outcome))
+                self._settle_as_said(message, outcome, context)
             return True
         return False
+
+    def _settle_as_said(self, message: Message, said: HandlerVerdict, context: contextvars.Context) -> None:
+        verdict = verdict_of(said)
+        message.settle(verdict)
+        if verdict.kind is VerdictKind.REJECT:
+            context.copy().run(log_rejection, self.handler.group, message, verdict)
 
     def _log_failure(self, message: Message, failure: BaseException, context: contextvars.Context) -> None:
         # For whoever logs what a handler has set there. A copy: a thread that is past its time may still be in it.

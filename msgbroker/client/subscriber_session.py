@@ -350,4 +350,5 @@ def _to_wire(settled: SettledRanges) -> subscriber_pb2.Settlement:
         delay_ms=delay_ms,
         immediately=verdict.delay_seconds is not None and delay_ms == 0,
         error=error_of(verdict),
+        unreadable=verdict.is_unreadable,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copyreg
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from msgbroker.client.texts import safe_text, text_of
@@ -28,6 +28,8 @@ class Verdict:
     delay_seconds: float | None = None
     """None: for a retry, the group's schedule; for a release, at once."""
     error: str = ""
+    is_unreadable: bool = False
+    """With REJECT: the handler was not called, as the body cannot be read."""
 
 
 class HandlerVerdict(Exception):  # noqa: N818 - it is an answer, not an error
@@ -53,6 +55,17 @@ class Reject(HandlerVerdict):
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.verdict = Verdict(VerdictKind.REJECT, None, _error_text(reason))
+
+
+class UnreadableBody(Reject):
+    """The body is not what the handler asks for: a second attempt would read the same bytes.
+
+    For the client itself. Args: what is wrong with it, without the values that are in it: it is logged.
+    """
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.verdict = replace(self.verdict, is_unreadable=True)
 
 
 class RetryAfter(HandlerVerdict):

@@ -98,7 +98,8 @@ class LaneState(Generic[MessageT]):
             self.fail(record, now, delay_seconds, error)
         else:
             record.last_error = error
-            self.dead_letter(record, DeadLetterReason.REJECTED)
+            is_unreadable = verdict is Verdict.UNREADABLE
+            self.dead_letter(record, DeadLetterReason.UNREADABLE_BODY if is_unreadable else DeadLetterReason.REJECTED)
 
     def _release(self, record: Redelivery, now: float, delay_seconds: float) -> None:
         record.due_at = now + delay_seconds

@@ -17,6 +17,8 @@ class Verdict(StrEnum):
     """Given back: comes again, and the attempt does not count."""
     REJECT = "REJECT"
     """Will never work: a dead letter."""
+    UNREADABLE = "UNREADABLE"
+    """Rejected because its body cannot be read: a dead letter that says so."""
 
 
 class DeadLetterReason(StrEnum):
@@ -24,6 +26,7 @@ class DeadLetterReason(StrEnum):
 
     ATTEMPTS_EXHAUSTED = "ATTEMPTS_EXHAUSTED"
     REJECTED = "REJECTED"
+    UNREADABLE_BODY = "UNREADABLE_BODY"
     EXPIRED = "EXPIRED"
 
 

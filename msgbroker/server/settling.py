@@ -118,6 +118,8 @@ def verdict_of(
     verdict = VERDICTS.get(said.verdict)
     if verdict is None:
         raise InvalidRequestFieldError("verdict", "must be ACK, RETRY, RELEASE or REJECT")
+    if said.unreadable and verdict is Verdict.REJECT:
+        verdict = Verdict.UNREADABLE
     delay_seconds = said.delay_ms / 1_000
     if delay_seconds > limits.SETTLE_DELAY_SECONDS_MAX:
         raise InvalidRequestFieldError("delay_ms", f"must be {limits.SETTLE_DELAY_SECONDS_MAX:g} s at most")

@@ -168,7 +168,7 @@ async def test_a_body_that_cannot_be_read_becomes_a_dead_letter(harness: Harness
         letters = await harness.dead_letters("SG", 1)
 
     assert seen == [{"n": 1}]
-    assert [(letter.body, letter.reason) for letter in letters] == [(b"{", "REJECTED")]
+    assert [(letter.body, letter.attempts, letter.reason) for letter in letters] == [(b"{", 1, "UNREADABLE_BODY")]
     assert "not JSON" in letters[0].last_error
 
 

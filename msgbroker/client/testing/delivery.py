@@ -49,7 +49,7 @@ class DeadLetter:
     message: Message
     attempts: int
     reason: str
-    """REJECTED or ATTEMPTS_EXHAUSTED."""
+    """REJECTED, UNREADABLE_BODY or ATTEMPTS_EXHAUSTED."""
     last_error: str
 
 
@@ -80,9 +80,8 @@ class MemoryLane:
             self._releases[queue_offset] += 1
             if self._releases[queue_offset] > _RELEASES_AT_ONCE_MAX:
                 delay_seconds = _RELEASED_AGAIN_SECONDS
-        self.lane.settle(
-            _INSTANCE, _VERDICTS[verdict.kind], queue_offset, queue_offset, attempt, now, delay_seconds, verdict.error
-        )
+        said = engine_verdicts.Verdict.UNREADABLE if verdict.is_unreadable else _VERDICTS[verdict.kind]
+        self.lane.settle(_INSTANCE, said, queue_offset, queue_offset, attempt, now, delay_seconds, verdict.error)
         self._wake()
 
 

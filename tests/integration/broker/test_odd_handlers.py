@@ -52,6 +52,6 @@ async def test_a_body_of_brackets_is_rejected_and_not_tried_again(
 
         async def is_dead() -> bool:
             await broker.checkpointer.flush_once()
-            return [letter.summary.reason for letter in await dead_letters(trade, message_store)] == ["REJECTED"]
+            return [letter.summary.reason for letter in await dead_letters(trade, message_store)] == ["UNREADABLE_BODY"]
 
         await eventually(is_dead, 5.0)

@@ -276,6 +276,18 @@ async def test_a_pulled_message_can_be_released_retried_and_rejected(
     assert (letter.summary.reason, letter.summary.attempts, letter.summary.last_error) == ("REJECTED", 2, "n\ufffdo")
 
 
+async def test_a_pulled_message_may_be_called_unreadable(
+    trade: ConfigService, publisher: Any, subscriber: Any, message_store: MessageStore
+) -> None:
+    await register_group(trade)
+    await publisher.Publish(publisher_pb2.PublishRequest(messages=[said("a")]))
+    (pulled,) = (await subscriber.Pull(pulling())).messages
+    await subscriber.Settle(settling(pulled, verdict=subscriber_pb2.VERDICT_REJECT, unreadable=True, error="no JSON"))
+
+    (letter,) = await eventually(lambda: dead_letters(trade, message_store))
+    assert (letter.summary.reason, letter.summary.last_error) == ("UNREADABLE_BODY", "no JSON")
+
+
 async def test_a_name_that_pulls_and_subscribes_in_turn_is_one_instance(
     trade: ConfigService, broker: Broker, publisher: Any, subscriber: Any
 ) -> None:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import grpc
 import pytest
 
-from msgbroker.client import BrokerUnavailableError, GroupNotFoundError, Message, MessageCenter, NamespaceNotFoundError
+from msgbroker.client import (
+    BrokerUnavailableError,
+    GroupNotFoundError,
+    Message,
+    MessageCenter,
+    NamespaceNotFoundError,
+    Reject,
+)
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.testing import InMemoryCenter
 from msgbroker.contract.errors import MessageCenterError
@@ -36,6 +44,41 @@ async def test_a_failed_handler_is_named_in_the_text(caplog: pytest.LogCaptureFi
 
     assert texts(caplog) == [
         f"handler.failed: group=SG topic=TP event_code=EC message_id={receipt.message_id} attempt=1"
+    ]
+
+
+async def test_a_body_that_cannot_be_read_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async with InMemoryCenter() as center:
+
+        @center.subscriber(group="SG", topic="TP")
+        async def handle(order: list[Any]) -> None: ...
+
+        await center.start()
+        receipt = await center.publish("TP", "EC", {"number": "a secret"})
+        await center.settle_all()
+
+    where = f"group=SG topic=TP event_code=EC message_id={receipt.message_id}"
+    assert texts(caplog) == [f"handler.unreadable: {where}: the body is a JSON dict; the handler takes a list"]
+
+
+@pytest.mark.parametrize("is_raised", [True, False])
+async def test_a_rejection_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture, is_raised: bool) -> None:
+    caplog.set_level(logging.INFO, "msgbroker.client")
+    async with InMemoryCenter() as center:
+
+        @center.subscriber(group="SG", topic="TP")
+        async def handle(message: Message) -> Reject:
+            rejection = Reject("no such order")
+            if is_raised:
+                raise rejection
+            return rejection
+
+        await center.start()
+        receipt = await center.publish("TP", "EC")
+        await center.settle_all()
+
+    assert texts(caplog, logging.INFO) == [
+        f"handler.rejected: group=SG topic=TP event_code=EC message_id={receipt.message_id}: no such order"
     ]
 
 

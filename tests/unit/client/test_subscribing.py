@@ -90,7 +90,7 @@ async def test_each_way_to_end_a_handler_has_its_verdict(broker: FakeBroker) -> 
     said = {settlement.ranges[0]: settlement for settlement in call.settlements}
     assert said[1].error == "ValueError: no luck"
     assert (said[1].delay_ms, said[1].immediately) == (0, False)
-    assert (said[2].error, said[3].delay_ms, said[5].delay_ms) == ("never", 1_500, 2_000)
+    assert (said[2].error, said[2].unreadable, said[3].delay_ms, said[5].delay_ms) == ("never", False, 1_500, 2_000)
     assert (said[4].delay_ms, said[4].immediately) == (0, True)
 
 
@@ -123,6 +123,7 @@ async def test_bodies_come_as_the_annotation_asks(broker: FakeBroker) -> None:
         settled = await call.settled(8)
 
     assert [verdict for _, verdict, _ in settled] == [ACK, ACK, REJECT, ACK, REJECT, REJECT, ACK, REJECT]
+    assert {each.unreadable for each in call.settlements if each.verdict == REJECT} == {True}
     assert all(thing in seen for thing in (b"\xff", "文", ({"number": 1}, "DICT"), Order(number=1)))
 
 

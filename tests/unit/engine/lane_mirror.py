@@ -115,7 +115,7 @@ class Mirror:
         entry.is_suspect &= verdict is Verdict.RELEASE
         if verdict is Verdict.ACK:
             self.settle(offset, "acked")
-        elif verdict is Verdict.REJECT:
+        elif verdict in {Verdict.REJECT, Verdict.UNREADABLE}:
             self.settle(offset, "dead letter")
         elif verdict is Verdict.RETRY:
             self.fail(offset, now, delay_seconds)

@@ -186,6 +186,16 @@ def test_a_rejected_message_is_a_dead_letter_at_once() -> None:
     assert (move.queue_offset, move.attempts, move.reason, move.last_error) == (0, 1, "REJECTED", "not JSON")
 
 
+def test_a_message_that_cannot_be_read_is_a_dead_letter_that_says_so() -> None:
+    lane = make_lane(fed=1)
+    take_all(lane)
+
+    assert lane.settle("a", Verdict.UNREADABLE, 0, 0, 1, now=0.0, error="not JSON") == Settled(1, 0)
+
+    [move] = persist(lane).dead_letters
+    assert (move.queue_offset, move.attempts, move.reason, move.last_error) == (0, 1, "UNREADABLE_BODY", "not JSON")
+
+
 def test_a_released_message_comes_again_at_once_and_the_attempt_does_not_count() -> None:
     lane = make_lane(fed=3)
     take_all(lane)

@@ -283,7 +283,7 @@ class LaneMachine(RuleBasedStateMachine):
         )
         assert settled.count == len(meant)
         assert settled.stale >= 0
-        if verdict in {Verdict.RETRY, Verdict.REJECT}:
+        if verdict in {Verdict.RETRY, Verdict.REJECT, Verdict.UNREADABLE}:
             self.may_have_failed |= set(meant)
         for offset in meant:
             reason = owner.mirror.apply(offset, verdict, self.now, delay_seconds)

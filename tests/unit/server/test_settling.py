@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from msgbroker.contract.errors import InvalidRequestFieldError
+from msgbroker.engine.verdicts import Verdict
 from msgbroker.server.instances import Instance
-from msgbroker.server.settling import begin_all, settle_all
+from msgbroker.server.settling import begin_all, settle_all, verdict_of
 from msgbroker.v1 import subscriber_pb2
 
 
@@ -85,6 +86,17 @@ async def test_what_is_begun_is_read_by_the_same_rules() -> None:
             await begin_all(group, instance, [begun(*ranges)])  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestFieldError, match="10000"):
         await begin_all(group, instance, [begun()] * 10_001)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [subscriber_pb2.Settlement, subscriber_pb2.SettleRequest])
+@pytest.mark.parametrize("immediately", [False, True])
+def test_only_what_is_rejected_may_be_called_unreadable(kind: Any, immediately: bool) -> None:
+    verdicts = {
+        wire: verdict_of(kind(verdict=wire, unreadable=True, immediately=immediately))[0] for wire in range(1, 5)
+    }
+
+    assert list(verdicts.values()) == [Verdict.ACK, Verdict.RETRY, Verdict.RELEASE, Verdict.UNREADABLE]
+    assert verdict_of(kind(verdict=subscriber_pb2.VERDICT_REJECT))[0] is Verdict.REJECT
 
 
 async def test_much_that_is_begun_leaves_turns_to_others() -> None:
