@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+import typing
+from collections.abc import Callable, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
+from uuid import UUID
 
+from msgbroker.client.typed_bodies import name_of, typed_decoder, validating
 from msgbroker.client.verdicts import UnreadableBody
-from msgbroker.contract.errors import InvalidRequestFieldError, InvalidSettingError
+from msgbroker.contract.errors import InvalidRequestFieldError
 
 Decoder = Callable[[bytes], Any]
 
@@ -21,11 +28,28 @@ class JsonModel(Protocol):
         ...
 
 
-Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any] | JsonModel
+class DataclassInstance(Protocol):
+    """An instance of a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Body = (
+    bytes
+    | bytearray
+    | memoryview
+    | str
+    | dict[str, Any]
+    | list[Any]
+    | Mapping[str, Any]
+    | JsonModel
+    | DataclassInstance
+)
+"""A TypedDict is a Mapping to type checkers, and to them alone."""
 
 
 def encode_body(body: Body) -> bytes:
-    """Return *body* as bytes: text as UTF-8, dict and list as JSON, a pydantic model as its JSON.
+    """Return *body* as bytes: text as UTF-8, dict, list and dataclass as JSON, a pydantic model as its JSON.
 
     Raises:
         InvalidRequestFieldError: it has text that UTF-8 has no place for (a lone surrogate).
@@ -43,32 +67,89 @@ def _encode_body(body: Body) -> bytes:
     if isinstance(body, str):
         return body.encode()
     if isinstance(body, (dict, list)):
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        return _json(body)
     if isinstance(body, (bytearray, memoryview)):
         return bytes(body)
     if isinstance(body, JsonModel):
         return body.model_dump_json().encode()
-    raise TypeError(f"a body is bytes, str, dict, list or a pydantic model, not {type(body).__name__}")
+    if _is_record(body):
+        return _json(body)
+    raise TypeError(f"a body is bytes, str, dict, list, a dataclass or a pydantic model, not {type(body).__name__}")
+
+
+def _json(body: object) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_plain).encode()
+
+
+def _is_record(value: object) -> bool:
+    return isinstance(value, Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has no form for as something that it has one for; json.dumps asks for it."""
+    for kinds, form in _FORMS:
+        if isinstance(value, kinds):
+            return form(value)
+    if _is_record(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    raise TypeError(f"a body in JSON cannot hold a {type(value).__name__}")
+
+
+_FORMS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
+    (JsonModel, lambda model: json.loads(model.model_dump_json())),
+    (Mapping, dict),
+    ((date, time), lambda moment: moment.isoformat()),
+    (timedelta, timedelta.total_seconds),
+    ((UUID, Decimal), str),
+    (Enum, lambda member: member.value),
+    ((set, frozenset), list),
+)
+"""As pydantic reads them."""
 
 
 def decoder_for(wanted: object) -> Decoder:
-    """Return what turns a body into *wanted* (bytes, str, dict, list or a pydantic model class).
+    """Return what turns a body into *wanted*: an annotation, of any type that the client or pydantic can read.
 
-    The decoder raises UnreadableBody for a body that is not of that form: a second attempt would read the same bytes.
+    bytes and text are taken as they are, all else is read from JSON. The decoder raises UnreadableBody for a body that
+    is not of that form.
+
+    Raises:
+        InvalidSettingError: nothing can read it.
     """
-    origin = getattr(wanted, "__origin__", wanted)
-    if origin is bytes:
+    if wanted is bytes:
         return bytes
-    if origin is str:
+    if wanted is str:
         return _text
-    if origin in {dict, list}:
-        return _json_decoder(origin)
-    validate = getattr(origin, "model_validate_json", None)
+    kind = _plain_kind(wanted)
+    if kind is not None:
+        return _json_decoder(kind)
+    validate = getattr(getattr(wanted, "__origin__", wanted), "model_validate_json", None)
     if validate is not None:
-        return _model_decoder(str(getattr(origin, "__name__", origin)), validate)
-    raise InvalidSettingError(
-        "handler", f"asks for a body of {wanted!r}; Message, bytes, str, dict, list or a pydantic model"
-    )
+        return validating(name_of(wanted), validate)
+    return typed_decoder(wanted, _RAW.get(_base_of(wanted)))
+
+
+def _plain_kind(wanted: object) -> type | None:
+    """Return dict or list where any JSON object, or any array, will do."""
+    origin = typing.get_origin(wanted) or wanted
+    if origin is not dict and origin is not list:
+        return None
+    of_what = list(typing.get_args(wanted))
+    if origin is dict and of_what[:1] == [str]:
+        # As all keys of JSON are.
+        del of_what[0]
+    return origin if all(each is Any or each is object for each in of_what) else None
+
+
+def _base_of(wanted: Any) -> Any:
+    """Return what Annotated and NewType are made of."""
+    while True:
+        if typing.get_origin(wanted) is typing.Annotated:
+            wanted = typing.get_args(wanted)[0]
+        elif isinstance(wanted, typing.NewType):
+            wanted = wanted.__supertype__
+        else:
+            return wanted if isinstance(wanted, type) else None
 
 
 def _text(body: bytes) -> str:
@@ -76,6 +157,9 @@ def _text(body: bytes) -> str:
         return body.decode()
     except UnicodeDecodeError as error:
         raise UnreadableBody(f"the body is not UTF-8 text: {error}") from error
+
+
+_RAW: Final[dict[Any, Decoder]] = {bytes: bytes, str: _text}
 
 
 def _json_decoder(kind: type) -> Decoder:
@@ -87,16 +171,5 @@ def _json_decoder(kind: type) -> Decoder:
         if not isinstance(value, kind):
             raise UnreadableBody(f"the body is a JSON {type(value).__name__}; the handler takes a {kind.__name__}")
         return value
-
-    return decode
-
-
-def _model_decoder(name: str, validate: Callable[[bytes], Any]) -> Decoder:
-    def decode(body: bytes) -> Any:
-        try:
-            return validate(body)
-        except ValueError as error:
-            # pydantic's ValidationError is a ValueError.
-            raise UnreadableBody(f"the body is not a {name}: {error}") from error
 
     return decode

@@ -107,7 +107,7 @@ class MessageCenter:
         Args:
             topic: the topic's name.
             event_code: the event code's name.
-            body: bytes, text, a dict or list (sent as JSON) or a pydantic model.
+            body: bytes, text, a dict, list or dataclass (sent as JSON) or a pydantic model.
             headers: HEADER subscriptions select by them; at most 64, and 4 KiB in all.
             key: what the message is about (an order id); it can be looked up by it.
             ordering_key: messages with the same one stay in order; default: *key*.
@@ -246,11 +246,12 @@ class MessageCenter:
     def subscriber(self, **options: Unpack[SubscriberOptions]) -> Callable[[Function], Function]:
         """Make the decorated function the handler of a message type in a subscriber group.
 
-        The function, async or not, gets what its first parameter is annotated with: Message (or nothing), or the body
-        as bytes, str, dict or list (read from JSON) or a pydantic model; a second parameter annotated Message gets
-        the message beside the body. Returning acknowledges; raising makes another attempt later; `Reject`,
-        `RetryAfter` and `Release` say otherwise. A body that cannot be read is rejected. Functions that are not async
-        run in threads, at most 64 for each group.
+        The function, async or not, gets what its first parameter is annotated with: Message (or nothing), or the
+        body as bytes, str, dict or list (read from JSON), a pydantic model, or any type that pydantic reads from
+        JSON, where it is installed; a second parameter annotated Message gets the message beside the body.
+        Returning acknowledges; raising makes another attempt later; `Reject`, `RetryAfter` and `Release` say
+        otherwise. A body that cannot be read is rejected. Functions that are not async run in threads, at most 64
+        for each group.
 
         Args:
             group: the subscriber group; its instances share the messages.

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import types
-import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
@@ -13,11 +10,16 @@ from typing import Any, Final, TypedDict
 from msgbroker.client.bodies import Decoder, decoder_for
 from msgbroker.client.message import Message
 from msgbroker.client.options import check_options, check_types
+from msgbroker.client.signatures import (
+    HandlerFunction,
+    is_async,
+    name_of_handler,
+    read_signature,
+    refuse_generators,
+)
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
-
-HandlerFunction = Callable[..., Any]
 
 _CONCURRENCY_MAX = 10_000
 
@@ -119,7 +121,7 @@ def make_handler(function: HandlerFunction, options: HandlerOptions) -> Handler:
         raise InvalidSettingError("credit", f"is {options.credit}; 1 to {limits.CREDIT_MAX}")
     if options.timeout_seconds is not None and options.timeout_seconds <= 0:
         raise InvalidSettingError("timeout_seconds", "must be more than 0")
-    _refuse_generators(function)
+    refuse_generators(function)
     registration = None
     if options.register:
         registration = Registration(
@@ -130,7 +132,7 @@ def make_handler(function: HandlerFunction, options: HandlerOptions) -> Handler:
         options.topic,
         options.event_code,
         _invoker(function, options.body),
-        _is_async(function),
+        is_async(function),
         options.concurrency,
         options.credit,
         options.timeout_seconds,
@@ -169,102 +171,16 @@ class HandlerTable:
         return of_topic.get(ANY_EVENT_CODE) if of_topic is not None and len(of_topic) == 1 else None
 
 
-def _is_async(function: HandlerFunction) -> bool:
-    return _is(inspect.iscoroutinefunction, function)
-
-
-def _refuse_generators(function: HandlerFunction) -> None:
-    """Raise InvalidSettingError where a call makes something to be iterated over, and nobody would."""
-    if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
-        raise InvalidSettingError(
-            "handler",
-            f"{_name(function)} is a generator function: a call of it runs none of its lines; write it without yield",
-        )
-
-
-def _is(kind: Callable[[object], bool], function: HandlerFunction) -> bool:
-    while isinstance(function, functools.partial):
-        function = function.func
-    # An object may have a __call__ of that kind.
-    return kind(function) or kind(getattr(function, "__call__", None))  # noqa: B004
-
-
 def _invoker(function: HandlerFunction, body: Any) -> Callable[[Message], Any]:
     """Return *function* as a function of a Message."""
     try:
-        wanted, wants_message_too = _wanted(function, body)
-        if wanted is Message:
+        asked = read_signature(function, body)
+        if asked.body is Message:
             return function
-        decode: Decoder = decoder_for(wanted)
+        decode: Decoder = decoder_for(asked.body)
     except InvalidSettingError as error:
-        raise InvalidSettingError("handler", f"{_name(function)} {error.message.removeprefix('handler ')}") from error
-    if wants_message_too:
+        problem = error.message.removeprefix("handler ")
+        raise InvalidSettingError("handler", f"{name_of_handler(function)} {problem}") from error
+    if asked.has_message_too:
         return lambda message: function(decode(message.body), message)
     return lambda message: function(decode(message.body))
-
-
-def _wanted(function: HandlerFunction, body: Any) -> tuple[Any, bool]:
-    try:
-        parameters = [
-            parameter
-            for parameter in inspect.signature(function).parameters.values()
-            if parameter.kind in {parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD}
-        ]
-    except ValueError as error:
-        raise InvalidSettingError("handler", f"has no readable signature: {error}") from error
-    required = [parameter for parameter in parameters if parameter.default is parameter.empty]
-    if not parameters or len(required) > 2:
-        raise InvalidSettingError("handler", "must take one parameter, or two: a body and a Message")
-    # With `body=` the first annotation may be one that cannot be read here.
-    to_read = parameters[1:2] if body is not None else parameters[:2]
-    hints = _hints(function, [parameter for parameter in to_read if isinstance(parameter.annotation, str)])
-    first = parameters[0]
-    wanted = body or hints.get(first.name, first.annotation)
-    if wanted in {first.empty, Any}:
-        wanted = Message
-    second = hints.get(parameters[1].name, parameters[1].annotation) if len(parameters) > 1 else None
-    wants_message_too = second is Message and wanted is not Message
-    if len(required) == 2 and not wants_message_too:
-        raise InvalidSettingError("handler", _why_not_two(parameters, wanted))
-    return wanted, wants_message_too
-
-
-def _why_not_two(parameters: list[inspect.Parameter], wanted: object) -> str:
-    """Return why a handler cannot have these two parameters, and what to write instead."""
-    first, second = parameters[0].name, parameters[1].name
-    if parameters[0].annotation is inspect.Parameter.empty:
-        problem = f"does not say what {first!r} is"
-    elif wanted is Message:
-        problem = f"asks for the message twice: {first!r} is a Message already"
-    else:
-        problem = f"does not say that {second!r} is the Message"
-    return (
-        f"{problem}: annotate the body (dict, list, str, bytes or a pydantic model), and the second parameter "
-        f"with Message, as in ({first}: dict, {second}: Message); or take one parameter, the Message"
-    )
-
-
-def _name(function: HandlerFunction) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return str(getattr(function, "__qualname__", type(function).__qualname__))
-
-
-def _hints(function: HandlerFunction, unresolved: list[inspect.Parameter]) -> dict[str, Any]:
-    """Return the annotations of parameters that are written as text (`from __future__ import annotations`)."""
-    target: Any = function
-    while isinstance(target, functools.partial):
-        target = target.func
-    target = inspect.unwrap(target)
-    if not inspect.isroutine(target):
-        target = type(target).__call__
-    variables = inspect.getclosurevars(target).nonlocals if inspect.isfunction(target) else {}
-    scope = {**getattr(target, "__globals__", {}), **variables}
-    written = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation for parameter in unresolved})
-    try:
-        return typing.get_type_hints(written, globalns=scope, localns={"Message": Message})
-    except NameError as error:
-        raise InvalidSettingError(
-            "handler",
-            f"has an annotation that cannot be read here ({error}); define it at module level, or give body=...",
-        ) from error

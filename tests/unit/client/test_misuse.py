@@ -138,14 +138,14 @@ def test_a_handler_that_does_not_say_what_it_takes_is_named_with_the_remedy() ->
 
     def three(first: str, second: Message, third: int) -> None: ...
 
-    def wrong(number: int) -> None: ...
+    def wrong(connection: object, number: int) -> None: ...
 
     problems: dict[Any, str] = {
         unannotated: "does not say what 'order' is: annotate the body (dict, list, str, bytes or a pydantic model)",
         half: "does not say that 'message' is the Message",
         twice: "asks for the message twice",
         three: "must take one parameter, or two",
-        wrong: "asks for a body of <class 'int'>",
+        wrong: "does not say that 'number' is the Message",
     }
     for function, problem in problems.items():
         with pytest.raises(InvalidSettingError) as refused:

@@ -450,14 +450,6 @@ async def test_credit_starts_at_what_the_handlers_can_work_on(broker: FakeBroker
     assert {call.hello.group: call.credits for call in calls if call.hello} == {"SG": [7], "SG_FIXED": [33]}
 
 
-def test_an_annotation_no_body_can_have_is_refused() -> None:
-    center = MessageCenter()
-    with pytest.raises(InvalidSettingError, match="int"):
-
-        @center.subscriber(group="SG", topic="TP")
-        async def handle(body: int) -> None: ...
-
-
 def test_a_class_local_to_a_function_needs_the_body_option() -> None:
     class Local(BaseModel):
         number: int

@@ -1,0 +1,55 @@
+"""Conformance: handlers get bodies as their annotations ask for; of what cannot be read a dead letter says so."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import BaseModel
+
+from tests.contract.harness import Harness, Letter
+from tests.contract.test_delivery import prepare
+
+
+class Order(BaseModel):
+    number: int
+
+
+@dataclass
+class Sale:
+    number: int
+    sold_at: datetime
+
+
+async def test_bodies_are_read_by_their_annotations(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    await prepare(harness, "SG", "SG_SALES")
+    seen: list[object] = []
+    sale = Sale(1, datetime(2026, 5, 1, tzinfo=UTC))
+    async with harness.center() as center:
+
+        @center.subscriber(group="SG", topic="TP", event_code="EC")
+        async def take_orders(orders: list[Order]) -> None:
+            seen.extend(orders)
+
+        @center.subscriber(group="SG", topic="TP", event_code="EC_OTHER")
+        def take_sale(sale: Sale) -> None:
+            seen.append(sale)
+
+        await center.start()
+        await center.publish("TP", "EC_OTHER", sale)
+        await center.publish("TP", "EC", [Order(number=1), {"number": "2"}])
+        receipt = await center.publish("TP", "EC", {"number": 1})
+        letters = await harness.dead_letters("SG", 1)
+
+    assert all(each in seen for each in (sale, Order(number=1), Order(number=2)))
+    cause = "the body is not of type list[Order]: Input should be a valid array"
+    assert letters == [Letter(b'{"number":1}', 1, "UNREADABLE_BODY", cause)]
+    said = [record for record in caplog.records if "handler." in record.getMessage()]
+    assert [(record.levelno, record.getMessage()) for record in said] == [
+        (
+            logging.WARNING,
+            f"handler.unreadable: group=SG topic=TP event_code=EC message_id={receipt.message_id}: {cause}",
+        )
+    ]
