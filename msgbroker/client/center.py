@@ -10,7 +10,14 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from msgbroker.client.bodies import Body
-from msgbroker.client.config import AddressesGiven, CenterSettings, Unsaid, check_call_timeout, make_config
+from msgbroker.client.config import (
+    AddressesGiven,
+    CenterSettings,
+    ClientConfig,
+    Unsaid,
+    check_call_timeout,
+    make_config,
+)
 from msgbroker.client.directory import register_through_any, until_answered
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.handlers import Registration, SubscriberOptions, make_handler, make_options
@@ -75,6 +82,11 @@ class MessageCenter:
         self._is_closed = False
         self._is_publishing_over = False
         self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def config(self) -> ClientConfig:
+        """How it behaves: for SyncMessageCenter, not for applications."""
+        return self._config
 
     @property
     def instance_id(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, Self, TypeVar, Unpack
 
 from msgbroker.client.bodies import Body
 from msgbroker.client.center import Function, MessageCenter
-from msgbroker.client.config import AddressesGiven, CenterSettings, Unsaid, make_config
+from msgbroker.client.config import AddressesGiven, CenterSettings, Unsaid
 from msgbroker.client.handlers import SubscriberOptions
 from msgbroker.client.handover import Handover, ManyReceipts, SoonReceipt
 from msgbroker.client.loop_thread import LoopThread
@@ -37,7 +37,7 @@ class SyncMessageCenter:
 
     def __init__(self, addresses: AddressesGiven = Unsaid.ADDRESSES, **settings: Unpack[CenterSettings]) -> None:
         self._core = self._make_core(addresses, settings)
-        self._config = make_config(addresses, settings)
+        self._config = self._core.config
         # In the caller's thread: what is published is what it was when it was given.
         self._encode = MessageEncoder().encode
         self._lock = threading.Lock()

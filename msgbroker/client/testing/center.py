@@ -20,7 +20,6 @@ from msgbroker.client.testing.delivery import DeadLetter, MemoryStream
 from msgbroker.client.testing.log import MemoryLog
 from msgbroker.client.testing.registry import Registry, compile_header
 from msgbroker.client.wire import message_of
-from msgbroker.contract import limits
 from msgbroker.contract.errors import MessageCenterError
 from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
 from msgbroker.engine.handled import list_missing
@@ -125,13 +124,13 @@ class InMemoryCenter(MessageCenter):
         self,
         name: str,
         *event_codes: str,
-        queue_count: int = 1,
-        body_bytes_max: int = limits.BODY_BYTES_DEFAULT,
-        is_open: bool = False,
-        is_closed: bool = False,
-        stress_refused: bool = False,
+        queue_count: int | None = None,
+        body_bytes_max: int | None = None,
+        is_open: bool | None = None,
+        is_closed: bool | None = None,
+        stress_refused: bool | None = None,
     ) -> None:
-        """Register a topic and event codes, or change its settings.
+        """Register a topic of one queue and event codes, or change what is given of its settings.
 
         Example:
             center.register_topic("TP_TRADE", "EC_PAID", "EC_SHIPPED")
@@ -151,13 +150,15 @@ class InMemoryCenter(MessageCenter):
         self,
         name: str,
         *,
-        ack_timeout_seconds: float = limits.ACK_TIMEOUT_SECONDS_DEFAULT,
-        handle_seconds_max: float = limits.HANDLE_SECONDS_DEFAULT,
-        retry_schedule_seconds: Sequence[float] = limits.RETRY_SCHEDULE_SECONDS_DEFAULT,
+        ack_timeout_seconds: float | None = None,
+        handle_seconds_max: float | None = None,
+        retry_schedule_seconds: Sequence[float] | None = None,
         attempts_max: int | None = None,
-        unsettled_max: int = limits.UNSETTLED_MAX_DEFAULT,
+        unsettled_max: int | None = None,
     ) -> None:
         """Register a subscriber group, before the center starts, with the settings an operator would give it.
+
+        What is not given has its default, or stays as it is where the group is registered already.
 
         Example:
             center.register_group("SG_POINTS", retry_schedule_seconds=(1, 5), attempts_max=3)

@@ -92,30 +92,40 @@ class Registry:
         name: str,
         event_codes: Sequence[str],
         *,
-        queue_count: int = 1,
-        body_bytes_max: int = limits.BODY_BYTES_DEFAULT,
-        is_open: bool = False,
-        is_closed: bool = False,
-        stress_refused: bool = False,
+        queue_count: int | None = None,
+        body_bytes_max: int | None = None,
+        is_open: bool | None = None,
+        is_closed: bool | None = None,
+        stress_refused: bool | None = None,
     ) -> TopicRoute:
-        """Register a topic, or replace its settings and add event codes."""
-        before = self.find_topic(check_topic(name))
-        codes = frozenset(check_event_code(code) for code in event_codes)
-        topic = TopicRoute(
-            topic_id=before.topic_id if before else self._new_id(),
-            namespace=self._namespace,
-            name=name,
-            kind=TopicKind.NORMAL,
-            queue_count=check_queue_count(queue_count),
-            generation=1,
-            body_bytes_max=check_body_bytes_max(body_bytes_max),
+        """Register a topic, or change what is given of its settings and add event codes."""
+        before = self.find_topic(check_topic(name)) or self._new_topic(name)
+        given = _given(
+            queue_count=None if queue_count is None else check_queue_count(queue_count),
+            body_bytes_max=None if body_bytes_max is None else check_body_bytes_max(body_bytes_max),
             is_open=is_open,
             is_closed=is_closed,
             stress_refused=stress_refused,
-            event_codes=codes | (before.event_codes if before else frozenset()),
         )
+        codes = before.event_codes | {check_event_code(code) for code in event_codes}
+        topic = dataclasses.replace(before, event_codes=codes, **given)
         self._change(topics={**self.snapshot.topics, (self._namespace, name): topic})
         return topic
+
+    def _new_topic(self, name: str) -> TopicRoute:
+        return TopicRoute(
+            topic_id=self._new_id(),
+            namespace=self._namespace,
+            name=name,
+            kind=TopicKind.NORMAL,
+            queue_count=1,
+            generation=1,
+            body_bytes_max=limits.BODY_BYTES_DEFAULT,
+            is_open=False,
+            is_closed=False,
+            stress_refused=False,
+            event_codes=frozenset(),
+        )
 
     def add_event_code(self, topic: TopicRoute, event_code: str) -> None:
         """Add an event code to a topic."""
@@ -126,31 +136,46 @@ class Registry:
         self,
         name: str,
         *,
-        ack_timeout_seconds: float = limits.ACK_TIMEOUT_SECONDS_DEFAULT,
-        handle_seconds_max: float = limits.HANDLE_SECONDS_DEFAULT,
-        retry_schedule_seconds: Sequence[float] = limits.RETRY_SCHEDULE_SECONDS_DEFAULT,
+        ack_timeout_seconds: float | None = None,
+        handle_seconds_max: float | None = None,
+        retry_schedule_seconds: Sequence[float] | None = None,
         attempts_max: int | None = None,
-        unsettled_max: int = limits.UNSETTLED_MAX_DEFAULT,
+        unsettled_max: int | None = None,
     ) -> GroupRoute:
-        """Register a subscriber group, or replace its settings."""
-        before = self.find_group(check_group(name))
-        schedule = tuple(check_retry_schedule(retry_schedule_seconds))
-        group = GroupRoute(
-            group_id=before.group_id if before else self._new_id(),
+        """Register a subscriber group, or change what is given of its settings.
+
+        A new retry schedule takes `attempts_max` along if that followed the old one, as with a broker.
+        """
+        before = self.find_group(check_group(name)) or self._new_group(name)
+        schedule = None if retry_schedule_seconds is None else tuple(check_retry_schedule(retry_schedule_seconds))
+        if schedule is not None and attempts_max is None:
+            follows = before.attempts_max == len(before.retry_schedule_seconds) + 1
+            attempts_max = len(schedule) + 1 if follows else None
+        given = _given(
+            ack_timeout_seconds=None if ack_timeout_seconds is None else check_ack_timeout(ack_timeout_seconds),
+            handle_seconds_max=None if handle_seconds_max is None else check_handle_seconds_max(handle_seconds_max),
+            retry_schedule_seconds=schedule,
+            attempts_max=None if attempts_max is None else check_attempts_max(attempts_max),
+            unsettled_max=None if unsettled_max is None else check_unsettled_max(unsettled_max),
+        )
+        group = dataclasses.replace(before, **given)
+        self._put(group)
+        return group
+
+    def _new_group(self, name: str) -> GroupRoute:
+        return GroupRoute(
+            group_id=self._new_id(),
             namespace=self._namespace,
             name=name,
-            ack_timeout_seconds=check_ack_timeout(ack_timeout_seconds),
-            retry_schedule_seconds=schedule,
-            attempts_max=check_attempts_max(len(schedule) + 1 if attempts_max is None else attempts_max),
-            unsettled_max=check_unsettled_max(unsettled_max),
+            ack_timeout_seconds=limits.ACK_TIMEOUT_SECONDS_DEFAULT,
+            retry_schedule_seconds=limits.RETRY_SCHEDULE_SECONDS_DEFAULT,
+            attempts_max=len(limits.RETRY_SCHEDULE_SECONDS_DEFAULT) + 1,
+            unsettled_max=limits.UNSETTLED_MAX_DEFAULT,
             order=GroupOrder.NONE,
             mode=GroupMode.SHARED,
             paused=False,
-            subscriptions=before.subscriptions if before else (),
-            handle_seconds_max=check_handle_seconds_max(handle_seconds_max),
+            subscriptions=(),
         )
-        self._put(group)
-        return group
 
     def put_publisher_group(self, name: str) -> None:
         """Register a publisher group."""
@@ -220,6 +245,11 @@ class Registry:
     def _new_id(self) -> int:
         self._next_id += 1
         return self._next_id - 1
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """Return the settings that are not None."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _is_subscribed(group: GroupRoute, topic: TopicRoute, event_code: str) -> bool:

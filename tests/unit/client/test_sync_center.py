@@ -31,6 +31,13 @@ from tests.unit.client.fake_broker import SubscribeCall, ThreadedBroker
 ACK = 1
 
 
+def test_addresses_are_looked_at_once() -> None:
+    addresses: Any = (address for address in ("127.0.0.1:1", "127.0.0.1:2"))
+    with SyncMessageCenter(addresses) as center:
+        assert center._config.addresses == center._core.config.addresses == ("127.0.0.1:1", "127.0.0.1:2")
+        assert center._config.instance_id == center.instance_id
+
+
 def hold_answers(served: ThreadedBroker) -> None:
     """Have the broker store nothing until it is let."""
     served.loop.call_soon_threadsafe(served.answers_held.clear)
