@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgconsole.cli.main import main
+from msgconsole.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -1,11 +1,19 @@
-"""The client installs next to anything: a wheel without extras, in a virtual environment with nothing else."""
+"""The client installs next to anything: a wheel without extras, in a virtual environment with nothing else.
+
+It works there, and what needs more says what to install.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import re
 import shutil
 import subprocess
 import sys
 import venv
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -54,27 +62,132 @@ import asyncio
 asyncio.run(main())
 print(sorted(found.metadata["Name"].lower() for found in distributions()))
 """
+_WITH_AN_EXPRESSION = """
+import asyncio
+
+from msgbroker.client import Message
+from msgbroker.client.testing import InMemoryCenter
 
 
-@pytest.mark.timeout(300)
-def test_a_wheel_without_extras_brings_grpcio_and_protobuf_and_nothing_else(tmp_path: Path) -> None:
-    tree = _copy_sources(tmp_path / "tree")
-    _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(tree))
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    environment = tmp_path / "environment"
+async def main():
+    async with InMemoryCenter() as center:
+        center.register_topic("TP", "EC")
+        center.register_group("SG")
+        center.register_subscription("SG", "TP", expression="headers.region == 'hz'")
+        seen = []
+
+        @center.subscriber(group="SG", topic="TP")
+        async def handle(message: Message):
+            seen.append(message.text())
+
+        await center.start()
+        await center.publish("TP", "EC", "1", headers={"region": "bj"})
+        await center.publish("TP", "EC", "2", headers={"region": "hz"})
+        await center.settle_all()
+        print(seen)
+
+
+asyncio.run(main())
+"""
+_WITHOUT_PYDANTIC = """
+from msgbroker.client import InvalidSettingError, MessageCenter
+
+def handle(numbers: list[int]): ...
+
+try:
+    MessageCenter().subscriber(group="SG", topic="TP")(handle)
+except InvalidSettingError as error:
+    print(error.message)
+"""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A wheel, and a virtual environment that has it and what it brings."""
+
+    wheel: Path
+    environment: Path
+
+    @property
+    def python(self) -> str:
+        """The interpreter of the environment."""
+        return str(self.environment / "bin" / "python")
+
+    def run(self, program: str, *, with_module: Path | None = None) -> str:
+        """Return what *program* prints; it may import *with_module* as well."""
+        paths = f"import sys; sys.path.append({str(with_module)!r})\n" if with_module else ""
+        return _run(self.python, "-I", "-W", "error", "-c", paths + program, cwd=self.environment)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Return the environment, made once for all workers of a run."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    directory, is_made = shared / "installed-alone", shared / "installed-alone.made"
+    with (shared / "installed-alone.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_made.exists():
+            shutil.rmtree(directory, ignore_errors=True)
+            _install(directory)
+            is_made.touch()
+    (wheel,) = (directory / "dist").glob("*.whl")
+    return Installed(wheel, directory / "environment")
+
+
+def _install(directory: Path) -> None:
+    tree = _copy_sources(directory / "tree")
+    _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(directory / "dist"), str(tree))
+    (wheel,) = (directory / "dist").glob("*.whl")
+    environment = directory / "environment"
     venv.create(environment, with_pip=True)
     python = str(environment / "bin" / "python")
     _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
 
-    installed = _run(python, "-I", "-W", "error", "-c", _PROGRAM, cwd=tmp_path)
 
-    names = set(installed.strip("[]\n").replace("'", "").split(", "))
+def test_a_wheel_without_extras_brings_grpcio_and_protobuf_and_nothing_else(installed: Installed) -> None:
+    names = set(installed.run(_PROGRAM).strip("[]\n").replace("'", "").split(", "))
     assert names - {"pip", "setuptools"} == {"grpcio", "msgcenter", "protobuf", "typing_extensions"}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["up"], ["topic", "list"]], ids=" ".join)
+def test_the_command_line_says_what_to_install(installed: Installed, arguments: list[str]) -> None:
+    for command in ([str(installed.environment / "bin" / "msgcenter")], [installed.python, "-m", "msgconsole.cli"]):
+        done = subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, check=False, cwd=installed.wheel.parent
+        )
+
+        said = "The msgcenter command line needs more: pip install 'msgcenter[console]'\n"
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
+def test_an_expression_in_memory_needs_the_extra_for_tests_and_nothing_else(
+    installed: Installed, tmp_path: Path
+) -> None:
+    with pytest.raises(AssertionError, match=r"ModuleNotFoundError: .*: pip install 'msgcenter\[testing\]'"):
+        installed.run(_WITH_AN_EXPRESSION)
+    # What the extra brings, without asking a package registry for it.
+    cel = find_spec("cel_expr_python")
+    assert cel is not None
+    assert cel.submodule_search_locations is not None
+    (tmp_path / "cel_expr_python").symlink_to(next(iter(cel.submodule_search_locations)))
+    assert installed.run(_WITH_AN_EXPRESSION, with_module=tmp_path) == "['2']\n"
+    brought = installed.run("from importlib.metadata import requires\nprint(*requires('msgcenter'), sep='\\n')")
+    assert [re.split("[<>]", line)[0] for line in brought.splitlines() if "'testing'" in line] == ["cel-expr-python"]
+
+
+def test_a_body_that_only_pydantic_can_read_says_so(installed: Installed) -> None:
+    assert "handle asks for a body of list[int], which needs pydantic 2: pip install pydantic" in installed.run(
+        _WITHOUT_PYDANTIC
+    )
 
 
 def _copy_sources(tree: Path) -> Path:
     """Return a copy to build in: building writes generated files, and other tests read those of the checkout."""
-    tree.mkdir()
+    tree.mkdir(parents=True)
     for name in _SOURCES:
         source = _ROOT / name
         if source.is_dir():

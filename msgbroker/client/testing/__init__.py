@@ -1,8 +1,8 @@
 """`InMemoryCenter`: a message center inside a test, without broker, database or waiting.
 
 It decides with the broker's own lanes, matcher and stress gate, runs handlers with the client's own runner, and
-passes the same conformance suite as a real broker. HEADER subscriptions need `cel-expr-python` (in the `server`
-extra).
+passes the same conformance suite as a real broker. It needs nothing beside the client, but for HEADER subscriptions
+(`msgcenter[testing]`).
 """
 
 from msgbroker.client.testing.center import InMemoryCenter

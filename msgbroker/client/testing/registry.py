@@ -263,8 +263,15 @@ def queue_ids_of(topic: TopicRoute) -> range:
 
 
 def compile_header(expression: str) -> HeaderPredicate:
-    """Return a HEADER expression as a predicate, or raise InvalidExpressionError or ExpressionTooCostlyError."""
-    # Here and not above: only tests with HEADER subscriptions need the CEL library.
-    from confdb.expression_limits import check_expression
+    """Return a HEADER expression as a predicate, or raise InvalidExpressionError or ExpressionTooCostlyError.
 
+    Raises ModuleNotFoundError where the CEL library is not installed.
+    """
+    # Here and not above: only tests with HEADER subscriptions need the CEL library.
+    try:
+        from confdb.expression_limits import check_expression
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "an InMemoryCenter needs more for HEADER expressions: pip install 'msgcenter[testing]'", name=error.name
+        ) from error
     return check_expression(check_encodable(expression))
