@@ -92,7 +92,7 @@ class CenterSettings(TypedDict, total=False):
     backoff_initial_seconds: float
     backoff_max_seconds: float
     drain_timeout_seconds: float
-    credentials: Any
+    credentials: grpc.ChannelCredentials | None
 
 
 _SETTING_TYPES: Final[dict[str, tuple[type, ...]]] = {

@@ -1,20 +1,25 @@
 """The client installs next to anything: a wheel without extras, in a virtual environment with nothing else.
 
-It works there, and what needs more says what to install.
+It works there and its types are checked, and what needs more says what to install.
 """
 
 from __future__ import annotations
 
+import builtins
 import fcntl
 import os
 import re
 import shutil
 import subprocess
+import symtable
 import sys
+import tarfile
 import venv
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -31,6 +36,7 @@ _SOURCES = (
     "spark_etl",
     "migrations",
 )
+_PACKAGES = ("confdb", "msgbroker", "msgconsole", "msgdb", "spark_etl")
 _PROGRAM = """
 import sys
 from importlib.metadata import distributions
@@ -151,6 +157,82 @@ def _install(directory: Path) -> None:
 def test_a_wheel_without_extras_brings_grpcio_and_protobuf_and_nothing_else(installed: Installed) -> None:
     names = set(installed.run(_PROGRAM).strip("[]\n").replace("'", "").split(", "))
     assert names - {"pip", "setuptools"} == {"grpcio", "msgcenter", "protobuf", "typing_extensions"}
+
+
+# --- types ------------------------------------------------------------------------------------------------------
+
+
+def test_the_wheel_says_that_all_of_it_is_typed(installed: Installed) -> None:
+    with ZipFile(installed.wheel) as wheel:
+        packed = set(wheel.namelist())
+
+    assert {f"{package}/py.typed" for package in _PACKAGES} <= packed
+    generated = {name.removesuffix(".py") for name in packed if re.fullmatch(r"msgbroker/v1/\w+_pb2\.py", name)}
+    assert len(generated) == len(list(_ROOT.glob("msgbroker/proto/msgbroker/v1/*.proto")))
+    assert {f"{name}.pyi" for name in generated} <= packed
+
+
+def test_the_source_distribution_says_so_too(tmp_path: Path) -> None:
+    tree = _copy_sources(tmp_path / "tree")
+    _run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path), str(tree))
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+
+    assert {f"{package}/py.typed" for package in _PACKAGES} <= packed
+    assert "msgbroker/v1/publisher_pb2.pyi" in packed
+
+
+def _whole_programs(page: Path) -> Iterator[str]:
+    """Return the examples of a page that can be run as they are: all that they use is theirs, or Python's."""
+    for example in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        try:
+            top = symtable.symtable(example, str(page), "exec")
+        except SyntaxError:
+            # It awaits outside of a function: a piece of one.
+            continue
+        known = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+        if _globals_of(top) <= known | set(dir(builtins)):
+            yield example
+
+
+def _globals_of(table: symtable.SymbolTable) -> set[str]:
+    is_top = table.get_type() == "module"
+    used = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() or is_top}
+    return used.union(*(_globals_of(child) for child in table.get_children()))
+
+
+def test_applications_and_examples_pass_mypy_strict(installed: Installed, tmp_path: Path) -> None:
+    # Not where they are: there, it is the checkout that they would be checked against.
+    (tmp_path / "application.py").write_text((_ROOT / "tests/integration/typed_application.py").read_text())
+    for page in ("README.md", "docs/client.md"):
+        examples = list(_whole_programs(_ROOT / page))
+        assert examples, page
+        for number, example in enumerate(examples):
+            (tmp_path / f"{Path(page).stem.lower()}_{number}.py").write_text(example)
+    programs = sorted(map(str, tmp_path.glob("*.py")))
+
+    checked = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--config-file=",
+            "--python-executable",
+            installed.python,
+            *programs,
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
+
+
+# --- what needs more --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["up"], ["topic", "list"]], ids=" ".join)
