@@ -107,9 +107,9 @@ async def fail() -> None:
         assert_type(error.reason, str)
         assert_type(error.message, str)
         assert_type(error.retryable, bool)
-        assert_type(error.facts["body_bytes"].upper(), str)
+        assert_type((error.body_bytes, error.body_bytes_max, error.topic), tuple[int, int, str])
     except (PublishTimeoutError, UnavailableError) as error:
-        assert_type((error.reason, error.facts.get("may_be_stored")), tuple[str, str | None])
+        assert_type((error.reason, error.may_be_stored), tuple[str, bool])
 
 
 def publish_blocking() -> None:
