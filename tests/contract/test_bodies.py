@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,7 +10,8 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import BaseModel
 
-from tests.contract.harness import Harness, Letter
+from msgbroker.client import InvalidSettingError, Message
+from tests.contract.harness import BlockingHarness, Harness, Letter, Recorder
 from tests.contract.test_delivery import prepare
 
 
@@ -53,3 +55,32 @@ async def test_bodies_are_read_by_their_annotations(harness: Harness, caplog: py
             f"handler.unreadable: group=SG topic=TP event_code=EC message_id={receipt.message_id}: {cause}",
         )
     ]
+
+
+async def test_blocking_code_reads_and_publishes_them_alike(blocking_harness: BlockingHarness) -> None:
+    await prepare(blocking_harness, "SG")
+    recorder = Recorder()
+    seen: list[list[Sale]] = []
+    sales = [Sale(number, datetime(2026, 5, number, tzinfo=UTC)) for number in (1, 2)]
+    center = blocking_harness.blocking_center()
+
+    @center.subscriber(group="SG", topic="TP", event_code="EC")
+    def take_sales(sales: list[Sale], message: Message) -> None:
+        seen.append(sales)
+        recorder.add(message)
+
+    def take_batch(messages: list[Message]) -> None: ...
+
+    with pytest.raises(InvalidSettingError, match=r"take_batch asks for list\[Message\] in 'messages'"):
+        center.subscriber(group="SG", topic="TP")(take_batch)
+    try:
+        await asyncio.to_thread(center.start)
+        await asyncio.to_thread(center.publish, "TP", "EC", b"no JSON")
+        await asyncio.to_thread(center.publish, "TP", "EC", sales)
+        letters = await blocking_harness.dead_letters("SG", 1)
+        await blocking_harness.received(recorder, 1)
+    finally:
+        await asyncio.to_thread(center.close)
+
+    assert seen == [sales]
+    assert [(letter.body, letter.attempts, letter.reason) for letter in letters] == [(b"no JSON", 1, "UNREADABLE_BODY")]
