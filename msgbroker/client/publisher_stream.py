@@ -13,9 +13,9 @@ import grpc
 
 from msgbroker.client.addresses import Addresses, Backoff
 from msgbroker.client.background import cancel_and_wait, cancelled_by_others, first_of
-from msgbroker.client.channel import connect, list_brokers
+from msgbroker.client.channel import connect, list_brokers, why_ended
 from msgbroker.client.config import ClientConfig
-from msgbroker.client.failures import from_refusal, from_rpc_error
+from msgbroker.client.failures import from_refusal
 from msgbroker.client.given_up import given_up
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.outbox import Frame, Reaction
@@ -31,6 +31,7 @@ from msgbroker.contract.errors import (
     MessageCenterError,
     ResourceExhaustedError,
     SequenceGapError,
+    UnavailableCause,
     UnavailableError,
 )
 from msgbroker.v1 import publisher_pb2
@@ -141,7 +142,7 @@ class PublisherStream:
                 self._read(call, address), self._write(call), self._watch(address), self._learn(channel, address)
             )
         except grpc.aio.AioRpcError as error:
-            raise _LeaveStreamError(from_rpc_error(error, address)) from error
+            raise _LeaveStreamError(await why_ended(error, channel, address, self._config)) from error
         finally:
             call.cancel()
             await channel.close()
@@ -186,7 +187,9 @@ class PublisherStream:
         while True:
             result = await call.read()
             if result is grpc.aio.EOF:
-                raise _LeaveStreamError(BrokerUnavailableError(f"broker {address} ended the stream", address=address))
+                problem = f"broker {address}: it has ended the stream"
+                cause = UnavailableCause.LOST
+                raise _LeaveStreamError(BrokerUnavailableError(problem, address=address, cause=cause))
             self._silence.begin()
             if result.sequence:
                 self._take_answer(result)
@@ -249,8 +252,9 @@ class PublisherStream:
                 continue
             seconds_max = self._silence.seconds_max(self._outbox.oldest_bytes)
             if self._silence.seconds > seconds_max:
-                problem = f"broker {address} answered nothing for {seconds_max:.3g} s"
-                raise _LeaveStreamError(BrokerUnavailableError(problem, address=address))
+                problem = f"broker {address}: it has answered nothing for {seconds_max:.3g} s"
+                cause = UnavailableCause.TIMEOUT
+                raise _LeaveStreamError(BrokerUnavailableError(problem, address=address, cause=cause))
 
 
 def _broken_by(error: BaseException) -> MessageCenterError:

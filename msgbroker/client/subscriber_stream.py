@@ -15,11 +15,10 @@ import grpc
 
 from msgbroker.client.addresses import RELOCATIONS_IN_A_ROW_MAX, Addresses, Backoff
 from msgbroker.client.background import cancel_and_wait, cancelled_by_others, first_of
-from msgbroker.client.channel import connect, list_brokers
+from msgbroker.client.channel import connect, list_brokers, why_ended
 from msgbroker.client.closing import Closing
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.dispatch import Dispatcher
-from msgbroker.client.failures import from_rpc_error
 from msgbroker.client.missing_subscriptions import MissingSubscriptions
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.runner import OnFailure
@@ -163,7 +162,7 @@ class SubscriberStream:
         try:
             await first_of(session.serve(stub.Subscribe(), self._closing), self._learn(channel, address))
         except grpc.aio.AioRpcError as error:
-            cause = from_rpc_error(error, address)
+            cause = await why_ended(error, channel, address, self._config)
             if isinstance(cause, NotUnderstoodError):
                 # Another broker may understand it; where only this one was named, it tells of the others.
                 await self._learn_at_once(channel, address, closing)

@@ -19,8 +19,14 @@ class ReadyAsItIsCancelled:
     def __init__(self) -> None:
         self.waits: asyncio.Task[object] | None = None
 
-    async def channel_ready(self) -> None:
+        self.state = grpc.ChannelConnectivity.CONNECTING
+
+    def get_state(self, *, try_to_connect: bool) -> grpc.ChannelConnectivity:
+        return self.state
+
+    async def wait_for_state_change(self, state: grpc.ChannelConnectivity) -> None:
         await asyncio.sleep(0)
+        self.state = grpc.ChannelConnectivity.READY
         assert self.waits is not None
         asyncio.get_running_loop().call_soon(self.waits.cancel)
 
