@@ -19,11 +19,16 @@ class Addresses:
         self._preferred: list[str] = []
         self._position = 0
 
+    @property
+    def known(self) -> list[str]:
+        """All of them."""
+        return self._given + self._learnt
+
     def current(self) -> str:
         """Return the address to try."""
         if self._preferred:
             return self._preferred[0]
-        known = self._known()
+        known = self.known
         return known[self._position % len(known)]
 
     def advance(self) -> None:
@@ -31,22 +36,19 @@ class Addresses:
         if self._preferred:
             self._preferred.pop(0)
         else:
-            self._position = (self._position + 1) % len(self._known())
+            self._position = (self._position + 1) % len(self.known)
 
     def learn(self, addresses: Iterable[str]) -> None:
         """Replace what brokers told of other brokers."""
         staying = self.current()
         self._learnt = [address for address in addresses if address not in self._given][:ADDRESSES_MAX]
-        known = self._known()
+        known = self.known
         if not self._preferred:
             self._position = known.index(staying) if staying in known else 0
 
     def prefer(self, addresses: Iterable[str]) -> None:
         """Try these next, once each, before the others."""
         self._preferred = list(addresses)[:ADDRESSES_MAX]
-
-    def _known(self) -> list[str]:
-        return self._given + self._learnt
 
 
 class Backoff:

@@ -76,7 +76,6 @@ class MessageCenter:
         self._config = make_config(addresses, settings)
         self._encode = MessageEncoder().encode
         self._publisher: Publisher | None = None
-        self._outages = OutageLog()
         self._subscribers = Subscribers(self._open_stream, self._register_for_handler)
         self._process_id = b""
         self._is_closed = False
@@ -407,13 +406,13 @@ class MessageCenter:
     # --- what the in-memory center does otherwise ---------------------------------------------------------------
 
     def _open_publisher(self) -> Publisher:
-        return PublisherStream(self._config, self._outages, self._subscribers.fail)
+        return PublisherStream(self._config, OutageLog("publisher"), self._subscribers.fail)
 
     def _open_stream(self, group: str, dispatcher: Dispatcher) -> GroupStream:
         # Made when it is needed, and so not before a fork: two processes must not have the same one.
         self._process_id = self._process_id or secrets.token_bytes(limits.PROCESS_ID_BYTES)
         return SubscriberStream(
-            self._config, group, dispatcher, self._outages, self._process_id, self._subscribers.fail
+            self._config, group, dispatcher, OutageLog(f"group {group}"), self._process_id, self._subscribers.fail
         )
 
     async def _register_for_handler(self, wanted: Registration) -> None:
@@ -426,7 +425,7 @@ class MessageCenter:
                 from_beginning=wanted.from_beginning,
             )
 
-        await until_answered(register, self._config, self._outages)
+        await until_answered(f"registration for group {wanted.group}", register, self._config)
 
 
 async def _outcome(answer: asyncio.Future[Receipt] | MessageCenterError) -> Receipt | MessageCenterError:

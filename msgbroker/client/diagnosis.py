@@ -85,7 +85,7 @@ class _Place:
 
 def _not_connected(error: OSError) -> Finding:
     if isinstance(error, ConnectionRefusedError):
-        words = f"connection refused: nothing listens there; check that the broker runs, and {_CHECK_PLACE}"
+        words = f"connection refused: nothing listens there; {_CHECK_PLACE}, and that the broker runs"
         return Finding(UnavailableCause.REFUSED, words)
     if isinstance(error, TimeoutError) or error.errno == errno.ETIMEDOUT:
         words = f"no connection comes about; {_CHECK_PLACE}, and what firewalls there are in between"

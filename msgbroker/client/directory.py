@@ -11,7 +11,8 @@ from msgbroker.client.channel import connect, register
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.texts import check_encodable
-from msgbroker.contract.errors import BrokerUnavailableError, UnavailableError
+from msgbroker.client.unreachable import none_of
+from msgbroker.contract.errors import MessageCenterError, UnavailableError
 from msgbroker.v1 import directory_pb2
 
 REGISTER_TIMEOUT_SECONDS: Final = 15.0
@@ -37,7 +38,7 @@ async def register_through_any(
         expression=check_encodable(expression),
         from_beginning=from_beginning,
     )
-    failure: UnavailableError = BrokerUnavailableError("no broker address was given")
+    failures: dict[str, MessageCenterError] = {}
     for address in config.addresses:
         try:
             channel = await connect(address, config)
@@ -46,18 +47,20 @@ async def register_through_any(
             finally:
                 await channel.close()
         except UnavailableError as error:
-            failure = error
-    raise failure
+            failures[address] = error
+    raise none_of(failures)
 
 
-async def until_answered(call: Callable[[], Awaitable[object]], config: ClientConfig, outages: OutageLog) -> None:
+async def until_answered(who: str, call: Callable[[], Awaitable[object]], config: ClientConfig) -> None:
     """Make a call that may be repeated until there is a broker that answers it, as a stream waits for one."""
+    outages = OutageLog(who)
     backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
     while True:
         try:
             await call()
         except UnavailableError as cause:
-            outages.unreachable(config.addresses_text, cause)
+            outages.lost(config.addresses_text, cause)
             await asyncio.sleep(backoff.next_seconds())
         else:
+            outages.back(config.addresses_text)
             return

@@ -283,22 +283,25 @@ class Outbox(Generic[W]):
         self._frames.clear()
         self.rewind()
 
-    def drop_all(self, *, is_refused: bool = False) -> GivenUp[W]:
+    def drop_all(self, *, is_refused: bool = False, before: Mark | None = None) -> GivenUp[W]:
         """Drop everything and return who waited for it; the driver must then restart.
 
-        *is_refused*: the broker has refused the stream, and so what was sent in this one and in no other.
+        *is_refused*: the broker has refused the stream, and so what was sent in this one and in no other. *before*: of
+        what was never sent only what had been offered when that mark was set.
         """
         dropped: GivenUp[W] = GivenUp()
         for frame in self._frames:
             waiters = dropped.never_sent if is_refused and not frame.is_repeat else dropped.maybe_stored
             waiters.extend(w for w in frame.waiters if w is not None and not w.done())
-        dropped.never_sent.extend(w for _, w, _ in self._pending if w is not None and not w.done())
         self.drop_frames()
-        for encoded, _, _ in self._pending:
+        count = len(self._pending) if before is None else max(0, before.number - self._pending_first)
+        for _ in range(count):
+            encoded, waiter, _ = self._pending.popleft()
+            self._pending_bytes -= len(encoded)
             self._forget(1, len(encoded))
-        self._pending_first += len(self._pending)
-        self._pending.clear()
-        self._pending_bytes = 0
+            if waiter is not None and not waiter.done():
+                dropped.never_sent.append(waiter)
+        self._pending_first += count
         return dropped
 
     def _seal(self) -> bool:

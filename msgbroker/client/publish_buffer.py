@@ -142,12 +142,13 @@ class PublishBuffer:
         """Tell those who wait for a frame's messages that it is given up."""
         fail((waiter for waiter in frame.waiters if waiter is not None), error)
 
-    def fail_all(self, error: MessageCenterError) -> None:
+    def fail_all(self, error: MessageCenterError, before: Mark | None = None) -> None:
         """Give up everything unanswered, and say of each message whether it may be stored.
 
-        What goes on goes on under a new publisher id.
+        What goes on goes on under a new publisher id. *before*: of what was never sent only what had been offered when
+        that mark was set.
         """
-        dropped = self.outbox.drop_all()
+        dropped = self.outbox.drop_all(before=before)
         fail(dropped.never_sent, given_up(error, may_be_stored=False))
         fail(dropped.maybe_stored, given_up(error, may_be_stored=True))
         self.outbox.restart(new_publisher_id())

@@ -18,12 +18,13 @@ from msgbroker.client.config import ClientConfig
 from msgbroker.client.failures import from_refusal
 from msgbroker.client.given_up import given_up
 from msgbroker.client.outages import OutageLog
-from msgbroker.client.outbox import Frame, Reaction
+from msgbroker.client.outbox import Frame, Mark, Reaction
 from msgbroker.client.publish_buffer import PublishBuffer, new_publisher_id
 from msgbroker.client.publishing import ReceiptFuture
 from msgbroker.client.runner import OnFailure
 from msgbroker.client.silence import Silence
 from msgbroker.client.texts import text_of
+from msgbroker.client.unreachable import none_of
 from msgbroker.client.wire import frame_messages
 from msgbroker.contract.errors import (
     BrokerUnavailableError,
@@ -66,6 +67,9 @@ class PublisherStream:
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
         self._silence = Silence(config.answer_timeout_seconds)
         self._is_closing = False
+        self._round: Mark | None = None
+        """Set before the first of the attempts whose failures are kept; for those who do not want to wait."""
+        self._failures: dict[str, MessageCenterError] = {}
         self._task = self._loop.create_task(self._run(), name="publisher")
         self._clock = self._loop.create_task(self._expire(), name="publisher clock")
         for task in (self._task, self._clock):
@@ -99,8 +103,10 @@ class PublisherStream:
                 self._outbox.restart(new_publisher_id())
                 self.buffer.after_removal()
             if self._outbox.count == 0:
+                self._end_round()
                 self.buffer.work.clear()
                 await self.buffer.work.wait()
+            self._round = self._round or self._outbox.mark()
             address = self._addresses.current()
             try:
                 await self._serve(address)
@@ -122,11 +128,25 @@ class PublisherStream:
             level = logging.DEBUG if is_heard else logging.ERROR
             log.log(level, "publisher.refused: %s", cause.message, extra={"reason": cause.reason})
             return
-        self._outages.unreachable(address, cause)
+        if self._outbox.count:
+            # Or nobody misses it.
+            self._outages.lost(address, cause, has_others=len(self._addresses.known) > 1)
         log.info("publisher.disconnected", extra={"reason": cause.reason, "detail": cause.message})
         if self._config.on_unavailable == "raise":
-            self.buffer.fail_all(cause)
+            self._failures[address] = cause
+            if not self._failures.keys() >= set(self._addresses.known):
+                # Who does not want to wait hears of it as soon as all have been tried.
+                return
+            self.buffer.fail_all(none_of(self._failures), before=self._round)
+            self._end_round()
+            self._backoff.reset()
         await asyncio.sleep(self._backoff.next_seconds())
+
+    def _end_round(self) -> None:
+        self._failures.clear()
+        if self._round is not None:
+            self._outbox.unmark(self._round)
+            self._round = None
 
     async def _serve(self, address: str) -> None:
         """Publish through *address* until that works no longer; always ends with _LeaveStreamError."""
@@ -136,6 +156,7 @@ class PublisherStream:
             raise _LeaveStreamError(error) from error
         self._outbox.rewind()
         self._silence.begin()
+        self._end_round()
         call: Any = channel.stream_stream(_METHOD, response_deserializer=publisher_pb2.PublishResult.FromString)()
         try:
             await first_of(
@@ -144,6 +165,8 @@ class PublisherStream:
         except grpc.aio.AioRpcError as error:
             raise _LeaveStreamError(await why_ended(error, channel, address, self._config)) from error
         finally:
+            # What was published until here was tried here.
+            self._round = self._outbox.mark()
             call.cancel()
             await channel.close()
 
@@ -192,7 +215,7 @@ class PublisherStream:
                 raise _LeaveStreamError(BrokerUnavailableError(problem, address=address, cause=cause))
             self._silence.begin()
             if result.sequence:
-                self._take_answer(result)
+                self._take_answer(result, address)
             if result.draining and not is_leaving:
                 is_leaving = True
                 self._outbox.hold()
@@ -204,11 +227,12 @@ class PublisherStream:
                 self._outbox.rewind()
             self.buffer.work.set()
 
-    def _take_answer(self, result: publisher_pb2.PublishResult) -> None:
+    def _take_answer(self, result: publisher_pb2.PublishResult, address: str) -> None:
         if result.HasField("failure"):
             self._take_failure(result)
         else:
             self._backoff.reset()
+            self._outages.back(address)
             frame = self._outbox.stored(result.sequence)
             if frame is not None:
                 self._resolve(frame, result)

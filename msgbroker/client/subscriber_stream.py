@@ -64,6 +64,7 @@ class SubscriberStream:
         self._sent_away = 0
         """So many times in a row, without a session that lasted in between."""
         self._attached_at = math.inf
+        self._served_by = ""
         self._closing = Closing()
         self.task = self._loop.create_task(self._run(), name=f"subscriber {group}")
         """Ends with an error where the group cannot be subscribed (any more)."""
@@ -123,7 +124,7 @@ class SubscriberStream:
             self._sent_away = 0
             self._addresses.advance()
             if cause is not None:
-                self._outages.unreachable(address, cause)
+                self._outages.lost(address, cause, has_others=len(self._addresses.known) > 1)
             log.info("subscriber.disconnected", extra={"group": self._group, "detail": str(over)})
             await asyncio.wait([closing], timeout=self._backoff.next_seconds())
 
@@ -158,6 +159,7 @@ class SubscriberStream:
         except BrokerUnavailableError as error:
             raise SessionOverError(error) from error
         stub: Any = subscriber_pb2_grpc.SubscriberStub(channel)
+        self._served_by = address
         session = SubscriberSession(self._config, self._group, self._dispatcher, self._process_id, self._on_attached)
         try:
             await first_of(session.serve(stub.Subscribe(), self._closing), self._learn(channel, address))
@@ -181,6 +183,7 @@ class SubscriberStream:
         self.attached.set()
         self._was_attached = True
         self._attached_at = self._loop.time()
+        self._outages.back(self._served_by)
 
     async def _learn(self, channel: grpc.aio.Channel, address: str) -> None:
         try:

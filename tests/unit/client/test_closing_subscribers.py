@@ -278,10 +278,13 @@ async def test_a_start_that_registers_waits_until_there_is_a_broker(
     async with center_of(broker) as center:
         center.subscriber(group="SG", topic="TP", register=True)(Gated().handle)
         starting = asyncio.ensure_future(center.start())
-        await eventually(lambda: f"cannot reach {broker.address}" in caplog.text)
+        await eventually(
+            lambda: f"registration for group SG cannot reach {broker.address} (connection refused" in caplog.text
+        )
         await broker.start(broker.address)
         await starting
 
+    assert f"registration for group SG is served by {broker.address} after " in caplog.text
     assert len(broker.registered) == 1
     await broker.stop()
 

@@ -19,6 +19,7 @@ from msgbroker.client import (
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.testing import InMemoryCenter
 from msgbroker.contract.errors import MessageCenterError
+from msgbroker.v1 import subscriber_pb2
 from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker
 
@@ -96,17 +97,106 @@ async def test_without_a_broker_starting_and_publishing_say_so_once(caplog: pyte
         await eventually(lambda: len([text for text in texts(caplog, logging.INFO) if "disconnected" in text]) > 5)
         starting.cancel()
 
-    assert texts(caplog)[0].startswith("cannot reach 127.0.0.1:1 (connection refused: nothing listens there")
-    assert len([text for text in texts(caplog) if "cannot reach" in text]) == 1
+    refused = "connection refused: nothing listens there; check host and port, and that the broker runs"
+    assert sorted(text for text in texts(caplog) if text != "center.messages_unanswered_at_close") == [
+        f"{who} cannot reach 127.0.0.1:1 ({refused}), trying again" for who in ("group SG", "publisher")
+    ]
 
 
-def test_an_outage_is_told_of_again_after_30_s(caplog: pytest.LogCaptureFixture) -> None:
+def down(address: str = "b:1") -> MessageCenterError:
+    return BrokerUnavailableError(f"broker {address}: connection refused", address=address)
+
+
+def test_an_outage_is_told_of_when_it_begins_and_then_every_30_s_and_when_it_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     now = [0.0]
-    outages = OutageLog(lambda: now[0])
-    for now[0] in (0.0, 1.0, 29.9, 30.0, 31.0):
-        outages.unreachable("b:1", BrokerUnavailableError(f"broker b:1: down at {now[0]:g}"))
+    outages = OutageLog("group SG", lambda: now[0])
+    outages.back("b:1")
+    for now[0] in (10.0, 11.0, 39.9, 40.0, 41.0, 71.0):
+        outages.lost("b:1", down(), has_others=True)
+    now[0] = 82.34
+    outages.back("c:1")
+    outages.back("c:1")
+    outages.lost("c:1", down("c:1"))
 
-    assert texts(caplog) == [f"cannot reach b:1 (down at {at}), trying again" for at in (0, 30)]
+    assert texts(caplog) == [
+        "group SG has lost b:1 (connection refused), trying others",
+        "group SG is without a broker for 30 s: b:1 (connection refused), trying on",
+        "group SG is without a broker for 61 s: b:1 (connection refused), trying on",
+        "group SG is served again by c:1 after 72.3 s",
+        "group SG has lost c:1 (connection refused), trying again",
+    ]
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 5
+
+
+def test_what_was_never_served_is_not_served_again(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    outages = OutageLog("publisher", lambda: now[0])
+    outages.lost("b:1", down())
+    now[0] = 2.0
+    outages.back("b:1")
+
+    assert texts(caplog) == [
+        "publisher cannot reach b:1 (connection refused), trying again",
+        "publisher is served by b:1 after 2.0 s",
+    ]
+
+
+async def test_a_broker_that_goes_and_comes_back_is_told_of_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    broker = FakeBroker()
+    await broker.start()
+    async with MessageCenter(broker.address, backoff_initial_seconds=0.001, backoff_max_seconds=0.01) as center:
+
+        @center.subscriber(group="SG", topic="TP")
+        async def handle(message: Message) -> None: ...
+
+        await center.start()
+        await center.publish("TP", "EC")
+        assert texts(caplog) == []
+        await broker.stop()
+        publishing = asyncio.ensure_future(center.publish("TP", "EC"))
+        await eventually(lambda: len(texts(caplog)) == 2)
+        await broker.start(broker.address)
+        await publishing
+        await eventually(lambda: len(texts(caplog)) == 4)
+    await broker.stop()
+
+    told = texts(caplog)
+    for who in ("group SG", "publisher"):
+        lost, back = [text for text in told if text.startswith(who)]
+        # The publisher may hear of it by its broken stream, or when it connects anew for the next message.
+        assert lost.startswith((f"{who} has lost {broker.address} (", f"{who} cannot reach {broker.address} ("))
+        assert lost.endswith(", trying again")
+        assert back.startswith(f"{who} is served again by {broker.address} after ")
+
+
+async def test_a_planned_move_is_no_outage(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    async with FakeBroker() as other, MessageCenter([broker.address, other.address]) as center:
+
+        @center.subscriber(group="SG", topic="TP")
+        async def handle(message: Message) -> None: ...
+
+        await center.start()
+        call = await broker.subscribe_calls.get()
+        call.push(subscriber_pb2.SubscribeResponse(draining=True))
+        await call.half_closed.wait()
+        call.end()
+        await other.subscribe_calls.get()
+
+    assert texts(caplog) == []
+
+
+async def test_a_publisher_that_has_nothing_to_send_misses_no_broker(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "msgbroker.client")
+    broker = FakeBroker()
+    await broker.start()
+    async with MessageCenter(broker.address) as center:
+        await center.publish("TP", "EC")
+        await broker.stop()
+        await eventually(lambda: "publisher.disconnected" in texts(caplog, logging.INFO))
+
+    assert texts(caplog) == []
 
 
 async def test_a_refusal_that_is_raised_is_not_logged_as_well(
@@ -149,6 +239,6 @@ async def test_a_refusal_that_nobody_is_told_of_is_logged(broker: FakeBroker, ca
 
 
 def test_a_cause_that_does_not_name_the_address_is_shown_whole(caplog: pytest.LogCaptureFixture) -> None:
-    OutageLog().unreachable("b:1", MessageCenterError("the broker ended the stream"))
+    OutageLog("group SG").lost("b:1", MessageCenterError("the broker ended the stream"))
 
-    assert texts(caplog) == ["cannot reach b:1 (the broker ended the stream), trying again"]
+    assert texts(caplog) == ["group SG cannot reach b:1 (the broker ended the stream), trying again"]
