@@ -16,6 +16,7 @@ from msgbroker.client import BrokerUnavailableError, MessageCenter, UnavailableC
 from msgbroker.client.channel import connect
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.diagnosis import find_cause
+from tests.broker_processes import port_to_come_back_to
 from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.other_servers import grpc_server, plain_tls, talking, trusting
@@ -38,18 +39,14 @@ async def failure_of(
     return raised.value
 
 
-def free_port() -> int:
-    """Return a port at which nothing listens."""
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        port: int = nobody.getsockname()[1]
-        return port
+FREE_PORT = 1
+"""Nothing listens there, and nobody gets it who asks for any."""
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
 @pytest.mark.parametrize("credentials", [None, "local"])
 async def test_a_refused_connection_is_known_at_once(host: str, credentials: str | None) -> None:
-    failure = await failure_of(f"{host}:{free_port()}", trusting(credentials) if credentials else None)
+    failure = await failure_of(f"{host}:{FREE_PORT}", trusting(credentials) if credentials else None)
 
     if host != "[::1]" or failure.cause is not UnavailableCause.UNREACHABLE:  # a machine without IPv6
         assert failure.cause is UnavailableCause.REFUSED
@@ -210,7 +207,7 @@ async def test_a_cancelled_attempt_leaves_nothing_open(server: AbstractAsyncCont
 
 async def test_a_broker_that_has_begun_to_listen_meanwhile_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = FakeBroker()
-    port = free_port()
+    port = port_to_come_back_to()
 
     async def find_late(*args: Any, **options: Any) -> Any:
         await broker.start(f"127.0.0.1:{port}")
@@ -232,7 +229,7 @@ async def test_an_address_that_a_broker_has_told_wrongly_is_an_outage_and_no_cra
 
 
 async def test_behind_a_proxy_no_way_around_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("grpc_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("grpc_proxy", f"http://127.0.0.1:{FREE_PORT}")
     monkeypatch.delenv("no_grpc_proxy", raising=False)
     failure = await failure_of("broker.example:7400")
 
@@ -242,7 +239,7 @@ async def test_behind_a_proxy_no_way_around_it_is_tried(monkeypatch: pytest.Monk
 
 async def test_refusals_follow_each_other_without_waiting_for_the_timeout() -> None:
     began_at = time.monotonic()
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{FREE_PORT}"
     for _ in range(5):
         await failure_of(address)
 
