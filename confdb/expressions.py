@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -17,11 +18,13 @@ from cel_expr_python import cel
 
 from confdb.checked_expressions import NotDecodedError, decode
 from confdb.expression_cost import COST_CEILING, Cost, cost_of
+from confdb.expression_hints import hint
+from confdb.header_reads import HeaderRead, unguarded_reads
 from confdb.routes import ExpressionFailedError, HeaderPredicate, Headers
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidExpressionError
 
-__all__ = ["ExpressionFailedError", "compile_expression", "cost_of_expression"]
+__all__ = ["ExpressionFailedError", "compile_expression", "cost_of_expression", "missing_header", "warnings_about"]
 
 CACHED_EXPRESSIONS_MAX: Final = 16_384
 """Programs kept by their text. More than a snapshot has, or every load of a snapshot would compile them all."""
@@ -34,8 +37,13 @@ _PREPARED_HEADER_BYTES: Final = 500
 _PREPARED_CHARACTER_BYTES: Final = 2
 """What that takes for each message, header and character, measured with cel-expr-python 0.1.3, and rounded up."""
 
+_NAMED_MAX: Final = 5
+"""Headers, in a warning."""
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+
 _FIRST_PROBLEM: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _STATUS: Final = re.compile(r"^[A-Z_]+: | \[[A-Z_]+\]$")
+_MISSING: Final = re.compile(r"""Key not found in map : (["'])(.*?)\1?$""", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +92,55 @@ def cost_of_expression(text: str) -> Cost:
     return _compiled(text).cost
 
 
+def warnings_about(text: str) -> tuple[str, ...]:
+    """Return what whoever registers *text* should be told, or raise InvalidExpressionError with the position.
+
+    Which reads of a header that may be missing are worth a word is the rule of `header_reads`.
+    """
+    try:
+        reads = unguarded_reads(decode(_program(text).serialize()))
+    except (NotDecodedError, RecursionError):
+        # Of a newer compiler, say: nobody knows, and there is nothing to warn of.
+        return ()
+    surprising = [read for read in reads if not read.is_plain]
+    return (_missing_header_warning(surprising),) if surprising else ()
+
+
+def missing_header(problem: str) -> str | None:
+    """Return the header that was not there, if that is the *problem* of an ExpressionFailedError, as far as it goes.
+
+    Characters that cannot be shown are written as in a CEL text.
+    """
+    found = _MISSING.search(problem)
+    return None if found is None else found[2]
+
+
+def _missing_header_warning(reads: Sequence[HeaderRead]) -> str:
+    names = [_as_read(read.header) for read in reads[:_NAMED_MAX]]
+    if len(reads) > _NAMED_MAX:
+        names.append(f"{len(reads) - _NAMED_MAX} more")
+    question = f'"{reads[0].header or "NAME"}" in headers'
+    there, it = ("it is there", "it") if len(reads) == 1 else ("they are there", "one of them")
+    return (
+        f"the expression reads {', '.join(names)} without asking whether {there}: on a message without {it} it fails,"
+        f" which is no match, with `!=` and `!` as well; `{question} && ...` says so,"
+        f" `!({question}) || ...` takes such messages, too"
+    )
+
+
+def _as_read(header: str | None) -> str:
+    if header is None:
+        return "headers[...]"
+    return f"headers.{header}" if _NAME.fullmatch(header) else f'headers["{header}"]'
+
+
 @lru_cache(maxsize=CACHED_EXPRESSIONS_MAX)
 def _compiled(text: str) -> _Compiled:
+    program = _program(text)
+    return _Compiled(_predicate(program, text), _cost(program))
+
+
+def _program(text: str) -> cel.Expression:
     if not text.strip():
         raise InvalidExpressionError("is empty")
     if len(text) > limits.EXPRESSION_CHARS_MAX:
@@ -95,12 +150,12 @@ def _compiled(text: str) -> _Compiled:
     try:
         program = _environment().compile(text)
     except RuntimeError as error:
-        raise _translated(error) from error
+        raise _translated(error, text) from error
     return_type = program.return_type()
     if return_type != cel.Type.BOOL:
         # The whole expression has the wrong type, so the position is its beginning.
         raise InvalidExpressionError(f"is of type {return_type.name()}; it must be BOOL", line=1, column=1)
-    return _Compiled(_predicate(program, text), _cost(program))
+    return program
 
 
 def _cost(program: cel.Expression) -> Cost:
@@ -155,13 +210,17 @@ def _environment() -> cel.Env:
     return cel.NewEnv(variables={"headers": cel.Type.Map(cel.Type.STRING, cel.Type.STRING)})
 
 
-def _translated(error: RuntimeError) -> InvalidExpressionError:
+def _translated(error: RuntimeError, text: str) -> InvalidExpressionError:
     # Before its problems and after the last one the compiler names a gRPC status.
     found = _FIRST_PROBLEM.search(str(error))
     if found is None:
         return InvalidExpressionError(_STATUS.sub("", str(error).splitlines()[0]))
     line, column, problem = found.groups()
-    return InvalidExpressionError(_STATUS.sub("", problem), line=int(line), column=int(column))
+    problem = _STATUS.sub("", problem)
+    meant = hint(problem, text)
+    return InvalidExpressionError(
+        problem if meant is None else f"{problem}; {meant}", line=int(line), column=int(column)
+    )
 
 
 def _is_storable(text: str) -> bool:
