@@ -13,6 +13,7 @@ DEAD_LETTER: Final = "dead_letter"
 ALARM: Final = "alarm"
 LOG_HISTORY: Final = "log_history"
 CONFIG_MARK: Final = "config_mark"
+EXPRESSION_FAILURE: Final = "expression_failure"
 
 PARTITIONED_BY_DAY: Final = (MESSAGE, PUBLISHER_FRAME)
 

@@ -27,6 +27,7 @@ from msgdb import names
 from msgdb.alarms import STORE_ITSELF, Alarm, AlarmKind, forget_alarms, write_alarms
 from msgdb.cursors import cut_leases
 from msgdb.expiry import expire_day
+from msgdb.expression_failures import forget_expression_failures
 from msgdb.failures import translate
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
 from msgdb.partitions import (
@@ -156,6 +157,7 @@ class Maintenance:
                     await self._analyze_if_due(conn, report)
                 await write_alarms(conn, STORE_ITSELF, "", alarms)
                 await forget_alarms(conn)
+                await forget_expression_failures(conn)
             return report
 
     @asynccontextmanager

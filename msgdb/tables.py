@@ -222,3 +222,19 @@ alarm = Table(
     Index("alarm_standing_key", "broker_id", "kind", "thing", unique=True, postgresql_where=text("cleared_at IS NULL")),
     postgresql_with=_UPDATED_IN_PLACE,
 )
+
+# msgdb.expression_failures: a row for each subscription that fails, added to by every broker that evaluates it.
+expression_failure = Table(
+    names.EXPRESSION_FAILURE,
+    metadata,
+    # Both of confdb, where subscriptions come and go: no foreign keys, and ids that are never used again.
+    Column("group_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("subscription_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("failures", BigInteger, nullable=False),
+    # The header that was missing, where that was why.
+    Column("last_header", Text),
+    Column("last_error", Text, nullable=False),
+    Column("first_failed_at", _timestamp(), nullable=False, server_default=func.clock_timestamp()),
+    Column("last_failed_at", _timestamp(), nullable=False, server_default=func.clock_timestamp()),
+    postgresql_with=_UPDATED_IN_PLACE,
+)

@@ -62,14 +62,24 @@ class Selected(NamedTuple, Generic[MessageT]):
     """How many messages of the batch that is: those that do not match, too."""
 
 
+@dataclass(slots=True)
+class FailedEvaluations:
+    """How often a subscription's expression failed on a message."""
+
+    expression: str
+    count: int = 0
+    problem: str = ""
+    """Of the last time; empty where it was evaluated elsewhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Selection:
     """What the subscriptions ask of one event code in one queue."""
 
     direct_from: int | None
     """Every message from this offset on."""
-    by_header: tuple[tuple[int, HeaderPredicate, str], ...]
-    """From this offset on, those that satisfy the predicate; with the text of the expression."""
+    by_header: tuple[tuple[int, HeaderPredicate, str, int], ...]
+    """From this offset on, those that satisfy the predicate; with the expression's text and the subscription_id."""
 
     def takes(self, queue_offset: int) -> bool:
         """Return whether every message at that offset is wanted, whatever its headers are."""
@@ -103,6 +113,8 @@ class Matcher:
         """How many messages took an expression here."""
         self.failed_evaluations = 0
         """How often an expression failed on a message, which then did not match by it."""
+        self.failed: dict[int, FailedEvaluations] = {}
+        """Those of them that nobody has taken yet, by subscription_id."""
 
     def select(
         self, messages: Sequence[MessageT], queue_id: int, facts: BatchFacts | None = None
@@ -161,8 +173,13 @@ class Matcher:
             elif None in outcomes:
                 return Selected(matched, number)
             else:
-                self.failed_evaluations += outcomes.count(Outcome.FAILED)
+                self._note_failed_elsewhere(message, selection, outcomes)
         return Selected(matched, len(messages))
+
+    def take_failed(self) -> dict[int, FailedEvaluations]:
+        """Return what failed since this was last asked."""
+        failed, self.failed = self.failed, {}
+        return failed
 
     def _as_a_whole(
         self, messages: Sequence[MessageT], selections: Mapping[str, _Selection], facts: BatchFacts
@@ -186,7 +203,7 @@ class Matcher:
         offset = message.queue_offset
         if not (selection.asks(offset) and self._is_for_this_group(message)):
             return ()
-        return tuple(text for start, _, text in selection.by_header if start <= offset)
+        return tuple(text for start, _, text, _ in selection.by_header if start <= offset)
 
     def _matches_directly(self, message: MessageT, selection: _Selection) -> bool:
         return self._is_for_this_group(message) and selection.takes(message.queue_offset)
@@ -196,16 +213,34 @@ class Matcher:
         if selection.takes(offset):
             return True
         headers = message.headers
-        for start, predicate, _ in selection.by_header:
+        for start, predicate, text, subscription_id in selection.by_header:
             if start > offset:
                 continue
             try:
                 # Predicates are given a dict, whatever kind of mapping the message has.
                 if predicate(headers if isinstance(headers, dict) else dict(headers)) is True:
                     return True
-            except ExpressionFailedError:
-                self.failed_evaluations += 1
+            except ExpressionFailedError as error:
+                self._note_failed(subscription_id, text, error.problem)
         return False
+
+    def _note_failed_elsewhere(
+        self, message: MessageT, selection: _Selection, outcomes: Sequence[Outcome | None]
+    ) -> None:
+        if Outcome.FAILED not in outcomes:
+            return
+        asked = [each for each in selection.by_header if each[0] <= message.queue_offset]
+        for (_, _, text, subscription_id), outcome in zip(asked, outcomes, strict=True):
+            if outcome is Outcome.FAILED:
+                self._note_failed(subscription_id, text, "")
+
+    def _note_failed(self, subscription_id: int, expression: str, problem: str) -> None:
+        self.failed_evaluations += 1
+        failed = self.failed.get(subscription_id)
+        if failed is None:
+            failed = self.failed[subscription_id] = FailedEvaluations(expression)
+        failed.count += 1
+        failed.problem = problem or failed.problem
 
     def _selections_of(self, facts: BatchFacts, queue_id: int) -> Mapping[str, _Selection]:
         return {code: self._selection(queue_id, code) for code in facts.event_codes}
@@ -226,7 +261,11 @@ class Matcher:
         direct = [_start_of(s, queue_id) for s in asking if s.mode is SubscriptionMode.DIRECT]
         return _Selection(
             min(direct, default=None),
-            tuple((_start_of(s, queue_id), s.predicate, s.expression or "") for s in asking if s.predicate is not None),
+            tuple(
+                (_start_of(s, queue_id), s.predicate, s.expression or "", s.subscription_id)
+                for s in asking
+                if s.predicate is not None
+            ),
         )
 
 

@@ -34,6 +34,7 @@ from msgbroker.server.dear_expressions import DearExpressions
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.directory_service import DirectoryService
 from msgbroker.server.event_code_registrar import EventCodeRegistrar
+from msgbroker.server.expression_failures import FailureWriter
 from msgbroker.server.health_service import HealthService
 from msgbroker.server.health_watch import HealthWatch
 from msgbroker.server.helper_frames import HelperBounds
@@ -101,6 +102,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     served = _assemble_services(settings, stores, hub, cluster, committer, registrar)
     directory = DirectoryService(cluster, service, client_registration=settings.client_registration)
     places = _add_services(server, settings, hub.outgoing, served, directory, health_service)
+    failures = FailureWriter(hub.evaluations.failures, stores.messages)
     listener = Listener(stores.messages, hub, lambda: _poll_seconds(cluster))
     side_loops: dict[str, Loop] = {
         "announcer": announcer.run,
@@ -111,6 +113,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "cut-off": cut_off.run,
         "counters": BrokerCounters(hub, committer, board).run,
         "alarms": board.run,
+        "expression-failures": failures.run,
         "pressure": PressureWatch(places, hub.outgoing, board).run,
         "housekeeping": lambda stop: _keep_house(stop, served.pull, topics_aside),
     }
@@ -145,6 +148,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         pull=served.pull,
         health=health,
         alarms=board,
+        failures=failures,
         server=server,
         loops=loops,
         cut_connections=stores.cut,

@@ -18,6 +18,7 @@ from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.cluster import Cluster
 from msgbroker.server.committer import Committer
 from msgbroker.server.delivery import DeliveryHub
+from msgbroker.server.expression_failures import FailureWriter
 from msgbroker.server.health_watch import HealthWatch
 from msgbroker.server.publisher_service import PublisherService
 from msgbroker.server.pull_service import PullService
@@ -60,6 +61,7 @@ class Broker:
     pull: PullService
     health: HealthWatch
     alarms: AlarmBoard
+    failures: FailureWriter
     server: grpc.aio.Server
     loops: Mapping[str, Loop]
     """What runs beside the calls, by name."""
@@ -141,6 +143,7 @@ class Broker:
             asyncio.create_task(self.cluster.leave_lanes(seconds_left - _LAST_LEAVE_SECONDS), name="leave-lanes"),
             asyncio.create_task(self.cluster.leave_registry(), name="leave-registry"),
             asyncio.create_task(self.alarms.leave(), name="leave-alarms"),
+            asyncio.create_task(self.failures.leave(), name="leave-failures"),
         ]
         left = await _unfinished(goodbyes, deadline)
         for goodbye in goodbyes:

@@ -133,12 +133,13 @@ class DearExpressions:
         measured = self._evaluations.measured(slot)
         asked = self._to_ask(slot, await self._messages(slot))
         if asked:
+            request = _request(asked)
             try:
-                answer = await self._helper.ask(_request(asked))
+                answer = await self._helper.ask(request)
             except HelperDiedError as error:
                 self._died(lane, asked[-1][0].queue_offset + 1, error)
                 return
-            self._take(asked, answer)
+            self._take(asked, request, answer)
             measured.add_elsewhere(answer.seconds, answer.evaluations, answer.longest_seconds)
             if not measured.is_slow:
                 log.warning("expressions.moved_back", lane=slot.lane.key, seconds=round(measured.seconds_each, 6))
@@ -184,10 +185,13 @@ class DearExpressions:
             return _REQUEST_MESSAGES_FIRST
         return min(_REQUEST_MESSAGES_MAX, int(_REQUEST_SECONDS / seconds_each) + 1)
 
-    def _take(self, asked: list[tuple[LogMessage, tuple[str, ...]]], answer: Answer) -> None:
+    def _take(self, asked: list[tuple[LogMessage, tuple[str, ...]]], request: Request, answer: Answer) -> None:
         for (message, texts), outcomes in zip(asked, answer.outcomes, strict=False):
             for text, outcome in zip(texts, outcomes, strict=False):
                 self._evaluations.known.put(text, message, Outcome(outcome))
+        for text, problem in zip(request.expressions, answer.problems, strict=False):
+            if problem:
+                self._evaluations.known.put_problem(text, problem)
 
     def _died(self, lane: LaneInLine, end: int, error: HelperDiedError) -> None:
         """Ask again with more care, or set the lane aside."""

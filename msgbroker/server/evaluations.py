@@ -19,6 +19,7 @@ import structlog
 from msgbroker.contract import limits
 from msgbroker.engine.matching import Outcome, Selected
 from msgbroker.server.evaluation_turns import TURN_SECONDS, TimeSlice
+from msgbroker.server.expression_failures import ExpressionFailures
 from msgbroker.server.known_outcomes import KnownOutcomes
 from msgbroker.server.lane_line import LaneInLine, LaneLine
 from msgbroker.server.lane_slot import LaneSlot
@@ -115,6 +116,7 @@ class Evaluations:
         self, now: Callable[[], float] = time.monotonic, cpu_now: Callable[[], float] = time.thread_time
     ) -> None:
         self.known = KnownOutcomes()
+        self.failures = ExpressionFailures()
         self.line = LaneLine()
         """Lanes that wait for what the helper process says."""
         self.problem = ""
@@ -143,6 +145,7 @@ class Evaluations:
         if measured.is_slow:
             slot.is_dear = True
             selected = slot.matcher.select_known(messages, slot.lane.key.queue_id, self.known.find)
+            self._take_failed(slot)
             if selected.decided < len(messages):
                 self.line.add(LaneInLine(slot, activate))
             return selected
@@ -172,7 +175,15 @@ class Evaluations:
             slot.is_dear = measured.seconds_each >= DEAR_SECONDS
             if measured.is_slow:
                 log.warning("expressions.moved_out", lane=slot.lane.key, seconds=round(measured.seconds_each, 6))
+        self._take_failed(slot)
         return selected
+
+    def _take_failed(self, slot: LaneSlot) -> None:
+        if not slot.matcher.failed:
+            return
+        for subscription_id, failed in slot.matcher.take_failed().items():
+            problem = failed.problem or self.known.problem_of(failed.expression)
+            self.failures.note(slot.lane.key.group_id, subscription_id, failed.count, problem)
 
     def measured(self, slot: LaneSlot) -> Measured:
         """Return what is known of the lane's expressions; of others than those it selects by now nothing is."""

@@ -25,7 +25,16 @@ from confdb.expressions import ExpressionFailedError, compile_expression
 from confdb.routes import HeaderPredicate
 from msgbroker.contract.errors import InvalidExpressionError
 from msgbroker.engine.matching import Outcome
-from msgbroker.server.helper_frames import HEAD, Answer, HelperBounds, Question, Request, frame, length_of
+from msgbroker.server.helper_frames import (
+    HEAD,
+    PROBLEM_CHARS_MAX,
+    Answer,
+    HelperBounds,
+    Question,
+    Request,
+    frame,
+    length_of,
+)
 
 OUT_OF_MEMORY: Final = 77
 """Its exit status where an evaluation took more memory than it may."""
@@ -51,24 +60,29 @@ def main() -> None:
 def answer_to(request: Request) -> Answer:
     """Answer the questions of *request* from the first on, as far as its time goes."""
     predicates = [_predicate(text) for text in request.expressions]
+    problems = ["" if predicate else "it does not compile here" for predicate in predicates]
     outcomes: list[tuple[int, ...]] = []
     evaluations = 0
     started_at = time.thread_time()
     seconds = longest_seconds = 0.0
     for question in request.questions:
-        outcomes.append(_outcomes(question, predicates))
+        outcomes.append(_outcomes(question, predicates, problems))
         evaluations += len(outcomes[-1])
         seconds_before, seconds = seconds, time.thread_time() - started_at
         longest_seconds = max(longest_seconds, seconds - seconds_before)
         if seconds >= request.seconds:
             break
-    return Answer(tuple(outcomes), seconds, evaluations, longest_seconds)
+    return Answer(tuple(outcomes), seconds, evaluations, longest_seconds, tuple(problems))
 
 
-def _outcomes(question: Question, predicates: list[HeaderPredicate | None]) -> tuple[int, ...]:
+def _outcomes(question: Question, predicates: list[HeaderPredicate | None], problems: list[str]) -> tuple[int, ...]:
     outcomes: list[int] = []
     for number in question.expressions:
-        outcomes.append(_outcome(predicates[number], question.headers))
+        try:
+            outcomes.append(_outcome(predicates[number], question.headers))
+        except ExpressionFailedError as error:
+            outcomes.append(Outcome.FAILED)
+            problems[number] = error.problem[:PROBLEM_CHARS_MAX]
         if outcomes[-1] == Outcome.MATCH:
             break
     return tuple(outcomes)
@@ -79,8 +93,6 @@ def _outcome(predicate: HeaderPredicate | None, headers: dict[str, str]) -> int:
         return Outcome.FAILED
     try:
         return Outcome.MATCH if predicate(headers) is True else Outcome.NO_MATCH
-    except ExpressionFailedError:
-        return Outcome.FAILED
     except MemoryError:
         # Not an answer: nobody knows what the expression says of this message.
         os._exit(OUT_OF_MEMORY)

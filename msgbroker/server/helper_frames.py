@@ -16,6 +16,7 @@ from msgbroker.engine.matching import Outcome
 
 HEAD: Final = struct.Struct(">I")
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
+PROBLEM_CHARS_MAX: Final = 300
 _OUTCOMES: Final = frozenset(Outcome)
 
 
@@ -72,11 +73,13 @@ class Answer:
     evaluations: int
     longest_seconds: float
     """Of them, what the message took that took longest."""
+    problems: tuple[str, ...] = ()
+    """By the number of the expression, what went wrong when it failed the last time; empty where it did not."""
 
     def encode(self) -> bytes:
         """Return it as a frame."""
         said = {"outcomes": self.outcomes, "seconds": self.seconds, "evaluations": self.evaluations}
-        return frame({**said, "longest_seconds": self.longest_seconds})
+        return frame({**said, "longest_seconds": self.longest_seconds, "problems": self.problems})
 
     @classmethod
     def decode(cls, content: bytes, request: Request) -> Answer:
@@ -88,6 +91,7 @@ class Answer:
                 float(said["seconds"]),
                 int(said["evaluations"]),
                 float(said["longest_seconds"]),
+                tuple(str(problem)[:PROBLEM_CHARS_MAX] for problem in said.get("problems", ())),
             )
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise BadFrameError(f"{type(error).__name__}: {error}") from error
@@ -96,6 +100,7 @@ class Answer:
             0 < len(outcomes) <= len(question.expressions) and _OUTCOMES.issuperset(outcomes)
             for outcomes, question in pairs
         )
+        is_good = is_good and len(answer.problems) <= len(request.expressions)
         if not (is_good and answer.seconds >= answer.longest_seconds >= 0.0 and answer.evaluations >= 0):
             raise BadFrameError("the answer does not fit the question")
         return answer

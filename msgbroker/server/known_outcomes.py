@@ -13,6 +13,7 @@ from msgbroker.engine.matching import Outcome
 from msgbroker.server.log_message import LogMessage
 
 OUTCOMES_MAX: Final = 20_000
+PROBLEMS_MAX: Final = 1_000
 
 _Name = tuple[str, int, int, int]
 
@@ -23,6 +24,7 @@ class KnownOutcomes:
     def __init__(self, count_max: int = OUTCOMES_MAX) -> None:
         self._count_max = count_max
         self._known: OrderedDict[_Name, Outcome] = OrderedDict()
+        self._problems: OrderedDict[str, str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -36,6 +38,16 @@ class KnownOutcomes:
         self._known[_name(expression, message)] = outcome
         if len(self._known) > self._count_max:
             self._known.popitem(last=False)
+
+    def problem_of(self, expression: str) -> str:
+        """Return what went wrong when *expression* failed the last time; empty if that is not known."""
+        return self._problems.get(expression, "")
+
+    def put_problem(self, expression: str, problem: str) -> None:
+        """Take note of what went wrong with *expression*."""
+        self._problems[expression] = problem
+        if len(self._problems) > PROBLEMS_MAX:
+            self._problems.popitem(last=False)
 
 
 def _name(expression: str, message: LogMessage) -> _Name:

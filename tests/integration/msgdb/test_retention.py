@@ -16,6 +16,7 @@ from msgdb.binary_rows import datetime_of
 from msgdb.connections import Connection
 from msgdb.cursors import claim, load_redeliveries
 from msgdb.dead_letters import list_dead_letters
+from msgdb.expression_failures import ExpressionFailure, list_expression_failures, write_expression_failures
 from msgdb.lane_records import ClaimedLane, LaneCheckpoint, RedeliveryUpsert
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
 from msgdb.log import first_offsets, next_offsets
@@ -78,6 +79,21 @@ async def test_a_day_is_kept_until_all_of_it_is_older_than_the_retention(store: 
     gone = [day - timedelta(days=days) for days in (9, 8)]
     assert report.dropped == [f"{table}_p{d:%Y%m%d}" for table in (MESSAGE, PUBLISHER_FRAME) for d in gone]
     assert (await list_partitions(conn, MESSAGE))[0].day == day - timedelta(days=7)
+
+
+async def test_failures_of_expressions_are_forgotten_weeks_after_the_last_one(
+    store: MessageStore, conn: Connection
+) -> None:
+    await write_expression_failures(
+        conn, [ExpressionFailure(1, subscription_id, 1, None, "") for subscription_id in (1, 2)]
+    )
+    await conn.execute(
+        "UPDATE expression_failure SET last_failed_at = last_failed_at - interval '31 days' WHERE subscription_id = 1"
+    )
+
+    await maintain(store)
+
+    assert [row.subscription_id for row in await list_expression_failures(conn)] == [2]
 
 
 async def test_retention_may_be_shorter(store: MessageStore, conn: Connection) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from confdb.routes import ExpressionFailedError, SubscriptionRoute
 from msgbroker.engine import matching
-from msgbroker.engine.matching import Matcher, Outcome, facts_of
+from msgbroker.engine.matching import FailedEvaluations, Matcher, Outcome, facts_of
 from tests.unit.engine.builders import FakeMessage, make_group, make_subscription, make_topic, messages
 
 QUEUE = 3
@@ -116,6 +116,34 @@ def test_an_expression_that_fails_on_a_message_does_not_match_it_and_is_counted(
 
     assert [m.queue_offset for m in matcher.select([in_region(0, "hz")], QUEUE)] == [0]
     assert matcher.failed_evaluations == 1
+
+
+def test_what_failed_is_told_by_subscription_with_the_last_problem_and_only_once() -> None:
+    def fails(headers: dict[str, str]) -> bool:
+        raise ExpressionFailedError("x", f"no {headers['region']}")
+
+    one = dataclasses.replace(make_subscription("*", fails), subscription_id=1, expression="one")
+    other = dataclasses.replace(make_subscription("EC_SENT", fails), subscription_id=2, expression="other")
+    matcher = Matcher(make_group(one, other), make_topic())
+    matcher.select([in_region(0, "hz"), in_region(1, "sh"), FakeMessage(2, "EC_SENT", headers={"region": "bj"})], QUEUE)
+
+    assert matcher.take_failed() == {
+        1: FailedEvaluations("one", 3, "no bj"),
+        2: FailedEvaluations("other", 1, "no bj"),
+    }
+    assert matcher.take_failed() == {}
+    assert matcher.failed_evaluations == 4
+
+
+def test_what_failed_elsewhere_is_told_by_subscription_too() -> None:
+    late = dataclasses.replace(make_subscription("*", is_hz, {QUEUE: 1}), subscription_id=1, expression="late")
+    same = dataclasses.replace(make_subscription("EC_PAID", is_hz), subscription_id=2, expression="early")
+    matcher = Matcher(make_group(late, same), make_topic())
+    outcomes = {"late": Outcome.NO_MATCH, "early": Outcome.FAILED}
+
+    matcher.select_known(messages(0, 3), QUEUE, lambda text, _: outcomes[text])
+
+    assert matcher.take_failed() == {2: FailedEvaluations("early", 3, "")}
 
 
 def test_a_message_for_one_group_is_seen_by_that_group_only() -> None:

@@ -26,6 +26,7 @@ from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import Block, LogCache
 from msgbroker.server.log_message import LogMessage
 from msgdb.alarms import Alarm, AlarmKind
+from msgdb.expression_failures import ExpressionFailure
 from msgdb.lane_records import ClaimedLane, LaneKey
 from tests.eventually import eventually
 from tests.unit.server.builders import board, log_message, route, snapshot
@@ -173,6 +174,17 @@ async def test_an_expression_that_fails_on_a_message_does_not_match_and_is_count
 
         assert given(group) == 1
         assert group.slots[QUEUE].failed_evaluations == 2 * 9
+
+
+async def test_what_was_missing_where_the_helper_evaluated_is_told_here() -> None:
+    async with Brokerlike.running() as broker:
+        group = broker.group(1, dear("headers.region == 'hz'", subscription_id=7))
+        broker.commit(10)
+        await broker.all_read(group)
+
+        assert broker.hub.evaluations.failures.take(10) == [
+            ExpressionFailure(1, 7, 10, "region", 'NOT_FOUND: Key not found in map : "region"')
+        ]
 
 
 async def test_direct_subscriptions_of_the_same_group_and_topic_need_no_helper() -> None:

@@ -69,6 +69,16 @@ def test_an_expression_that_does_not_compile_fails_on_every_message() -> None:
     assert answer_to(Request(("nonsense(", HAS_REGION), (Question(HZ, (0, 1)),), 1.0)).outcomes == ((-1, 1),)
 
 
+def test_of_an_expression_that_failed_the_last_problem_is_told() -> None:
+    missing = Question({"名": "x" * 4_000}, (0, 1))
+    asked = Request((IS_HZ, HAS_REGION, "nonsense("), (*ASKED.questions, missing), 9.0)
+    answer = answer_to(asked)
+
+    problem, *others = Answer.decode(content_of(answer.encode()), asked).problems
+    assert problem.endswith('"region"')
+    assert others == ["", "it does not compile here"]
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -87,6 +97,8 @@ def test_an_expression_that_does_not_compile_fails_on_every_message() -> None:
         {**GOOD, "outcomes": 1},
         {**GOOD, "seconds": -1.0, "longest_seconds": -1.0},
         {**GOOD, "seconds": "soon"},
+        {**GOOD, "problems": 1},
+        {**GOOD, "problems": ["", "", "one too many"]},
         {**GOOD, "evaluations": -1},
         {**GOOD, "longest_seconds": 2.0},
         {**GOOD, "longest_seconds": -1.0},
