@@ -90,7 +90,8 @@ class Subscriptions:
 
         With an *expression* it is a HEADER subscription, else a DIRECT one. It delivers what is published from now on,
         or with *from_beginning* what is stored, too, which only a group can that has not read the topic yet: else it
-        raises BeginningPassedError. An expression that costs too much raises ExpressionTooCostlyError.
+        raises BeginningPassedError. An expression that costs too much raises ExpressionTooCostlyError; of one that may
+        not mean what it says, `confdb.expressions.warnings_about` tells.
         `ConfigService.wait_until_active` tells when brokers know it.
         """
         if expression is not None:

@@ -273,7 +273,8 @@ class MessageCenter:
             timeout_seconds: a call that takes longer counts as failed.
             body: the type of the body, where the annotation cannot be read (a class local to a function).
             register: register topic, group and subscription first (for development; the broker must allow it).
-            expression: with *register*: a HEADER subscription with this CEL expression.
+            expression: with *register*: a HEADER subscription with this CEL expression. A message without a header
+                that it reads does not match, with `!=` and `!` as well; ask first: `"region" in headers && ...`.
             from_beginning: with *register*: deliver what is stored already, too; a group that has read the topic
                 already is refused (BEGINNING_PASSED).
 
@@ -333,6 +334,10 @@ class MessageCenter:
         """Register a topic, an event code and, with *group*, a subscription, as far as they do not exist.
 
         For development and demonstrations; the broker must allow it. Returns once the subscription is active.
+
+        A message without a header that *expression* reads does not match: `headers.region != "hz"` takes none without a
+        region. Ask first: `"region" in headers && ...`, or `!("region" in headers) || ...` to take such messages. Where
+        it reads one unasked in a way that can surprise, a warning is logged (`msgbroker.client`).
 
         Returns:
             What was made; empty if all existed.

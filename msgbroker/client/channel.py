@@ -151,14 +151,15 @@ async def why_ended(
 
 async def register(
     channel: grpc.aio.Channel, address: str, request: directory_pb2.RegisterRequest, timeout_seconds: float
-) -> list[str]:
-    """Register things through the broker, and return what was made."""
+) -> directory_pb2.RegisterResponse:
+    """Register things through the broker, and return what it says of them."""
     stub: Any = directory_pb2_grpc.DirectoryStub(channel)
     try:
-        response = await stub.Register(request, timeout=min(timeout_seconds, _CALL_SECONDS_MAX))
+        seconds = min(timeout_seconds, _CALL_SECONDS_MAX)
+        response: directory_pb2.RegisterResponse = await stub.Register(request, timeout=seconds)
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error, address) from error
-    return list(response.created)
+    return response
 
 
 def may_use_proxy(address: str) -> bool:

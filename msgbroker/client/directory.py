@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from msgbroker.client.addresses import Backoff
@@ -14,6 +15,8 @@ from msgbroker.client.texts import check_encodable
 from msgbroker.client.unreachable import none_of
 from msgbroker.contract.errors import MessageCenterError, UnavailableError
 from msgbroker.v1 import directory_pb2
+
+log = logging.getLogger("msgbroker.client")
 
 REGISTER_TIMEOUT_SECONDS: Final = 15.0
 """It waits until the subscription is active on every broker."""
@@ -43,12 +46,21 @@ async def register_through_any(
         try:
             channel = await connect(address, config)
             try:
-                return await register(channel, address, request, timeout_seconds)
+                response = await register(channel, address, request, timeout_seconds)
             finally:
                 await channel.close()
         except UnavailableError as error:
             failures[address] = error
+        else:
+            log_warnings(group, topic, event_code, response.warnings)
+            return list(response.created)
     raise none_of(failures)
+
+
+def log_warnings(group: str, topic: str, event_code: str, warnings: Iterable[str]) -> None:
+    """Log what may not be meant as it is registered."""
+    for warning in warnings:
+        log.warning("subscription of group %s to topic %s, event code %s: %s", group, topic, event_code, warning)
 
 
 async def until_answered(who: str, call: Callable[[], Awaitable[object]], config: ClientConfig) -> None:

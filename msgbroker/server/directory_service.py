@@ -8,6 +8,7 @@ from typing import Any, Final
 import grpc
 
 from confdb.expression_limits import check_expression
+from confdb.expressions import warnings_about
 from confdb.services import ConfigService
 from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import Changed, SubscriptionView
@@ -58,7 +59,9 @@ class DirectoryService:
         try:
             if not self._client_registration:
                 raise RegistrationDisabledError
-            return directory_pb2.RegisterResponse(created=await self._register(request))
+            created = await self._register(request)
+            warnings = warnings_about(request.expression) if request.group and request.expression else ()
+            return directory_pb2.RegisterResponse(created=created, warnings=warnings)
         except MessageCenterError as error:
             await abort_with(context, error)
 

@@ -16,6 +16,7 @@ from msgbroker.client import (
     MessageCenter,
     SubscriptionDiffersError,
 )
+from msgbroker.client.handlers import SubscriberOptions
 from msgbroker.client.testing import InMemoryCenter
 from msgbroker.server.app import Broker, BrokerSettings, open_broker
 
@@ -119,3 +120,38 @@ async def test_a_registration_that_is_refused_leaves_nothing_behind(
         await center.register("TP", event_code, group=group, expression=expression)
 
     assert len(await center.register("TP", "EC", group="SG")) == 4
+
+
+async def test_an_expression_that_reads_a_header_unasked_is_registered_with_a_warning(
+    center: MessageCenter, caplog: pytest.LogCaptureFixture
+) -> None:
+    await center.register("TP", "EC", group="SG", expression='headers.region != "hz"')
+    # A repeat registers nothing, and is as much of a surprise.
+    await center.register("TP", "EC", group="SG", expression='headers.region != "hz"')
+
+    first, second = (record.getMessage() for record in caplog.records if record.name == "msgbroker.client")
+    assert first == second
+    assert first.startswith("subscription of group SG to topic TP, event code EC: the expression reads headers.region ")
+    assert '`"region" in headers && ...`' in first
+
+
+async def test_a_subscriber_that_registers_is_warned_of_its_expression(
+    center: MessageCenter, caplog: pytest.LogCaptureFixture
+) -> None:
+    options: SubscriberOptions = {"group": "SG", "topic": "TP", "register": True, "expression": "!(headers.a == 'x')"}
+
+    @center.subscriber(**options)
+    async def handle(message: Message) -> None: ...
+
+    await center.start()
+
+    assert [record.levelname for record in caplog.records if "reads headers.a " in record.getMessage()] == ["WARNING"]
+
+
+@pytest.mark.parametrize("expression", ["headers.a == 'x'", "'a' in headers && headers.a != 'x'", ""])
+async def test_an_expression_that_means_what_it_says_is_registered_without_a_warning(
+    center: MessageCenter, caplog: pytest.LogCaptureFixture, expression: str
+) -> None:
+    assert await center.register("TP", "EC", group="SG", expression=expression)
+
+    assert [record for record in caplog.records if record.name == "msgbroker.client"] == []

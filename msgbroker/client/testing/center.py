@@ -10,6 +10,7 @@ from typing import Any, Final, Unpack
 
 from msgbroker.client.center import Function, MessageCenter
 from msgbroker.client.config import CenterSettings, check_call_timeout
+from msgbroker.client.directory import log_warnings
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.handlers import HandlerOptions, Registration, SubscriberOptions, make_options
 from msgbroker.client.message import Message, NoLane, Receipt
@@ -18,7 +19,7 @@ from msgbroker.client.publishing import Publisher
 from msgbroker.client.subscribers import GroupStream
 from msgbroker.client.testing.delivery import DeadLetter, MemoryStream
 from msgbroker.client.testing.log import MemoryLog
-from msgbroker.client.testing.registry import Registry, compile_header
+from msgbroker.client.testing.registry import Registry, compile_header, warnings_of_header
 from msgbroker.client.wire import message_of
 from msgbroker.contract.errors import MessageCenterError
 from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
@@ -274,6 +275,8 @@ class InMemoryCenter(MessageCenter):
             created.append(f"group {group}")
         if group and self._subscribe(group, topic, event_code, expression, from_beginning=wanted.from_beginning):
             created.append(f"subscription {group} {topic}/{event_code}")
+        if group and expression:
+            log_warnings(group, topic, event_code, warnings_of_header(expression))
         return created
 
     def subscriber(self, **options: Unpack[SubscriberOptions]) -> Callable[[Function], Function]:

@@ -262,6 +262,13 @@ def queue_ids_of(topic: TopicRoute) -> range:
     return range(first, first + topic.queue_count)
 
 
+def warnings_of_header(expression: str) -> Sequence[str]:
+    """Return what a broker would say of a HEADER expression that compiles."""
+    from confdb.expressions import warnings_about
+
+    return warnings_about(expression)
+
+
 def compile_header(expression: str) -> HeaderPredicate:
     """Return a HEADER expression as a predicate, or raise InvalidExpressionError or ExpressionTooCostlyError.
 
