@@ -10,19 +10,17 @@ from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from msgbroker.contract import limits
-from msgbroker.contract.errors import TooManyStreamsError, UnavailableError
+from msgbroker.contract.errors import UnavailableError
 from msgbroker.server.call_gate import CallGate
 from msgbroker.server.decoding import decoder, frame_decoder, stream_decoder
 from msgbroker.server.directory_service import DirectoryService
-from msgbroker.server.grpc_failures import Context, abort_with
 from msgbroker.server.health_service import SERVICE as HEALTH
 from msgbroker.server.health_service import HealthService
-from msgbroker.server.places import Places
 from msgbroker.server.publisher_service import PublisherService
 from msgbroker.server.pull_service import PullService
+from msgbroker.server.reflection_service import reflection_methods
 from msgbroker.server.subscriber_service import SubscriberService
 from msgbroker.v1 import directory_pb2, publisher_pb2, subscriber_pb2
 
@@ -45,7 +43,6 @@ _SMALL_REQUEST_BYTES_MAX: Final = 4 * 1024
 """Of requests that have nothing but names in them."""
 _REQUEST_BYTES_MAX: Final = 64 * 1024
 """Of 1,000 receipts with an error text; of names with an expression."""
-_REFLECTION_STREAMS_MAX: Final = 20
 _IDLE_CONNECTION_SECONDS: Final = 7 * 60
 """A connection is ended after so long without a call or stream: it costs some 15 KiB, and nobody counts it. Not a round
 number: who calls every five minutes would call as its connection ends, which one in some thousand calls fail of."""
@@ -138,29 +135,8 @@ def add_services(
             "Check": health_gate.unary(decoder(health_pb2.HealthCheckRequest, bytes_max=small), health.check),
             "Watch": grpc.stream_stream_rpc_method_handler(health.watch),
         },
-        reflection.SERVICE_NAME: {"ServerReflectionInfo": _reflection()},
+        **reflection_methods((*SERVICES, HEALTH)),
     }
     server.add_generic_rpc_handlers(
         tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in handlers.items())
-    )
-
-
-def _reflection() -> grpc.RpcMethodHandler[Any, Any]:
-    """Return the handler of gRPC's reflection, which tells developers' tools what there is to call."""
-    servicer = reflection.aio.ReflectionServicer((*SERVICES, HEALTH, reflection.SERVICE_NAME))
-    places = Places("reflection streams", _REFLECTION_STREAMS_MAX)
-
-    async def reflect(requests: Any, context: Context) -> None:
-        try:
-            with places.taken():
-                responses: Any = servicer.ServerReflectionInfo(requests, context)
-                async for response in responses:
-                    await context.write(response)
-        except TooManyStreamsError as error:
-            await abort_with(context, error)
-
-    return grpc.stream_stream_rpc_method_handler(
-        reflect,
-        reflection_pb2.ServerReflectionRequest.FromString,
-        reflection_pb2.ServerReflectionResponse.SerializeToString,
     )

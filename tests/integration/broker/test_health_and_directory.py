@@ -10,7 +10,6 @@ import grpc
 import psycopg
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
@@ -47,19 +46,6 @@ async def test_a_broker_that_leaves_says_so_first(broker: Broker) -> None:
     await broker.health.leave()
 
     assert [await health(broker.address, service) for service in SERVICES[:4]] == [NOT_SERVING] * 4
-
-
-async def test_reflection_lists_the_services(broker: Broker) -> None:
-    async with grpc.aio.insecure_channel(broker.address) as channel:
-        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type]
-        call = stub.ServerReflectionInfo()
-        await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
-        answer = await call.read()
-        call.cancel()
-
-    names = {service.name for service in answer.list_services_response.service}
-    assert {"msgbroker.v1.Publisher", "msgbroker.v1.Subscriber", "msgbroker.v1.Directory"} <= names
-    assert "grpc.health.v1.Health" in names
 
 
 async def test_two_brokers_cannot_share_a_port_by_mistake(broker: Broker, start_broker: StartBroker) -> None:

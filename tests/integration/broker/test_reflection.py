@@ -1,0 +1,99 @@
+"""What developers' tools are told: that there is v1 of reflection as well as v1alpha, and enough to call everything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha import reflection_pb2
+
+from msgbroker.server.app import Broker
+
+SERVICES = {
+    "msgbroker.v1.Publisher",
+    "msgbroker.v1.Subscriber",
+    "msgbroker.v1.Directory",
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+}
+VERSIONS = pytest.mark.parametrize("version", ["v1", "v1alpha"])
+
+
+@pytest.fixture
+async def channel(broker: Broker) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(broker.address) as channel:
+        yield channel
+
+
+async def ask(channel: grpc.aio.Channel, version: str, **request: Any) -> reflection_pb2.ServerReflectionResponse:
+    """Ask one thing of a version of reflection: their messages are the same."""
+    call: Any = channel.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )()
+    await call.write(reflection_pb2.ServerReflectionRequest(**request))
+    answer: reflection_pb2.ServerReflectionResponse = await call.read()
+    call.cancel()
+    return answer
+
+
+async def files_with(channel: grpc.aio.Channel, version: str, symbol: str) -> list[FileDescriptorProto]:
+    """Return the file that holds *symbol*, and those that it needs."""
+    answer = await ask(channel, version, file_containing_symbol=symbol)
+    return [
+        FileDescriptorProto.FromString(encoded) for encoded in answer.file_descriptor_response.file_descriptor_proto
+    ]
+
+
+@VERSIONS
+async def test_reflection_lists_the_services(channel: grpc.aio.Channel, version: str) -> None:
+    answer = await ask(channel, version, list_services="")
+
+    assert {service.name for service in answer.list_services_response.service} == SERVICES
+
+
+@VERSIONS
+async def test_the_file_of_a_service_comes_with_those_it_imports(channel: grpc.aio.Channel, version: str) -> None:
+    files = {file.name: file for file in await files_with(channel, version, "msgbroker.v1.Publisher")}
+
+    assert set(files) == {"msgbroker/v1/publisher.proto", "msgbroker/v1/message.proto"}
+    (publisher,) = files["msgbroker/v1/publisher.proto"].service
+    assert [method.name for method in publisher.method] == ["PublishStream", "Publish"]
+
+
+@VERSIONS
+async def test_what_is_not_served_is_not_found(channel: grpc.aio.Channel, version: str) -> None:
+    answer = await ask(channel, version, file_containing_symbol="google.rpc.Status")
+
+    assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+
+
+@VERSIONS
+async def test_a_tool_that_knows_only_reflection_can_call_a_broker(
+    broker: Broker, channel: grpc.aio.Channel, version: str
+) -> None:
+    pool = DescriptorPool()
+    listed = await ask(channel, version, list_services="")
+    names = [service.name for service in listed.list_services_response.service]
+    files = {file.name: file for name in names for file in await files_with(channel, version, name)}
+    for name in sorted(files, key=lambda name: len(files[name].dependency)):
+        pool.Add(files[name])
+    method = pool.FindServiceByName("msgbroker.v1.Directory").FindMethodByName("ListBrokers")
+    request, response = (message_factory.GetMessageClass(each) for each in (method.input_type, method.output_type))
+
+    call: Any = channel.unary_unary(
+        f"/{method.containing_service.full_name}/{method.name}",
+        request_serializer=request.SerializeToString,
+        response_deserializer=response.FromString,
+    )
+    answer: Any = await call(request())
+
+    assert [each.address for each in answer.brokers] == [broker.address]
+    assert {name for name in names if pool.FindServiceByName(name).methods} == SERVICES
