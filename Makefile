@@ -77,7 +77,7 @@ proto: $(VENV)/.installed-dev ## Generate msgbroker/v1 from the proto files
 
 .PHONY: clean
 clean: ## Remove build output and caches (.venv and .msgcenter stay)
-	@rm -rf build dist .coverage .coverage.* htmlcov .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf build dist tests/polyglot/node_modules .coverage .coverage.* htmlcov .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.made:

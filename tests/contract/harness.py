@@ -255,7 +255,9 @@ class BrokerHarness:
         await self._service.wait_until_active(changed.version)
 
 
-async def open_broker_harness(database_url: str, stack: AsyncExitStack) -> BrokerHarness:
+async def open_broker_harness(
+    database_url: str, stack: AsyncExitStack, kind: type[BrokerHarness] = BrokerHarness
+) -> BrokerHarness:
     """Start a broker on an empty, migrated database; *stack* ends it."""
     from msgbroker.server.app import BrokerSettings, open_broker
 
@@ -263,4 +265,4 @@ async def open_broker_harness(database_url: str, stack: AsyncExitStack) -> Broke
     broker = await stack.enter_async_context(open_broker(settings))
     config_store = await stack.enter_async_context(ConfigStore.open(database_url))
     store = await stack.enter_async_context(MessageStore.open(database_url, pool_size=2))
-    return BrokerHarness(broker.address, config_store, store)
+    return kind(broker.address, config_store, store)
