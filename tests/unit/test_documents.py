@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 from msgbroker.contract import limits
+from msgbroker.contract.error_families import FAMILIES, MessageCenterError
 from msgbroker.server.counters import HubCounters
 from msgdb.alarms import AlarmKind
 
@@ -46,3 +49,68 @@ def test_bytes_that_people_are_told_of_are_limits(path: Path) -> None:
     meant = {value for name, value in vars(limits).items() if "BYTES" in name}
 
     assert told - meant == set()
+
+
+# --- the protocol -----------------------------------------------------------------------------------------------------
+
+PROTOCOL = (ROOT / "docs" / "protocol.md").read_text()
+SAMPLES: dict[str, object] = {"str": "x", "int": 1, "float": 1.5, "bool": True, "Sequence[str]": ["x"]}
+NO_FACTS_OF_ITS_OWN = {"BROKER_UNAVAILABLE"}
+
+
+def leaves_of(kind: type[MessageCenterError]) -> Iterator[type[MessageCenterError]]:
+    """Return the errors of the contract below *kind* that have a reason of their own."""
+    for leaf in kind.__subclasses__():
+        if "reason" in vars(leaf) and leaf.__module__.startswith("msgbroker.contract."):
+            yield leaf
+        yield from leaves_of(leaf)
+
+
+def sample_of(leaf: type[MessageCenterError]) -> MessageCenterError:
+    """Return an error with facts by whose form their types can be told."""
+    parameters = list(inspect.signature(leaf).parameters.values())
+    given = {each.name: SAMPLES[str(each.annotation).partition(" |")[0]] for each in parameters if has_name(each)}
+    positional = [given.pop(each.name) for each in parameters if each.name in given and each.kind != each.KEYWORD_ONLY]
+    return leaf(*(["text"] if leaf.reason in NO_FACTS_OF_ITS_OWN else positional), **given)
+
+
+def has_name(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}
+
+
+def type_of(fact: object) -> str:
+    text = str(fact)
+    if text in {"True", "False"}:
+        return "bool"
+    return "int" if text.isdigit() else "float" if re.fullmatch(r"\d+\.\d+", text) else "text"
+
+
+def told_of_reasons() -> dict[str, tuple[str, dict[str, str], bool]]:
+    """Return what the page says: status, facts with their types, and whether to try again, by reason."""
+    rows = re.findall(r"^\| `([A-Z_]+)` \| ([A-Z_]+) \| (yes|no)[^|]*\| ([^|]*) \|", PROTOCOL, re.MULTILINE)
+    return {
+        reason: (status, dict(re.findall(r"`([a-z_]+)` (\w+)", facts)), retry == "yes")
+        for reason, status, retry, facts in rows
+    }
+
+
+def test_writers_of_clients_are_told_each_reason_with_its_status_and_facts_and_whether_to_retry() -> None:
+    told = told_of_reasons()
+    meant = {}
+    for family in FAMILIES:
+        for leaf in leaves_of(family):
+            facts = {name: type_of(fact) for name, fact in sample_of(leaf).facts.items()}
+            if leaf.reason in NO_FACTS_OF_ITS_OWN:
+                facts = told[leaf.reason][1]
+            meant[leaf.reason] = (leaf.status, facts, leaf.retryable)
+
+    assert told == meant
+
+
+def test_the_example_client_has_a_place_for_each_line_of_the_checklist() -> None:
+    lines = set(re.findall(r"^\| ([MS]\d+) \|", PROTOCOL, re.MULTILINE))
+    modules = [path.read_text() for path in (ROOT / "tests" / "polyglot").glob("*.mjs")]
+    comments = re.findall(r"(?://|\*).*", "\n".join(modules))
+
+    assert lines
+    assert lines == set(re.findall(r"\b[MS]\d+\b", "\n".join(comments)))
