@@ -299,6 +299,9 @@ class MessageCenter:
     async def start(self) -> None:
         """Connect the subscribers, and return once each group has been attached by a broker.
 
+        Where one is refused the others are served all the same, until the center is closed. The next call tries again
+        those that are not served.
+
         Raises:
             GroupNotFoundError: a group is not registered.
             RegistrationDisabledError: a subscriber has `register=True` and the broker does not allow it.
@@ -309,17 +312,29 @@ class MessageCenter:
         self._check_open()
         await self._subscribers.start()
 
-    async def run(self) -> None:
+    async def run(self) -> dict[str, MessageCenterError]:
         """Run the subscribers until the center is closed or this call is cancelled.
 
+        A group that was attached and is refused for good later (it was deleted, for example) ends alone, which is
+        logged at once; the others go on.
+
+        Returns:
+            The groups that have ended so, and why; empty as a rule.
+
         Raises:
-            MessageCenterError: a group cannot be subscribed (any more), as for `start`.
+            MessageCenterError: a group cannot be subscribed, as for `start`; or none is left to serve: what the last
+                one ended with, with a note of each of the others.
 
         Example:
             await center.run()
         """
         self._check_open()
-        await self._subscribers.run()
+        return await self._subscribers.run()
+
+    @property
+    def ended_groups(self) -> dict[str, MessageCenterError]:
+        """The groups that are not served any more, and why; `start` tries them again."""
+        return self._subscribers.ended
 
     async def register(
         self,

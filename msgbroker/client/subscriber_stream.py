@@ -49,14 +49,16 @@ class SubscriberStream:
     ) -> None:
         self.attached = asyncio.Event()
         """Set while a broker serves the group."""
+        self.was_attached = False
+        """Whether a broker has ever served it."""
+        self.ended_by: MessageCenterError | None = None
+        """What a broker refused it with for good."""
         self._config = config
         self._group = group
         self._dispatcher = dispatcher
         self._outages = outages
         self._process_id = process_id
         self._on_failure = on_failure
-        self._refused_by: MessageCenterError | None = None
-        self._was_attached = False
         self._loop = asyncio.get_running_loop()
         self._addresses = Addresses(config.addresses)
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
@@ -90,7 +92,7 @@ class SubscriberStream:
         if task.cancelled() and self._closing.has_begun:
             return
         error = cancelled_by_others() if task.cancelled() else task.exception()
-        if error is not None and error is not self._refused_by:
+        if error is not None and error is not self.ended_by:
             self._on_failure(f"the stream of group {self._group}", error)
 
     async def _run(self) -> None:
@@ -113,8 +115,7 @@ class SubscriberStream:
                 self._sent_away = 0
             cause = over.cause
             if cause is not None and not cause.retryable:
-                self._log_refusal(cause)
-                self._refused_by = cause
+                self.ended_by = cause
                 raise cause from over
             if cause is None and self._sent_away < RELOCATIONS_IN_A_ROW_MAX:
                 self._sent_away += 1
@@ -133,17 +134,6 @@ class SubscriberStream:
             self._addresses.prefer(relocation)
         else:
             self._addresses.advance()
-
-    def _log_refusal(self, cause: MessageCenterError) -> None:
-        # Before it was ever attached, `start` raises the cause. Later perhaps nobody waits who could.
-        level = logging.ERROR if self._was_attached else logging.DEBUG
-        log.log(
-            level,
-            "subscriber.refused: group %s is not served any more: %s",
-            self._group,
-            cause.message,
-            extra={"group": self._group, "reason": cause.reason},
-        )
 
     async def _serve(self, address: str, closing: asyncio.Task[None]) -> None:
         connecting = self._loop.create_task(connect(address, self._config))
@@ -181,7 +171,7 @@ class SubscriberStream:
     def _on_attached(self, attached: subscriber_pb2.Attached) -> None:
         self._missing.take(attached.missing)
         self.attached.set()
-        self._was_attached = True
+        self.was_attached = True
         self._attached_at = self._loop.time()
         self._outages.back(self._served_by)
 

@@ -2,11 +2,15 @@
 
 Closing may come at any moment, in the middle of starting too: after each wait it is looked whether it has, and nothing
 is opened any more.
+
+A group that a broker refuses for good takes its own handlers down, and nobody else's. Refused before it was ever
+attached, a typo probably, it is raised by `start`; later it is logged at once, and told by `run` in the end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -16,7 +20,7 @@ from msgbroker.client.background import cancel_and_wait, unless
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.handlers import Handler, HandlerTable, Registration
 from msgbroker.client.texts import text_of
-from msgbroker.contract.errors import CenterClosedError
+from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 
 log = logging.getLogger("msgbroker.client")
 
@@ -29,8 +33,16 @@ class GroupStream(Protocol):
         """Set while the group is served."""
 
     @property
+    def was_attached(self) -> bool:
+        """Whether the group has ever been served."""
+
+    @property
+    def ended_by(self) -> MessageCenterError | None:
+        """What the group was refused with for good, if it was."""
+
+    @property
     def task(self) -> asyncio.Task[None]:
-        """Ends with an error where the group cannot be subscribed at all."""
+        """Ends with an error where the group cannot be subscribed (any more)."""
 
     async def close(self, until: float) -> None:
         """Stop taking messages, finish what is running, if it is done by then, send the verdicts."""
@@ -49,11 +61,17 @@ class Subscribers:
         self._tables: dict[str, HandlerTable] = {}
         self._dispatchers: dict[str, Dispatcher] = {}
         self._streams: dict[str, GroupStream] = {}
+        self._ended: dict[str, MessageCenterError] = {}
+        """By group, in the order in which they were refused."""
+        self._leaving: set[asyncio.Task[None]] = set()
+        """Of groups that have ended: they wait for the handlers that still run."""
         self._is_started = False
         self._opening = asyncio.Lock()
         """One at a time: `start` and `run` may be called beside each other."""
         self._closing = asyncio.Event()
-        self._closed = asyncio.Event()
+        self._is_closed = False
+        self._is_over = asyncio.Event()
+        """Nothing is left to serve, or the center is closed."""
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
         self._listeners = 0
@@ -64,19 +82,40 @@ class Subscribers:
             raise CenterClosedError("handlers are declared before start() or run()")
         self._tables.setdefault(handler.group, HandlerTable()).add(handler)
 
+    @property
+    def ended(self) -> dict[str, MessageCenterError]:
+        """The groups that are served no more, as they were refused for good, and what with."""
+        return dict(self._ended)
+
     async def start(self) -> None:
         """Register what asks for it, connect each group, and return once all are attached.
 
-        Raises CenterClosedError where the center is closed before they are. The next call tries a group again that
-        could not be subscribed.
+        Raises CenterClosedError where the center is closed before they are, and what a group cannot be subscribed for;
+        the other groups are served all the same. The next call tries those again that are not served.
         """
+        await self._start(are_ended_tried=True)
+
+    async def _start(self, *, are_ended_tried: bool) -> None:
         self._is_started = True
         async with self._opening:
-            for group, table in self._tables.items():
-                stream = self._streams.get(group)
-                if stream is None or stream.task.done():
-                    await self._open(group, table)
+            await self._open_all(are_ended_tried=are_ended_tried)
         await asyncio.gather(*(_attached(stream) for stream in self._streams.values()))
+
+    async def _open_all(self, *, are_ended_tried: bool) -> None:
+        refused: MessageCenterError | None = None
+        for group, table in self._tables.items():
+            stream = self._streams.get(group)
+            if stream is not None and not (stream.task.done() and (are_ended_tried or not _has_ended(stream))):
+                continue
+            try:
+                await self._open(group, table)
+            except CenterClosedError:
+                raise
+            except MessageCenterError as error:
+                # The groups behind it are none the worse for it.
+                refused = refused or error
+        if refused is not None:
+            raise refused
 
     async def _open(self, group: str, table: HandlerTable) -> None:
         for handler in table:
@@ -88,11 +127,40 @@ class Subscribers:
             await unless(self._closing, before.close(asyncio.get_running_loop().time()))
         if self._closing.is_set():
             raise CenterClosedError
-        dispatcher = self._dispatchers[group] = Dispatcher(table, self.fail)
-        self._streams[group] = self._open_stream(group, dispatcher)
+        dispatcher = Dispatcher(table, self.fail)
+        stream = self._open_stream(group, dispatcher)
+        self._dispatchers[group], self._streams[group] = dispatcher, stream
+        self._ended.pop(group, None)
+        self._is_over.clear()
+        stream.task.add_done_callback(functools.partial(self._take_end, group, stream))
 
-    async def run(self) -> None:
-        """Start, and wait until `close`; raise what makes a group impossible to subscribe, or ended a part of us."""
+    def _take_end(self, group: str, stream: GroupStream, _: asyncio.Task[None]) -> None:
+        """Take note that a group was refused for good, if it was: its handlers end with it, the others go on."""
+        error = stream.ended_by
+        if error is None:
+            return
+        # Before it was ever attached, `start` raises it. Later perhaps nobody waits who could.
+        log.log(
+            logging.ERROR if stream.was_attached else logging.DEBUG,
+            "subscriber.refused: group %s is not served any more: %s: %s",
+            group,
+            error.reason,
+            error.message,
+            extra={"group": group, "reason": error.reason},
+        )
+        self._ended[group] = error
+        leaving = asyncio.ensure_future(_leave(self._dispatchers[group]))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+        if self._ended.keys() >= self._tables.keys() and not self._closing.is_set():
+            self._is_over.set()
+
+    async def run(self) -> dict[str, MessageCenterError]:
+        """Start, and wait until `close`; return the groups that have ended meanwhile, while others went on.
+
+        Raises what makes a group impossible to subscribe, or ended a part of us; and where no group is left to serve,
+        what ended the last one.
+        """
         serving = asyncio.ensure_future(self._serve())
         failed = asyncio.ensure_future(self._failed.wait())
         try:
@@ -100,27 +168,25 @@ class Subscribers:
                 await asyncio.wait([serving, failed], return_when=asyncio.FIRST_COMPLETED)
             # Here, and not in a task of its own: a SystemExit would end the loop there.
             self.raise_failure()
-            serving.result()
+            return serving.result()
         finally:
             await cancel_and_wait(serving, failed)
 
-    async def _serve(self) -> None:
+    async def _serve(self) -> dict[str, MessageCenterError]:
+        # A group that has ended since `start` is no reason for the others not to go on.
+        is_serving = any(not stream.task.done() for stream in self._streams.values())
         try:
-            await self.start()
+            await self._start(are_ended_tried=not is_serving)
         except CenterClosedError:
             if not self._closing.is_set():
                 raise
             # Closed before it had begun: it ends as it would have later.
-        closed = asyncio.ensure_future(self._closed.wait())
-        try:
-            await asyncio.wait(
-                [closed, *(stream.task for stream in self._streams.values())], return_when=asyncio.FIRST_EXCEPTION
-            )
-            for stream in self._streams.values():
-                if stream.task.done():
-                    stream.task.result()
-        finally:
-            await cancel_and_wait(closed)
+        while not self._is_closed:
+            await self._is_over.wait()
+            # Somebody may have started one of them again meanwhile.
+            if self._is_over.is_set() and not self._is_closed:
+                raise _last_of(self._ended)
+        return self.ended
 
     def fail(self, what: str, error: BaseException) -> bool:
         """Take note that a part of the client has ended for a reason that nobody foresaw, and say so loudly.
@@ -162,20 +228,42 @@ class Subscribers:
         """Stop taking messages, finish what is running, if it is done by then, send the verdicts."""
         self._closing.set()
         await asyncio.gather(*(stream.close(until) for stream in self._streams.values()))
+        await cancel_and_wait(*self._leaving)
 
     def announce_closed(self) -> None:
         """Let `run` return."""
-        self._closed.set()
+        self._is_closed = True
+        self._is_over.set()
 
 
 async def _attached(stream: GroupStream) -> None:
-    """Wait until a stream is attached; raise what ended it if it cannot be."""
+    """Wait until a stream is attached; raise what ended it if it never was."""
     attached = asyncio.ensure_future(stream.attached.wait())
     try:
         await asyncio.wait([attached, stream.task], return_when=asyncio.FIRST_COMPLETED)
-        if stream.task.done():
+        if stream.task.done() and not _has_ended(stream):
             stream.task.result()
             # Without an error only closing ends it.
             raise CenterClosedError
     finally:
         await cancel_and_wait(attached)
+
+
+def _has_ended(stream: GroupStream) -> bool:
+    """Whether a group was refused for good after it had been served."""
+    return stream.was_attached and stream.ended_by is not None
+
+
+async def _leave(dispatcher: Dispatcher) -> None:
+    """End the handlers of a group that has ended: those that run when they are done, whosever their messages are."""
+    await dispatcher.join()
+    await dispatcher.close()
+
+
+def _last_of(ended: dict[str, MessageCenterError]) -> MessageCenterError:
+    """Return what ended the last group, with a note of each of the others."""
+    *before, (_, last) = ended.items()
+    told = last.again()
+    for group, error in before:
+        told.add_note(f"group {group} had ended before: {error.reason}: {error.message}")
+    return told

@@ -192,13 +192,17 @@ class SyncMessageCenter:
         """
         self._call(self._core.start())
 
-    def run(self) -> None:
+    def run(self) -> dict[str, MessageCenterError]:
         """Run the subscribers until the center is closed (from another thread) or Ctrl-C.
 
-        Raises:
-            MessageCenterError: a group cannot be subscribed (any more).
+        Returns and Raises as for `MessageCenter.run`.
         """
-        self._call(self._core.run())
+        return self._call(self._core.run())
+
+    @property
+    def ended_groups(self) -> dict[str, MessageCenterError]:
+        """The groups that are not served any more, and why; `start` tries them again."""
+        return self._core.ended_groups
 
     def register(
         self,

@@ -68,6 +68,9 @@ class Harness(Protocol):
     async def register_group(self, name: str, **settings: Any) -> None:
         """Register a subscriber group."""
 
+    async def delete_group(self, name: str) -> None:
+        """Delete a subscriber group; its streams have ended, or are about to."""
+
     async def subscribe(
         self, group: str, topic: str, event_code: str = "*", *, expression: str = "", from_beginning: bool = False
     ) -> None:
@@ -119,6 +122,10 @@ class MemoryHarness:
     async def register_group(self, name: str, **settings: Any) -> None:
         """Register a subscriber group."""
         self._center.register_group(name, **settings)
+
+    async def delete_group(self, name: str) -> None:
+        """Delete a subscriber group."""
+        self._center.delete_group(name)
 
     async def subscribe(
         self, group: str, topic: str, event_code: str = "*", *, expression: str = "", from_beginning: bool = False
@@ -208,6 +215,10 @@ class BrokerHarness:
         """Register a subscriber group."""
         # Nothing is delivered to a group before `subscribe`, which waits for both.
         await self._service.subscriber_groups.create(NAMESPACE, name, **settings)
+
+    async def delete_group(self, name: str) -> None:
+        """Delete a subscriber group."""
+        await self._active(await self._service.subscriber_groups.delete(NAMESPACE, name))
 
     async def subscribe(
         self, group: str, topic: str, event_code: str = "*", *, expression: str = "", from_beginning: bool = False

@@ -21,7 +21,7 @@ from msgbroker.client.testing.delivery import DeadLetter, MemoryStream
 from msgbroker.client.testing.log import MemoryLog
 from msgbroker.client.testing.registry import Registry, compile_header, warnings_of_header
 from msgbroker.client.wire import message_of
-from msgbroker.contract.errors import MessageCenterError
+from msgbroker.contract.errors import GroupNotFoundError, MessageCenterError
 from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
 from msgbroker.engine.handled import list_missing
 from msgbroker.v1 import subscriber_pb2
@@ -173,6 +173,22 @@ class InMemoryCenter(MessageCenter):
             attempts_max=attempts_max,
             unsettled_max=unsettled_max,
         )
+
+    def delete_group(self, name: str) -> None:
+        """Delete a subscriber group, as an operator may while it is served: its handlers here get nothing more.
+
+        Raises:
+            GroupNotFoundError: it is not registered.
+
+        Example:
+            center.delete_group("SG_POINTS")
+        """
+        self._registry.get_group(name)
+        stream = self._memory_streams.get(name)
+        if stream is not None:
+            stream.end(GroupNotFoundError(self._config.namespace, name))
+        self._registry.remove_group(name)
+        self._subscribed_by_test -= {(group, topic) for group, topic in self._subscribed_by_test if group == name}
 
     def register_publisher_group(self, name: str) -> None:
         """Register a publisher group. A center that was told of one, or is strict, refuses messages of any other.

@@ -18,6 +18,7 @@ from msgbroker.client.message import Message, NoLane
 from msgbroker.client.testing.log import MemoryLog, StoredMessage
 from msgbroker.client.testing.registry import Registry, queue_ids_of
 from msgbroker.client.verdicts import Verdict, VerdictKind
+from msgbroker.contract.errors import MessageCenterError
 from msgbroker.engine import verdicts as engine_verdicts
 from msgbroker.engine.begun import Begun
 from msgbroker.engine.lane import Lane
@@ -60,6 +61,8 @@ class MemoryLane:
         self.lane = lane
         self.queue_id = lane.key.queue_id
         self.clock = clock
+        self.is_over = False
+        """Its group is no more: verdicts go nowhere."""
         self._wake = wake
         self._releases: Counter[int] = Counter()
 
@@ -73,6 +76,8 @@ class MemoryLane:
 
     def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
         """Settle a message with any verdict."""
+        if self.is_over:
+            return
         now, delay_seconds = self.clock(), verdict.delay_seconds
         if verdict.kind is not VerdictKind.RELEASE:
             self._releases.pop(queue_offset, None)
@@ -97,7 +102,7 @@ class MemoryHandle:
     @property
     def live(self) -> bool:
         """Whether there is time left to answer, by the center's clock."""
-        return self.lane.clock() < self._deadline
+        return not self.lane.is_over and self.lane.clock() < self._deadline
 
     def ack(self, queue_offset: int, attempt: int) -> None:
         """Settle a message as done."""
@@ -131,6 +136,8 @@ class MemoryStream:
     ) -> None:
         self.attached = asyncio.Event()
         self.attached.set()
+        self.was_attached = True
+        self.ended_by: MessageCenterError | None = None
         self.dead_letters: list[DeadLetter] = []
         self.dispatcher = dispatcher
         self._group_name = group.name
@@ -152,15 +159,28 @@ class MemoryStream:
         await self.dispatcher.close()
         await cancel_and_wait(self.task)
 
+    def end(self, reason: MessageCenterError) -> None:
+        """End as a stream does that its broker refuses for good; may be called in another thread than the loop's."""
+        self.ended_by = reason
+        for lane in list(self._lanes.values()):
+            lane.is_over = True
+        self.task.get_loop().call_soon_threadsafe(self._closing.set)
+
     async def _wait_for_close(self) -> None:
         await self._closing.wait()
+        if self.ended_by is not None:
+            self.attached.clear()
+            self.dispatcher.drop_waiting()
+            raise self.ended_by
 
     def has_read(self, topic: TopicRoute) -> bool:
         """Whether the group has a place in one of the topic's queues."""
-        return any(queue_id in self._lanes for queue_id in queue_ids_of(topic))
+        return self.ended_by is None and any(queue_id in self._lanes for queue_id in queue_ids_of(topic))
 
     def next_wakeup(self) -> float:
         """Return when `expire` is to be called next; infinity: never."""
+        if self.ended_by is not None:
+            return math.inf
         wakeups = (lane.lane.next_wakeup() for lane in self._lanes.values())
         return min((at for at in wakeups if at is not None), default=math.inf)
 
@@ -169,10 +189,12 @@ class MemoryStream:
 
         What handlers are at is kept first: for as long as it ever can be, in one go.
         """
+        group = self._registry.find_group(self._group_name)
+        if group is None or self.ended_by is not None:
+            return
         self.dispatcher.say_begun(math.inf, _NO_LIMIT)
-        handle_seconds_max = self._registry.get_group(self._group_name).handle_seconds_max
-        if handle_seconds_max:
-            self.dispatcher.keep_all(handle_seconds_max)
+        if group.handle_seconds_max:
+            self.dispatcher.keep_all(group.handle_seconds_max)
         for lane in self._lanes.values():
             late = {(each.queue_offset, each.attempt) for each in lane.lane.late_and_begun(self._clock())}
             if late:
@@ -181,7 +203,9 @@ class MemoryStream:
 
     def pump(self) -> None:
         """Move messages from the log through the lanes to the handlers."""
-        group = self._registry.get_group(self._group_name)
+        group = self._registry.find_group(self._group_name)
+        if group is None or self.ended_by is not None:
+            return
         for topic in self._registry.snapshot.topics.values():
             if any(subscription.topic_id == topic.topic_id for subscription in group.subscriptions):
                 matcher = Matcher(group, topic)

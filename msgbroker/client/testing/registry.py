@@ -177,6 +177,11 @@ class Registry:
             subscriptions=(),
         )
 
+    def remove_group(self, name: str) -> None:
+        """Remove a subscriber group with its subscriptions."""
+        groups = {key: group for key, group in self.snapshot.groups.items() if key != (self._namespace, name)}
+        self._change(groups=groups)
+
     def put_publisher_group(self, name: str) -> None:
         """Register a publisher group."""
         known = self.snapshot.publisher_groups
