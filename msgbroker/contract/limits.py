@@ -33,8 +33,10 @@ FRAME_PART_BYTES_MIN: Final = 4 * 1024
 """Of all parts but the last one: a gRPC message costs a broker some hundred bytes, and some hundred microseconds."""
 FRAME_BYTES_CEILING: Final = BODY_BYTES_CEILING + 16 * 1024
 """A frame with the largest message there can be: body, headers, keys and names, and a hello."""
+RECEIVE_BYTES_MIN: Final = BODY_BYTES_CEILING + 16 * 1024
+"""What a client must be able to take in at once: the largest message there can be. Brokers send no more."""
 GRPC_RESPONSE_BYTES_MAX: Final = 32 * 1024 * 1024
-"""gRPC's own limit of 4 MiB, raised to fit deliveries of the largest messages."""
+"""gRPC's own limit of 4 MiB, raised: what our client takes in, as earlier brokers sent more at once."""
 REQUEST_SECONDS_MAX: Final = 10.0
 """How long a client may take to send what it has begun: a call's message, a stream's hello, and of a frame in parts as
 much as a gRPC message may have."""

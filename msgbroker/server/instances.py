@@ -26,6 +26,12 @@ _serials = itertools.count(1)
 RESPONSE_BYTES_MAX = 256 * 1024
 """Another batch is joined to a response until it has this size. One at a time is on its way, and a response costs the
 broker and the subscriber some 200 us each, whatever is in it."""
+JOINED_BYTES_MAX = 500 * 1024
+"""What is joined has this size at most, and with what goes around it 512 KiB. A response is larger only where its one
+message is: a client that takes in the largest message takes in every response."""
+PULLED_BYTES_MAX = 2 * 1024 * 1024
+"""The same for the answer to a pull. With the receipts of 1,000 messages that is far less than the 4 MiB which clients
+take in unless they are told otherwise."""
 
 
 class Lease(Protocol):
@@ -292,10 +298,14 @@ class Instance:
         self._return([*late, *self._take_out(lambda batch: now >= batch.deadline)])
 
     def take_batches(self) -> list[Batch]:
-        """Return all that waits to be handed over. For pulls: they have no way to be told anything else."""
+        """Return what fits into one answer to a pull, which has no way to tell anything else; the rest goes back."""
         batches: list[Batch] = []
-        while (batch := self._next_batch()) is not None:
+        size_bytes = 0
+        while (batch := self._next_batch(size_bytes, PULLED_BYTES_MAX)) is not None:
             batches.append(batch)
+            size_bytes += batch.size_bytes
+        # The next pull may ask for fewer, and may never come.
+        self.give_back()
         self._take_notices()
         return batches
 
@@ -305,8 +315,8 @@ class Instance:
         if self._confirmed:
             parts.append(subscriber_pb2.SubscribeResponse(confirmed=self._confirmed).SerializeToString())
             self._confirmed = 0
-        size_bytes = 0
-        while size_bytes < RESPONSE_BYTES_MAX and (batch := self._next_batch()) is not None:
+        size_bytes = sum(map(len, parts))
+        while size_bytes < RESPONSE_BYTES_MAX and (batch := self._next_batch(size_bytes, JOINED_BYTES_MAX)) is not None:
             size_bytes += batch.size_bytes
             self.under_way.append(batch.without_wires())
             parts.append(wire.batch_head(batch.queue_id, batch.epoch, batch.size_bytes, is_suspect=batch.is_suspect))
@@ -327,13 +337,15 @@ class Instance:
         """Return whether what is being written would be written as things are now."""
         return not self.is_closed and self.way_out is not None and self.way_out.permits(self.under_way)
 
-    def _next_batch(self) -> Batch | None:
-        """Take the next batch that may be written.
+    def _next_batch(self, joined_bytes: int, joined_bytes_max: int) -> Batch | None:
+        """Take the next batch that may be written, joined to so many bytes; to none it may be, however large it is.
 
         This process may have been frozen since a batch was put there: then its messages are perhaps another broker's to
         hand out. They return to the instance's credit when their lane is given up.
         """
         while self.outbox and not self.is_closed:
+            if joined_bytes and joined_bytes + self.outbox[0].size_bytes > joined_bytes_max:
+                return None
             batch: Batch | None = self.outbox.popleft()
             assert batch is not None
             self._hold(-batch.held_bytes)

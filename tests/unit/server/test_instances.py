@@ -158,3 +158,65 @@ def test_of_what_is_to_be_confirmed_the_last_number_says_it_all(instance: Instan
     assert subscriber_pb2.SubscribeResponse.FromString(response).confirmed == 10_000
     assert len(response) < 10
     assert instance.next_response() == b""
+
+
+# --- how much at a time -----------------------------------------------------------------------------------------------
+
+
+def sized(size_bytes: int) -> Handout[LogMessage]:
+    """One message of that size on the wire."""
+    given = handout()
+    given.fresh[0].wire_bytes = size_bytes
+    return given
+
+
+def gave(instance: Instance, *sizes: int) -> None:
+    for queue_id, size_bytes in enumerate(sizes, start=1):
+        instance.give(queue_id, 1, sized(size_bytes), Leased(clock.now() + 60))
+
+
+def taken(instance: Instance) -> list[int]:
+    """The queues in the next response."""
+    instance.next_response()
+    queue_ids = [batch.queue_id for batch in instance.under_way]
+    instance.written()
+    return queue_ids
+
+
+KIB = 1024
+
+
+def test_a_large_message_goes_alone_and_small_ones_together(instance: Instance) -> None:
+    gave(instance, 28 * KIB, 4_096 * KIB, 28 * KIB, 28 * KIB, 4_096 * KIB, 4_096 * KIB, 200 * KIB, 200 * KIB, 200 * KIB)
+
+    assert [taken(instance) for _ in range(7)] == [[1], [2], [3, 4], [5], [6], [7, 8], [9]]
+
+
+def test_notices_do_not_take_a_large_message_over_what_a_client_takes_in(instance: Instance) -> None:
+    gave(instance, 4_096 * KIB)
+    instance.send_away()
+
+    assert [taken(instance), taken(instance)] == [[], [1]]
+
+
+def test_what_may_not_be_written_any_more_makes_no_room_for_what_is_too_large(instance: Instance) -> None:
+    passed = Leased(clock.now() + 60)
+    instance.give(1, 1, sized(28 * KIB), Leased(clock.now() + 60))
+    instance.give(2, 1, sized(28 * KIB), passed)
+    instance.give(3, 1, sized(4_096 * KIB), Leased(clock.now() + 60))
+    passed.lease_until = clock.now()
+
+    assert [taken(instance), taken(instance)] == [[1], [3]]
+
+
+def test_what_does_not_fit_into_the_answer_to_a_pull_goes_back(instance: Instance) -> None:
+    instance.way_out = way_out = Returned()
+    gave(instance, 800 * KIB, 800 * KIB, 4_096 * KIB, 10 * KIB)
+
+    assert [batch.queue_id for batch in instance.take_batches()] == [1, 2]
+    assert way_out.given_back == [3, 4]
+    assert (len(instance.outbox), instance.outbox_bytes) == (0, 0)
+
+    gave(instance, 4_096 * KIB, 10 * KIB)
+    assert [batch.queue_id for batch in instance.take_batches()] == [1]
+    assert way_out.given_back == [3, 4, 2]
