@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from msgbroker.contract.errors import ThingNotFoundError
 from msgdb.array_rows import array_rows
 from msgdb.connections import Connection
 
@@ -120,6 +121,7 @@ cleared_at IS NULL AND seen_at < clock_timestamp() - %(silent_seconds)s * interv
 _LIST_STANDING: Final = f"SELECT {_COLUMNS} FROM alarm WHERE cleared_at IS NULL ORDER BY alarm_id DESC LIMIT %(limit)s"
 # By the primary key, backwards.
 _LIST: Final = f"SELECT {_COLUMNS} FROM alarm ORDER BY alarm_id DESC LIMIT %(limit)s"
+_GET: Final = f"SELECT {_COLUMNS} FROM alarm WHERE alarm_id = %(alarm_id)s"
 
 # Nobody repeats them: when they were cleared is not known, only when they stood for certain.
 _CLEAR_FORGOTTEN: Final = """
@@ -141,6 +143,15 @@ async def list_alarms(conn: Connection, *, include_cleared: bool = False, limit:
     parameters = {"limit": min(limit, PAGE_MAX), "silent_seconds": SILENT_SECONDS}
     cursor = await conn.execute(statement, parameters)
     return [AlarmRow._make(row) for row in await cursor.fetchall()]
+
+
+async def get_alarm(conn: Connection, alarm_id: int) -> AlarmRow:
+    """Return an alarm. Raises ThingNotFoundError."""
+    cursor = await conn.execute(_GET, {"alarm_id": alarm_id, "silent_seconds": SILENT_SECONDS})
+    row = await cursor.fetchone()
+    if row is None:
+        raise ThingNotFoundError("alarm", str(alarm_id))
+    return AlarmRow._make(row)
 
 
 async def forget_alarms(conn: Connection) -> None:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from msgconsole.cli import places
 from msgconsole.cli.options import AsJson
-from msgconsole.cli.output import print_rows
+from msgconsole.cli.output import print_rows, print_thing
 from msgconsole.databases import open_message_store
-from msgdb.alarms import AlarmRow, list_alarms
+from msgdb.alarms import AlarmRow, get_alarm, list_alarms
+from msgdb.connections import Connection
 
 app = typer.Typer(no_args_is_help=True)
 
-
-@app.callback()
-def _group() -> None:
-    """Tell typer that this is a group of commands, though there is only one."""
+FoundT = TypeVar("FoundT")
 
 
 @app.command("list")
@@ -31,18 +30,33 @@ def list_(
 
     A broker goes on with all the rest meanwhile, and tries again what it has set aside; an alarm is cleared when that
     works. `state` is `silent` where the broker has not repeated it for a minute: it is gone, or cut off from the store.
+    Long details are cut; `show` and --json tell all of it.
 
     Example: msgcenter alarm list --all
     """
-
-    async def read() -> list[AlarmRow]:
-        async with open_message_store(places.msgdb_url()) as store, store.connection() as connection:
-            return await list_alarms(connection, include_cleared=show_all, limit=limit)
-
-    columns = ["raised_at", "kind", "thing", "broker", "state", "detail"]
+    found = _read(lambda connection: list_alarms(connection, include_cleared=show_all, limit=limit))
+    columns = ["alarm_id", "raised_at", "kind", "thing", "broker", "state", "detail"]
     if show_all:
-        columns.insert(1, "cleared_at")
-    print_rows([_record(row) for row in asyncio.run(read())], columns, as_json=as_json, empty="No alarms.")
+        columns.insert(2, "cleared_at")
+    records = [_record(row) for row in found]
+    print_rows(records, columns, as_json=as_json, empty="No alarms.", long=["detail"])
+
+
+@app.command("show")
+def show(alarm_id: Annotated[int, typer.Argument(metavar="ID", help="As listed.")], as_json: AsJson = False) -> None:
+    """Show an alarm, with all it says.
+
+    Example: msgcenter alarm show 3
+    """
+    print_thing(_record(_read(lambda connection: get_alarm(connection, alarm_id))), as_json=as_json)
+
+
+def _read(act: Callable[[Connection], Awaitable[FoundT]]) -> FoundT:
+    async def run() -> FoundT:
+        async with open_message_store(places.msgdb_url()) as store, store.connection() as connection:
+            return await act(connection)
+
+    return asyncio.run(run())
 
 
 def _record(row: AlarmRow) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def list_(
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters, the newest first. Times are UTC; `show` and --json tell more.
+    """List dead letters, the newest first. Times are UTC, long errors are cut; `show` and --json tell more.
 
     Example: msgcenter dead-letters list --group SG_POINTS --json
     """
@@ -43,7 +43,8 @@ def list_(
     if group is not None:
         group_id = look_up(lambda service: service.subscriber_groups.get(namespace, group)).group_id
     found = _read(lambda connection: list_dead_letters(connection, group_id, before_id=before, limit=limit))
-    print_rows([_record(summary) for summary in found], _COLUMNS, as_json=as_json, empty="No dead letters.")
+    records = [_record(summary) for summary in found]
+    print_rows(records, _COLUMNS, as_json=as_json, empty="No dead letters.", long=["last_error"])
 
 
 @app.command("show")

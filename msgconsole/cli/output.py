@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from enum import Enum
@@ -18,10 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from msgconsole.cli.streams import print_text, takes_all_characters
-from msgconsole.cli.table_layout import GAP, layout, wrap
+from msgconsole.cli.table_layout import GAP, cut, layout, wrap
 
 _TIME: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)(\.\d+)?(\+00:00|Z)\Z")
 _PIPED_WIDTH: Final = 240
+LONG_CELLS_MAX: Final = 80
+"""What a table shows of an error: its beginning mostly says it, and a list is read for what happened to what."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -40,8 +42,13 @@ def as_json_text(value: object, *, indent: int | None = None) -> str:
     return json.dumps(plain(value), indent=indent, ensure_ascii=not takes_all_characters()) + "\n"
 
 
-def print_rows(rows: Iterable[object], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
-    """Print *rows* (dataclasses or mappings): all of them as JSON, or *columns* of them as a table."""
+def print_rows(
+    rows: Iterable[object], columns: Sequence[str], *, as_json: bool, empty: str, long: Collection[str] = ()
+) -> None:
+    """Print *rows* (dataclasses or mappings): all of them as JSON, or *columns* of them as a table.
+
+    *long*: columns whose text is cut in a table; there is a way to see all of it.
+    """
     records: list[dict[str, Any]] = [plain(row) for row in rows]
     if as_json:
         print_json(records)
@@ -50,7 +57,7 @@ def print_rows(rows: Iterable[object], columns: Sequence[str], *, as_json: bool,
     else:
         print_table(
             [column.replace("_", " ") for column in columns],
-            [[_in_table(record[column]) for column in columns] for record in records],
+            [[_in_table(record[column], is_long=column in long) for column in columns] for record in records],
         )
 
 
@@ -121,11 +128,11 @@ def _cell(text: str) -> str:
     return visible(text).replace("\t", " ")
 
 
-def _in_table(value: object) -> str:
-    """Return *value* for a table: times (UTC) to the second."""
+def _in_table(value: object, *, is_long: bool) -> str:
+    """Return *value* for a table: times (UTC) to the second, of long texts the beginning."""
     if isinstance(value, str) and (time := _TIME.match(value)):
         return f"{time['day']} {time['time']}"
-    return shown(value)
+    return cut(visible(shown(value)), LONG_CELLS_MAX) if is_long else shown(value)
 
 
 def plain(value: object) -> Any:

@@ -1,8 +1,8 @@
 """How wide the columns of a table are, and where their text breaks: pure, so that it can be tried at any width.
 
 Text breaks at spaces, and after the characters that join the parts of a name; inside a word only where a column would
-otherwise be wider than the table. No character of a word is ever lost. Widths are those of a terminal, in cells: many
-characters (Chinese, emoji) have two.
+otherwise be wider than the table. No character of a word is ever lost, unless a text is `cut`. Widths are those of a
+terminal, in cells: many characters (Chinese, emoji) have two.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rich.cells import cell_len
 GAP: Final = 2
 """Between two columns."""
 _WIDTH_MIN: Final = 4
+_LEFT_OUT: Final = "..."
 _PIECE: Final = re.compile(r"\s+|[^\s_\-/.,=@]*[_\-/.,=@]+|[^\s_\-/.,=@]+")
 
 
@@ -38,6 +39,14 @@ def layout(rows: Sequence[Sequence[str]], width: int) -> list[int]:
 def wrap(text: str, width: int) -> str:
     """Return *text* in lines of *width* at most."""
     return "\n".join(line for paragraph in text.splitlines() for line in _lines(paragraph, width))
+
+
+def cut(text: str, width: int) -> str:
+    """Return *text* in one line of *width* at most, with dots where something is left out."""
+    line = " ".join(text.split())
+    if cell_len(line) <= width:
+        return line
+    return _parts(line, width - cell_len(_LEFT_OUT))[0].rstrip() + _LEFT_OUT
 
 
 def _lines(text: str, width: int) -> list[str]:

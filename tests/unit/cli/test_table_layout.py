@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from msgconsole.cli.table_layout import GAP, layout, wrap
+from msgconsole.cli.table_layout import GAP, cut, layout, wrap
 
 HEAD = ("id", "died at", "group", "topic", "event code", "reason", "last error")
 ROW = (
@@ -65,3 +65,20 @@ def test_a_long_text_is_wrapped_in_no_time() -> None:
 
 def test_an_empty_cell_is_an_empty_line() -> None:
     assert wrap("", 10) == ""
+
+
+def test_a_long_text_is_cut_by_the_width_it_has_on_a_screen() -> None:
+    assert cut("KeyError: 'number'", 18) == "KeyError: 'number'"
+    assert cut("KeyError: 'number'", 17) == "KeyError: 'num..."
+    assert cut("订单没有编号", 12) == "订单没有编号"
+    assert cut("订单没有编号", 11) == "订单没有..."
+    assert cut("Traceback:\n  line 1\n  line 2", 80) == "Traceback: line 1 line 2"
+
+
+@given(st.text(), st.integers(5, 40))
+def test_what_is_cut_is_one_line_that_fits_and_begins_as_the_text_does(text: str, width: int) -> None:
+    shown = cut(text, width)
+
+    assert cell_len(shown) <= width
+    assert len(shown.splitlines()) <= 1
+    assert " ".join(text.split()).startswith(shown.removesuffix("..."))
