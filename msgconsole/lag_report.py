@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from confdb.brokers import BrokerRegistry
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
+from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
 from msgconsole.databases import open_config_store, open_message_store
 from msgdb.alarms import AlarmKind, AlarmRow, list_alarms
 from msgdb.dead_letters import count_dead_letters
+from msgdb.expression_failures import ExpressionFailureRow, list_expression_failures
 from msgdb.lag import LaneLag, list_lag
 from msgdb.log import next_offsets
 from msgdb.queues import QueueRow, list_queues
@@ -41,6 +44,11 @@ class QueueLag:
     """The owner of the lane."""
     dead_letters: int
     """Of the whole group."""
+    failures: int = 0
+    """How often expressions of the group failed on messages of the topic; with the next two of the whole topic."""
+    last_failed_header: str | None = None
+    """What was missing the last time, if that was it."""
+    last_failed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,36 @@ class TopicLag:
     """On one of its queues, at least."""
     oldest_seconds: float | None
     dead_letters: int
+    failures: int = 0
+    last_failed_header: str | None = None
+    last_failed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LagOf:
+    """Whose lag is asked for; None: everybody's."""
+
+    namespace: str | None = None
+    group: str | None = None
+    topic: str | None = None
+
+    def includes(self, lag: QueueLag) -> bool:
+        """Return whether that is asked for."""
+        pairs = ((self.namespace, lag.namespace), (self.group, lag.group), (self.topic, lag.topic))
+        return all(wanted in {None, given} for wanted, given in pairs)
+
+    def check_registered(self, snapshot: Snapshot) -> None:
+        """Raise NamespaceNotFoundError, GroupNotFoundError or TopicNotFoundError where there is no such thing."""
+        if self.namespace is not None and self.namespace not in snapshot.namespaces:
+            raise NamespaceNotFoundError(self.namespace)
+        namespaces = sorted(snapshot.namespaces) if self.namespace is None else [self.namespace]
+        where = ", ".join(
+            [*namespaces[:_SHOWN_NAMESPACES_MAX], *(["..."] if namespaces[_SHOWN_NAMESPACES_MAX:] else [])]
+        )
+        if self.group is not None and not any((each, self.group) in snapshot.groups for each in namespaces):
+            raise GroupNotFoundError(where, self.group)
+        if self.topic is not None and not any((each, self.topic) in snapshot.topics for each in namespaces):
+            raise TopicNotFoundError(where, self.topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +106,22 @@ class _StoreSide:
     next_offsets: Mapping[int, int]
     dead_letters: Mapping[int, int]
     alarms: Sequence[AlarmRow]
+    failures: Mapping[int, ExpressionFailureRow]
+    """By subscription_id."""
 
 
-async def read_lag(confdb_url: str, msgdb_url: str) -> list[QueueLag]:
-    """Return the lag of every group on every queue of the topics it subscribes to."""
+_SHOWN_NAMESPACES_MAX: Final = 3
+_EVERYBODY: Final = LagOf()
+
+
+async def read_lag(confdb_url: str, msgdb_url: str, wanted: LagOf = _EVERYBODY) -> list[QueueLag]:
+    """Return the lag of every group on every queue of the topics it subscribes to, as far as it is *wanted*.
+
+    Raises NotFoundError where *wanted* names what is not registered.
+    """
     async with open_config_store(confdb_url) as config:
         snapshot = await load_snapshot(config)
+        wanted.check_registered(snapshot)
         brokers = {live.broker_id: live.address for live in await BrokerRegistry(config).list_live()}
     async with open_message_store(msgdb_url) as store, store.connection() as connection:
         lanes = {(lane.group_id, lane.queue_id): lane for lane in await list_lag(connection)}
@@ -84,11 +132,13 @@ async def read_lag(confdb_url: str, msgdb_url: str) -> list[QueueLag]:
             await next_offsets(connection, [queue.queue_id for queue in queues]),
             await count_dead_letters(connection),
             await list_alarms(connection),
+            {row.subscription_id: row for row in await list_expression_failures(connection)},
         )
-    return [
+    lags = (
         _lag_of(group, topic, queue, start_offset, store_side, brokers)
         for group, topic, queue, start_offset in _subscribed(snapshot, queues)
-    ]
+    )
+    return [lag for lag in lags if wanted.includes(lag)]
 
 
 def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:
@@ -104,6 +154,9 @@ def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:
             alarms=tuple(sorted({kind for lag in lags for kind in lag.alarms})),
             oldest_seconds=max((lag.oldest_seconds for lag in lags if lag.oldest_seconds is not None), default=None),
             dead_letters=lags[0].dead_letters,
+            failures=lags[0].failures,
+            last_failed_header=lags[0].last_failed_header,
+            last_failed_at=lags[0].last_failed_at,
         )
         for names, lags in by_topic.items()
     ]
@@ -138,6 +191,12 @@ def _lag_of(
     # Without a cursor no instance was ever connected: all since the subscription waits.
     acked_offset = lane.acked_offset if lane else start_offset
     oldest = lane.oldest_stored_at_us if lane else None
+    failed = [
+        store_side.failures[subscription.subscription_id]
+        for subscription in group.subscriptions
+        if subscription.topic_id == queue.topic_id and subscription.subscription_id in store_side.failures
+    ]
+    last = max(failed, key=lambda row: row.last_failed_at, default=None)
     return QueueLag(
         namespace=group.namespace,
         group=group.name,
@@ -151,6 +210,9 @@ def _lag_of(
         oldest_seconds=None if oldest is None else round(max(0.0, time.time() - oldest / _MICROSECONDS), 3),
         broker=brokers.get(lane.owner) if lane and lane.owner else None,
         dead_letters=store_side.dead_letters.get(group.group_id, 0),
+        failures=sum(row.failures for row in failed),
+        last_failed_header=last.last_header if last else None,
+        last_failed_at=last.last_failed_at if last else None,
     )
 
 

@@ -70,6 +70,15 @@ class EventCodes:
             await change.remove(row)
             return Changed(view, change.version)
 
+    async def get(self, namespace: str, topic: str, name: str) -> EventCodeView:
+        """Return an event code, or raise EventCodeNotFoundError."""
+        async with self._store.transaction() as session:
+            topic_id = (await get_topic(session, namespace, topic)).topic_id
+            row = await session.get(EventCode, (topic_id, check_event_code(name)))
+            if row is None:
+                raise EventCodeNotFoundError(topic, name)
+            return event_code_view(namespace, topic, row)
+
     async def list(
         self, namespace: str, topic: str, *, after: str = "", limit: int = limits.PAGE_ITEMS_DEFAULT
     ) -> Page[EventCodeView]:

@@ -137,6 +137,19 @@ class Subscriptions:
                 raise SubscriptionNotFoundError(group, topic, event_code)
             return Changed(removed[0], change.version)
 
+    async def get(self, namespace: str, group: str, topic: str, event_code: str) -> SubscriptionView:
+        """Return a subscription, or raise SubscriptionNotFoundError."""
+        async with self._store.transaction() as session:
+            wanted = _NAMED.where(
+                Subscription.group_id == (await get_subscriber_group(session, namespace, group)).group_id,
+                Subscription.topic_id == (await get_topic(session, namespace, topic)).topic_id,
+                Subscription.event_code == check_event_code_or_any(event_code),
+            )
+            found = (await session.execute(wanted)).one_or_none()
+        if found is None:
+            raise SubscriptionNotFoundError(group, topic, event_code)
+        return subscription_view(namespace, group, topic, found.Subscription)
+
     async def list(
         self,
         namespace: str,

@@ -94,5 +94,6 @@ class ThingAlreadyExistsError(AlreadyExistsError):
     kind = Fact(str, "")
     name = Fact(str, "")
 
-    def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"{kind} {name!r} is registered already", kind=kind, name=name)
+    def __init__(self, kind: str, name: str, difference: str = "") -> None:
+        with_what = f" with {difference}" if difference else ""
+        super().__init__(f"{kind} {name!r} is registered already{with_what}", kind=kind, name=name)

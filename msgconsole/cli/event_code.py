@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Limit, Namespace, NoWait
+from msgconsole.cli.if_not_exists import Existing
+from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, IfNotExists, Limit, Namespace, NoWait
 from msgconsole.cli.output import print_rows
 from msgconsole.cli.service import change, collect, look_up
 
@@ -16,24 +17,45 @@ _Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name."
 _Name = Annotated[str, typer.Argument(metavar="EVENT_CODE", help="The event code's name.")]
 
 
-@app.command("add")
-def add(
+@app.command("create")
+def create(
     topic: _Topic,
     name: _Name,
+    if_not_exists: IfNotExists = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
     """Register an event code of a topic.
 
-    Example: msgcenter event-code add TP_TRADE EC_PAID
+    Example: msgcenter event-code create TP_TRADE EC_PAID --if-not-exists
     """
+    existing = Existing(
+        namespace, "event_code", f"{topic}/{name}", lambda service: service.event_codes.get(namespace, topic, name)
+    )
     change(
         lambda service: service.event_codes.add(namespace, topic, name),
         lambda made: f"Event code {made.topic}/{made.name} is registered.",
         as_json=as_json,
         wait=not no_wait,
+        existing=existing if if_not_exists else None,
     )
+
+
+@app.command("add")
+def add(
+    topic: _Topic,
+    name: _Name,
+    if_not_exists: IfNotExists = False,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Register an event code, as `create` does.
+
+    Example: msgcenter event-code add TP_TRADE EC_PAID
+    """
+    create(topic, name, if_not_exists, namespace, no_wait, as_json)
 
 
 @app.command("list")

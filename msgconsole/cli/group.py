@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, TypeVar
 
 import typer
 
+from confdb.services.views import PublisherGroupView, SubscriberGroupView
 from msgbroker.contract import limits
-from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Description, Limit, Namespace, NoWait
+from msgconsole.cli.given import require_a_change
+from msgconsole.cli.if_not_exists import Existing
+from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Description, IfNotExists, Limit, Namespace, NoWait
 from msgconsole.cli.output import print_rows, print_thing
 from msgconsole.cli.service import change, collect, look_up
 
@@ -18,7 +22,12 @@ NumberT = TypeVar("NumberT", int, float)
 _Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
 _Publisher = Annotated[bool, typer.Option("--publisher", help="A publisher group, not a subscriber group.")]
 _AckTimeout = Annotated[
-    float | None, typer.Option("--ack-timeout-seconds", help="Without an answer for so long: the next attempt.")
+    float | None,
+    typer.Option(
+        "--ack-timeout-seconds",
+        help="Seconds without an answer after which the next attempt is made: 1 to "
+        f"{limits.ACK_TIMEOUT_SECONDS_MAX:g}. Default: {limits.ACK_TIMEOUT_SECONDS_DEFAULT:g}.",
+    ),
 ]
 _HandleMax = Annotated[
     float | None,
@@ -29,11 +38,26 @@ _HandleMax = Annotated[
 ]
 _RetrySchedule = Annotated[
     str | None,
-    typer.Option("--retry-schedule", help="Seconds before each further attempt, e.g. 10,30,60. `none`: one attempt."),
+    typer.Option(
+        "--retry-schedule",
+        help="Seconds before each further attempt, with commas between them, e.g. 10,30,60 for four attempts in all. "
+        "`none`: one attempt. Default: 16 waits, from 10 seconds to 2 hours.",
+    ),
 ]
-_AttemptsMax = Annotated[int | None, typer.Option("--attempts-max", help="After so many, a dead letter.")]
+_AttemptsMax = Annotated[
+    int | None,
+    typer.Option(
+        "--attempts-max",
+        help="Attempts, the first one counted, after which a message is a dead letter. Default: as many as the retry "
+        "schedule has waits, and one.",
+    ),
+]
 _UnsettledMax = Annotated[
-    int | None, typer.Option("--unsettled-max", help="How many messages one instance may hold unsettled.")
+    int | None,
+    typer.Option(
+        "--unsettled-max",
+        help=f"Messages that one instance may hold unsettled: {limits.UNSETTLED_MAX_DEFAULT:,} by default.",
+    ),
 ]
 _SUBSCRIBER_COLUMNS = (
     "name",
@@ -56,14 +80,16 @@ def create(
     attempts_max: _AttemptsMax = None,
     unsettled_max: _UnsettledMax = None,
     description: Description = None,
+    if_not_exists: IfNotExists = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
     """Register a group.
 
-    Example: msgcenter group create SG_POINTS --retry-schedule 10,30,60
+    Example: msgcenter group create SG_POINTS --retry-schedule 10,30,60 --if-not-exists
     """
+    described = {} if description is None else {"description": description}
     if publisher:
         _refuse_for_publishers(ack_timeout_seconds, handle_seconds_max, retry_schedule, attempts_max, unsettled_max)
         change(
@@ -71,9 +97,17 @@ def create(
             lambda made: f"Publisher group {made.name} is registered.",
             as_json=as_json,
             wait=not no_wait,
+            existing=_existing_publishers(namespace, name, described) if if_not_exists else None,
         )
         return
     schedule = _schedule(retry_schedule)
+    settings = {
+        "ack_timeout_seconds": ack_timeout_seconds,
+        "retry_schedule_seconds": schedule,
+        "attempts_max": attempts_max,
+        "unsettled_max": unsettled_max,
+    }
+    wanted = {name: value for name, value in settings.items() if value is not None} | described
     change(
         lambda service: service.subscriber_groups.create(
             namespace,
@@ -88,6 +122,7 @@ def create(
         lambda made: f"Group {made.name} is registered: {made.attempts_max} attempts, then a dead letter.",
         as_json=as_json,
         wait=not no_wait,
+        existing=_existing_subscribers(namespace, name, wanted) if if_not_exists else None,
     )
 
 
@@ -142,6 +177,7 @@ def show(
 
 @app.command("update")
 def update(
+    context: typer.Context,
     name: _Name,
     ack_timeout_seconds: _AckTimeout = None,
     handle_seconds_max: _HandleMax = None,
@@ -158,6 +194,7 @@ def update(
 
     Example: msgcenter group update SG_POINTS --pause
     """
+    require_a_change(context)
     change(
         lambda service: service.subscriber_groups.update(
             namespace,
@@ -201,6 +238,18 @@ def delete(
         lambda gone: f"Group {gone.name} is deleted.",
         as_json=as_json,
         wait=not no_wait,
+    )
+
+
+def _existing_publishers(namespace: str, name: str, wanted: Mapping[str, object]) -> Existing[PublisherGroupView]:
+    return Existing(
+        namespace, "publisher_group", name, lambda service: service.publisher_groups.get(namespace, name), wanted
+    )
+
+
+def _existing_subscribers(namespace: str, name: str, wanted: Mapping[str, object]) -> Existing[SubscriberGroupView]:
+    return Existing(
+        namespace, "subscriber_group", name, lambda service: service.subscriber_groups.get(namespace, name), wanted
     )
 
 

@@ -10,7 +10,7 @@ import typer
 from msgconsole.cli import places
 from msgconsole.cli.options import AsJson
 from msgconsole.cli.output import print_rows
-from msgconsole.lag_report import QueueLag, TopicLag, read_lag, sum_by_topic
+from msgconsole.lag_report import LagOf, QueueLag, TopicLag, read_lag, sum_by_topic
 
 
 def command(
@@ -27,18 +27,24 @@ def command(
     wait for another attempt; they are not in `behind`.
     `alarms`: what is wrong, e.g. REDELIVERIES_FULL: so many of them wait on one queue (10,000) that no more is read
     from it until some are settled. `msgcenter alarm list` says more.
+    `failures`, shown where there are any: how often the group's expressions failed on messages of the topic, which is
+    no match; with the header that was missing the last time. `msgcenter subscription show` says more.
 
     Example: msgcenter lag --group SG_POINTS --by-queue
     """
-    queues = [
-        lag
-        for lag in asyncio.run(read_lag(places.confdb_url(), places.msgdb_url()))
-        if group in {None, lag.group} and topic in {None, lag.topic} and namespace in {None, lag.namespace}
-    ]
+    wanted = LagOf(namespace, group, topic)
+    queues = asyncio.run(read_lag(places.confdb_url(), places.msgdb_url(), wanted))
     rows: list[QueueLag] | list[TopicLag] = queues if by_queue else sum_by_topic(queues)
     columns = ["namespace"] if len({row.namespace for row in rows}) > 1 else []
     columns += ["group", "topic"]
     if by_queue:
         columns += ["queue_id"]
     columns += ["behind", "redeliveries", "alarms", "oldest_seconds", "broker" if by_queue else "dead_letters"]
-    print_rows(rows, columns, as_json=as_json, empty="No group subscribes to anything.")
+    if any(row.failures for row in rows):
+        columns += ["failures", "last_failed_header", "last_failed_at"]
+    print_rows(rows, columns, as_json=as_json, empty=_nothing(wanted), long=["last_failed_header"])
+
+
+def _nothing(wanted: LagOf) -> str:
+    who = "No group subscribes" if wanted.group is None else f"Group {wanted.group} does not subscribe"
+    return f"{who} to {wanted.topic or 'anything'}."

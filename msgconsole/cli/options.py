@@ -18,6 +18,12 @@ Broker = Annotated[
 ]
 Description = Annotated[str | None, typer.Option("--description", help="For people.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")]
+IfNotExists = Annotated[
+    bool,
+    typer.Option(
+        "--if-not-exists", help="Where it exists already, do nothing; refused where it differs from what is given here."
+    ),
+]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until every live broker routes by it.")]
 
-__all__ = ["DEFAULT_NAMESPACE", "AsJson", "Broker", "Description", "Limit", "Namespace", "NoWait"]
+__all__ = ["DEFAULT_NAMESPACE", "AsJson", "Broker", "Description", "IfNotExists", "Limit", "Namespace", "NoWait"]

@@ -14,6 +14,7 @@ from confdb.services import Changed, ConfigService, Page
 from msgbroker.contract import limits
 from msgbroker.contract.errors import StoreUnavailableError, SubscriptionNotActiveError
 from msgconsole.cli import places
+from msgconsole.cli.if_not_exists import Existing, create_or_find
 from msgconsole.cli.output import plain, print_json, print_line
 from msgconsole.databases import open_config_store, open_message_store
 from msgdb.queues import QueueTailReader
@@ -38,14 +39,22 @@ def change(
     *,
     as_json: bool,
     wait: bool = True,
+    existing: Existing[ThingT] | None = None,
 ) -> None:
-    """Carry out *act*, print what it made, and (with *wait*) return once every live broker routes by it."""
+    """Carry out *act*, print what it made, and (with *wait*) return once every live broker routes by it.
+
+    With *existing*, what is there already will do.
+    """
 
     async def run() -> None:
         # Who waits asks the message store, too, which brokers serve by what they know.
         async with open_service_with_tails() if wait else open_service() as service:
-            changed = await act(service)
-            _print_change(changed, said, as_json=as_json)
+            changed, is_new = await create_or_find(service, act, existing)
+            if as_json:
+                created = {} if existing is None else {"created": is_new}
+                print_json(plain(changed.thing) | {"config_version": changed.version} | created)
+            else:
+                print_line(said(changed.thing) if is_new or existing is None else existing.sentence)
             if wait:
                 await _wait_until_routed(service, changed.version)
 
@@ -87,13 +96,6 @@ async def collect(
     if after is not None:
         typer.echo(f"Only the first {count_max}: there may be more (--limit).", err=True)
     return found
-
-
-def _print_change(changed: Changed[ThingT], said: Callable[[ThingT], str], *, as_json: bool) -> None:
-    if as_json:
-        print_json(plain(changed.thing) | {"config_version": changed.version})
-    else:
-        print_line(said(changed.thing))
 
 
 async def _wait_until_routed(service: ConfigService, version: int) -> None:

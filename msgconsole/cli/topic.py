@@ -7,35 +7,51 @@ from typing import Annotated
 import typer
 
 from msgbroker.contract import limits
-from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Description, Limit, Namespace, NoWait
+from msgconsole.cli.given import is_given, require_a_change
+from msgconsole.cli.if_not_exists import Existing
+from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Description, IfNotExists, Limit, Namespace, NoWait
 from msgconsole.cli.output import print_rows, print_thing
 from msgconsole.cli.service import change, collect, look_up
 
 app = typer.Typer(no_args_is_help=True)
 
 _Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+_FIELDS = {
+    "queues": "queue_count",
+    "body_bytes_max": "body_bytes_max",
+    "is_open": "is_open",
+    "description": "description",
+}
+"""Of the options of `create`, what holds them."""
 _COLUMNS = ("name", "queue_count", "body_bytes_max", "is_open", "is_closed", "stress_refused", "description")
 
 
 @app.command("create")
 def create(
+    context: typer.Context,
     name: _Name,
     queues: Annotated[
         int, typer.Option("--queues", min=1, max=limits.QUEUES_MAX, help="How many queues. May be raised later.")
     ] = limits.QUEUES_DEFAULT,
     body_bytes_max: Annotated[
-        int, typer.Option("--body-bytes-max", min=1, max=limits.BODY_BYTES_CEILING, help="The largest body it takes.")
+        int,
+        typer.Option(
+            "--body-bytes-max", min=1, max=limits.BODY_BYTES_CEILING, help="The largest body it takes, in bytes."
+        ),
     ] = limits.BODY_BYTES_DEFAULT,
     is_open: Annotated[bool, typer.Option("--open", help="Unknown event codes register themselves.")] = False,
     description: Description = None,
+    if_not_exists: IfNotExists = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
     """Register a topic.
 
-    Example: msgcenter topic create TP_TRADE --queues 8
+    Example: msgcenter topic create TP_TRADE --queues 8 --if-not-exists
     """
+    wanted = {field: context.params[option] for option, field in _FIELDS.items() if is_given(context, option)}
+    existing = Existing(namespace, "topic", name, lambda service: service.topics.get(namespace, name), wanted)
     change(
         lambda service: service.topics.create(
             namespace,
@@ -48,6 +64,7 @@ def create(
         lambda made: f"Topic {made.name} is registered, with {made.queue_count} queues.",
         as_json=as_json,
         wait=not no_wait,
+        existing=existing if if_not_exists else None,
     )
 
 
@@ -76,6 +93,7 @@ def show(name: _Name, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson 
 
 @app.command("update")
 def update(
+    context: typer.Context,
     name: _Name,
     queues: Annotated[
         int | None, typer.Option("--queues", min=1, max=limits.QUEUES_MAX, help="More queues; never fewer.")
@@ -100,6 +118,7 @@ def update(
 
     Example: msgcenter topic update TP_TRADE --queues 16 --refuse-stress
     """
+    require_a_change(context)
     change(
         lambda service: service.topics.update(
             namespace,

@@ -128,6 +128,65 @@ def test_lag_shows_what_waits_even_for_a_group_that_never_connected(msgcenter: M
 
 
 @pytest.mark.usefixtures("subscribed")
+@pytest.mark.parametrize(
+    "option, name, reason",
+    [
+        ("--group", "SG_TYPO", "GROUP_NOT_FOUND"),
+        ("--topic", "TP_TYPO", "TOPIC_NOT_FOUND"),
+        ("--namespace", "typo", "NAMESPACE_NOT_FOUND"),
+    ],
+)
+def test_the_lag_of_what_is_not_registered_is_refused(
+    msgcenter: Msgcenter, option: str, name: str, reason: str
+) -> None:
+    for others in ((), ("--by-queue",), ("--json",)):
+        outcome = msgcenter("lag", option, name, *others)
+        assert (outcome.status, outcome.out) == (1, "")
+        assert outcome.err.endswith(f"({reason})\n")
+        assert name in outcome.err
+
+
+@pytest.mark.usefixtures("subscribed")
+def test_a_group_without_subscriptions_has_no_lag_and_is_named(msgcenter: Msgcenter) -> None:
+    assert msgcenter("group", "create", "SG_IDLE").status == 0
+    assert msgcenter("lag", "--group", "SG_IDLE").out == "Group SG_IDLE does not subscribe to anything.\n"
+    assert msgcenter("lag", "--group", "SG_IDLE", "--topic", "TP_TRADE", "--json").json == []
+    assert len(msgcenter("lag", "--group", "SG_POINTS", "--namespace", "default", "--json").json) == 1
+
+
+@pytest.mark.usefixtures("subscribed")
+def test_long_errors_are_cut_in_lists_and_whole_where_one_thing_is_shown(
+    msgcenter: Msgcenter, database_url: str
+) -> None:
+    error = "ValueError: " + "订单没有编号 " * 50
+    msgcenter("publish", "TP_TRADE", "EC_PAID", "x")
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO alarm (broker_id, broker, kind, thing, detail)"
+            " VALUES (gen_random_uuid(), 'here:1', 'LANE_SET_ASIDE', 'a lane', %s)",
+            (error,),
+        )
+        connection.execute(
+            "INSERT INTO dead_letter (group_id, group_name, attempts, reason, last_error, queue_id, queue_offset,"
+            " stored_at, message_id, namespace, topic, event_code, body, born_at, stress)"
+            " SELECT group_id, name, 1, 'REJECTED', %s, 1, 0, now(), gen_random_uuid(), 'default', 'TP_TRADE',"
+            " 'EC_PAID', '', now(), false FROM subscriber_group",
+            (error,),
+        )
+    for command, field in (("dead-letters", "last_error"), ("alarm", "detail")):
+        (listed,) = msgcenter(command, "list", "--json").json
+        assert listed[field] == error
+        number = str(listed["id" if command == "dead-letters" else "alarm_id"])
+        table = msgcenter(command, "list").out
+        assert "ValueError: 订单没有编号" in table
+        assert table.count("订单没有编号") < 10
+        assert "..." in table
+        assert msgcenter(command, "show", number, "--json").json[field] == error
+        assert msgcenter(command, "show", number).out.count("订单没有编号") == 50
+    assert "there is no alarm '999999'" in msgcenter("alarm", "show", "999999").err
+
+
+@pytest.mark.usefixtures("subscribed")
 def test_a_refused_message_is_one_line_and_status_1(msgcenter: Msgcenter) -> None:
     outcome = msgcenter("publish", "TP_TRADE", "EC_NONE", "x")
     assert outcome.status == 1

@@ -56,6 +56,43 @@ def test_a_mistyped_command_has_status_2(msgcenter: Msgcenter, arguments: tuple[
 
 
 @pytest.mark.usefixtures("trade")
+@pytest.mark.parametrize(
+    "arguments, given",
+    [
+        (("topic", "update", "TP_TRADE"), ("--queues", "--open/--not-open", "--closed/--not-closed", "--description")),
+        (("group", "update", "SG_POINTS"), ("--ack-timeout-seconds", "--retry-schedule", "--pause/--resume")),
+    ],
+)
+def test_an_update_of_nothing_is_refused_with_what_could_be_given(
+    msgcenter: Msgcenter, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], given: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    # Where it is and how it is printed is nothing to change either.
+    for others in ((), ("--json", "--no-wait", "--namespace", "default")):
+        refused = msgcenter(*arguments, *others)
+        assert (refused.status, refused.out) == (2, "")
+        assert "nothing to change: give at least one of --" in refused.err
+        assert all(option in refused.err for option in given)
+        assert "--namespace" not in refused.err
+    assert msgcenter(*arguments, "--description", "").status == 0
+
+
+def test_the_settings_of_a_group_are_explained_with_their_units(
+    msgcenter: Msgcenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    said = " ".join(msgcenter("group", "create", "--help").out.replace("│", " ").split())
+    for option, unit in (
+        ("--ack-timeout-seconds", "Seconds without an answer"),
+        ("--retry-schedule", "Seconds before each further attempt"),
+        ("--attempts-max", "Attempts, the first one counted"),
+        ("--unsettled-max", "Messages that one instance may hold"),
+    ):
+        assert option in said
+        assert unit in said
+
+
+@pytest.mark.usefixtures("trade")
 def test_event_codes_are_listed_and_removed(msgcenter: Msgcenter) -> None:
     assert [code["name"] for code in msgcenter("event-code", "list", "TP_TRADE", "--json").json] == ["EC_PAID"]
     assert msgcenter("event-code", "remove", "TP_TRADE", "EC_PAID").status == 0

@@ -7,6 +7,7 @@ import asyncio
 from msgdb.connections import Connection
 from msgdb.expression_failures import (
     ExpressionFailure,
+    find_expression_failure,
     list_expression_failures,
     write_expression_failures,
 )
@@ -29,11 +30,13 @@ async def test_counts_are_added_and_the_last_failure_is_the_one_that_is_told(con
     assert other[:5] == OTHER
 
 
-async def test_those_of_some_groups_can_be_asked_for(conn: Connection) -> None:
+async def test_those_of_one_subscription_can_be_asked_for(conn: Connection) -> None:
     await write_expression_failures(conn, [FIRST, OTHER])
 
-    assert [row.subscription_id for row in await list_expression_failures(conn, [2, 3])] == [20]
-    assert await list_expression_failures(conn, []) == []
+    found = await find_expression_failure(conn, OTHER.subscription_id)
+    assert found is not None
+    assert found[:5] == OTHER
+    assert await find_expression_failure(conn, 30) is None
 
 
 async def test_two_brokers_that_add_to_the_same_rows_wait_for_each_other_and_lose_nothing(store: MessageStore) -> None:
