@@ -37,6 +37,8 @@ _PREPARED_HEADER_BYTES: Final = 500
 _PREPARED_CHARACTER_BYTES: Final = 2
 """What that takes for each message, header and character, measured with cel-expr-python 0.1.3, and rounded up."""
 
+_WARNED_MAX: Final = 1_024
+"""Texts whose warnings are remembered: clients register theirs at each start."""
 _NAMED_MAX: Final = 5
 """Headers, in a warning."""
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -92,6 +94,7 @@ def cost_of_expression(text: str) -> Cost:
     return _compiled(text).cost
 
 
+@lru_cache(maxsize=_WARNED_MAX)
 def warnings_about(text: str) -> tuple[str, ...]:
     """Return what whoever registers *text* should be told, or raise InvalidExpressionError with the position.
 

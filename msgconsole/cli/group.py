@@ -25,8 +25,9 @@ _AckTimeout = Annotated[
     float | None,
     typer.Option(
         "--ack-timeout-seconds",
-        help="Seconds without an answer after which the next attempt is made: 1 to "
-        f"{limits.ACK_TIMEOUT_SECONDS_MAX:g}. Default: {limits.ACK_TIMEOUT_SECONDS_DEFAULT:g}.",
+        help="Seconds without an answer after which the next attempt is made, "
+        f"{limits.ACK_TIMEOUT_SECONDS_MIN:g} to {limits.ACK_TIMEOUT_SECONDS_MAX:g}; "
+        f"{limits.ACK_TIMEOUT_SECONDS_DEFAULT:g} at first.",
     ),
 ]
 _HandleMax = Annotated[
@@ -41,14 +42,14 @@ _RetrySchedule = Annotated[
     typer.Option(
         "--retry-schedule",
         help="Seconds before each further attempt, with commas between them, e.g. 10,30,60 for four attempts in all. "
-        "`none`: one attempt. Default: 16 waits, from 10 seconds to 2 hours.",
+        "`none`: one attempt. At first 16 waits, from 10 seconds to 2 hours.",
     ),
 ]
 _AttemptsMax = Annotated[
     int | None,
     typer.Option(
         "--attempts-max",
-        help="Attempts, the first one counted, after which a message is a dead letter. Default: as many as the retry "
+        help="Attempts, the first one counted, after which a message is a dead letter. At first as many as the retry "
         "schedule has waits, and one.",
     ),
 ]
@@ -56,7 +57,7 @@ _UnsettledMax = Annotated[
     int | None,
     typer.Option(
         "--unsettled-max",
-        help=f"Messages that one instance may hold unsettled: {limits.UNSETTLED_MAX_DEFAULT:,} by default.",
+        help=f"Messages that one instance may hold unsettled; {limits.UNSETTLED_MAX_DEFAULT:,} at first.",
     ),
 ]
 _SUBSCRIBER_COLUMNS = (
