@@ -15,8 +15,15 @@ let number = 0;
 function handle(index, message) {
   const { body, messageId, ...rest } = message;
   const handled = { ...rest, body: body.toString("base64"), messageId: messageId.toString("hex") };
-  say({ handler: index, number: ++number, message: handled });
-  return new Promise((resolve, reject) => handling.set(number, { message, resolve, reject }));
+  const own = ++number;
+  say({ handler: index, number: own, message: handled });
+  return new Promise((resolve, reject) => {
+    handling.set(own, { message, resolve, reject });
+    message.signal.addEventListener("abort", () => {
+      if (handling.delete(own)) reject(message.signal.reason);
+      say({ gone: own });
+    });
+  });
 }
 
 const commands = {
@@ -29,10 +36,10 @@ const commands = {
     return subscriber.start();
   },
   settle: ({ number, verdict }) => {
-    const { resolve, reject } = handling.get(number);
-    handling.delete(number);
-    if (verdict) reject(new Verdict(verdict.kind, verdict.text, verdict.delayMs ?? undefined));
-    else resolve();
+    const said = handling.get(number);
+    if (!handling.delete(number)) return; // others have it by now
+    if (verdict) said.reject(new Verdict(verdict.kind, verdict.text, verdict));
+    else said.resolve();
   },
   extend: ({ number, ms }) => handling.get(number)?.message.extend(ms),
   resent: () => publisher.resent,

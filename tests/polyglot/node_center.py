@@ -17,12 +17,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, Self, get_origin, get_type_hints
 from uuid import UUID
 
-from msgbroker.client import Message, Reject
+from msgbroker.client import Message
 from msgbroker.client.bodies import Body
-from msgbroker.client.verdicts import verdict_of
+from msgbroker.client.verdicts import UnreadableBody, verdict_of
 from msgbroker.contract.errors import from_wire
 from tests.polyglot.node import HERE, NODE
 
@@ -62,6 +63,11 @@ class NodeMessage:
     attempt: int
     stress: bool
     born_host: str
+    keep: Callable[[float], bool]
+
+    def extend(self, seconds: float) -> bool:
+        """Keep the message for so long; return whether it is still this instance's."""
+        return self.keep(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class NodeCenter:
         self._ids = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._publishing: set[asyncio.Future[Any]] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._handling: dict[int, asyncio.Task[None]] = {}
         self._is_killed = False
 
     async def __aenter__(self) -> Self:
@@ -112,7 +118,7 @@ class NodeCenter:
             self.kill()
             await self._process.wait()
             await self._reading
-            for task in self._tasks:
+            for task in self._handling.values():
                 task.cancel()
 
     def kill(self) -> None:
@@ -195,12 +201,25 @@ class NodeCenter:
     async def _handle(self, handler: _Handler, number: int, said: Mapping[str, Any]) -> None:
         verdict = None
         try:
-            await handler.call(_message_of(said))
+            await handler.call(_message_of(said, partial(self._extend, number)))
         except Exception as failure:  # noqa: BLE001 - a handler may raise anything
             answer = verdict_of(failure)
             delay_ms = None if answer.delay_seconds is None else answer.delay_seconds * 1_000
-            verdict = {"kind": answer.kind.name, "text": answer.error, "delayMs": delay_ms}
+            kind, unreadable = answer.kind.name, answer.is_unreadable
+            verdict = {"kind": kind, "text": answer.error, "delayMs": delay_ms, "unreadable": unreadable}
         self.ask("settle", number=number, verdict=verdict)
+
+    def _take_away(self, number: int) -> None:
+        """Stop the handler of a message that others have now."""
+        handling = self._handling.pop(number, None)
+        if handling is not None and not handling.done():
+            log.warning("handler.given_away: %s", handling.get_name())
+            handling.cancel()
+
+    def _extend(self, number: int, seconds: float) -> bool:
+        if number in self._handling:
+            self.ask("extend", number=number, ms=round(seconds * 1_000))
+        return number in self._handling
 
     # --- the bridge ---------------------------------------------------------------------------------------------
 
@@ -225,10 +244,13 @@ class NodeCenter:
     def _take(self, said: Mapping[str, Any]) -> None:
         if "warning" in said:
             log.warning(said["warning"])
+        elif "gone" in said:
+            self._take_away(said["gone"])
         elif "handler" in said:
-            task = asyncio.create_task(self._handle(self._handlers[said["handler"]], said["number"], said["message"]))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            number = said["number"]
+            handling = self._handle(self._handlers[said["handler"]], number, said["message"])
+            task = self._handling[number] = asyncio.create_task(handling)
+            task.add_done_callback(lambda _: self._handling.pop(number, None))
         else:
             answer = self._answers.pop(said["id"])
             if "error" not in said:
@@ -239,7 +261,7 @@ class NodeCenter:
                 answer.set_exception(RuntimeError(said["error"]["message"]))
 
 
-def _message_of(said: Mapping[str, Any]) -> NodeMessage:
+def _message_of(said: Mapping[str, Any], keep: Callable[[float], bool]) -> NodeMessage:
     return NodeMessage(
         said["topic"],
         said["eventCode"],
@@ -254,6 +276,7 @@ def _message_of(said: Mapping[str, Any]) -> NodeMessage:
         said["attempt"],
         said["stress"],
         said["bornHost"],
+        keep,
     )
 
 
@@ -266,7 +289,7 @@ def _argument(kind: Any, message: NodeMessage) -> Any:
         try:
             return json.loads(message.body)
         except ValueError as error:
-            raise Reject(f"the body is not JSON: {error}") from error
+            raise UnreadableBody(f"the body is not JSON: {error}") from error
     return message.body
 
 

@@ -6,7 +6,6 @@ import { errorOf, keepConnected, MessageCenterError, proto } from "./connection.
 
 const BEGUN_MS = 25; // a handler that is done sooner never needs to say that it has begun
 const TURN_MS = 250; // so long a suspect message holds up the next one
-const UNHANDLED_MS = 5_000;
 const START_SHARE = 0.8; // of the time to answer: what is not started by then may be another's before it is done
 const ERROR_CHARS_MAX = 1_000;
 const SETTLEMENTS_MAX = 100; // in one request, each with an error text: a request has 524,288 bytes at most
@@ -19,11 +18,13 @@ const WHY_MISSING = {
 
 /** Thrown by a handler: an answer of its own. Whatever else it throws is a failed attempt. */
 export class Verdict extends Error {
-  constructor(kind, text = "", delayMs = undefined) {
+  constructor(kind, text = "", { delayMs, unreadable = false } = {}) {
     super(text);
-    Object.assign(this, { kind, delayMs });
+    Object.assign(this, { kind, delayMs, unreadable });
   }
 }
+
+const UNHANDLED = new Verdict("RELEASE", "no handler here", { delayMs: 5_000 });
 
 /** Keeps one group attached; `handled` is a list of {topic, eventCode, handle}, where "*" takes what no other names. */
 export class Subscriber {
@@ -82,7 +83,8 @@ class Session {
   #confirmNumber = 0;
   #carefulUntil = 0;
   #turn = null;
-  #startMs = Infinity;
+  #answerMs = Infinity; // the time to answer
+  #keepMsMax = 0;
   #leaving = null;
   #isFlushing = false;
   #isOver = false;
@@ -123,9 +125,9 @@ class Session {
     for (const { queueId, epoch } of response.revoked) {
       this.#drop(({ place }) => place.queueId === queueId && place.epoch === epoch);
     }
-    for (const taken of response.takenBack ?? []) this.#drop((message) => isAmong(message, taken));
+    for (const taken of response.takenBack) this.#drop((message) => isAmong(message, taken));
     for (const { queueId, epoch, suspect, deliveries } of response.batches) {
-      const startBefore = Date.now() + this.#startMs;
+      const startBefore = Date.now() + this.#answerMs * START_SHARE;
       const batch = { queueId, epoch, suspect, startBefore };
       const messages = deliveries.map((delivery) => new Message(this, batch, delivery));
       this.#waiting = suspect ? [...messages, ...this.#waiting] : [...this.#waiting, ...messages];
@@ -136,8 +138,8 @@ class Session {
     this.#startMore();
   }
 
-  #attached({ ackTimeoutMs, missing, carefulMs, brokerId }, onAttached) {
-    this.#startMs = Number(ackTimeoutMs) * START_SHARE;
+  #attached({ ackTimeoutMs, handleMsMax, missing, carefulMs, brokerId }, onAttached) {
+    [this.#answerMs, this.#keepMsMax] = [Number(ackTimeoutMs), Number(handleMsMax)];
     if (!brokerId) return; // again: the time to answer has changed
     this.#carefulUntil = Date.now() + Number(carefulMs);
     for (const { topic, eventCode, reason } of missing) {
@@ -185,8 +187,11 @@ class Session {
     const ofTopic = this.#settings.handled.filter(({ topic }) => topic === message.topic);
     const of = (code) => ofTopic.find(({ eventCode }) => eventCode === code);
     const found = of(message.eventCode) ?? of("*");
-    if (!found) return this.#settle(message, settlementOf(new Verdict("RELEASE", "no handler here", UNHANDLED_MS)));
+    if (!found) return this.#settle(message, settlementOf(UNHANDLED));
     const timer = setTimeout(() => this.#sayBegun(message), BEGUN_MS); // M17
+    // It is kept as long as its handler takes, up to what the group allows. (S6)
+    const renew = () => this.extend(message, this.#answerMs);
+    const keeping = this.#keepMsMax ? setInterval(renew, this.#answerMs / 3) : undefined;
     try {
       await found.handle(message);
       this.#settle(message, { verdict: "VERDICT_ACK" });
@@ -194,6 +199,7 @@ class Session {
       this.#settle(message, settlementOf(error));
     } finally {
       clearTimeout(timer);
+      clearInterval(keeping);
     }
   }
 
@@ -219,7 +225,7 @@ class Session {
   }
 
   #drop(isMeant) {
-    for (const message of [...this.#waiting, ...this.#running]) message.isLive &&= !isMeant(message);
+    for (const message of [...this.#waiting, ...this.#running]) if (message.isLive && isMeant(message)) message.lose();
     this.#waiting = this.#waiting.filter((message) => message.isLive);
   }
 
@@ -257,6 +263,7 @@ class Message {
   isLive = true; // still this instance's, and not settled
   isSaid = false;
   #session;
+  #lost = new AbortController();
 
   constructor(session, { queueId, epoch, suspect, startBefore }, { message, ...stored }) {
     this.#session = session;
@@ -265,18 +272,30 @@ class Message {
     this.range = [this.queueOffset, this.queueOffset];
   }
 
-  /** Keep the message for so long from now on, where its handler takes longer than the group gives it. (S6) */
+  /** Aborted when others have the message: its handler may stop. */
+  get signal() {
+    return this.#lost.signal;
+  }
+
+  /** Keep the message for so long from now on: for a handler that will block this process for a while. */
   extend(ms) {
     this.#session.extend(this, ms);
+  }
+
+  lose() {
+    this.isLive = false;
+    this.#lost.abort();
   }
 }
 
 function settlementOf(thrown) {
-  const { kind, message, delayMs } = thrown instanceof Verdict ? thrown : new Verdict("RETRY", String(thrown));
+  const said = thrown instanceof Verdict ? thrown : new Verdict("RETRY", String(thrown));
+  const { kind, message, delayMs, unreadable } = said;
   // It is kept up to there, and half a surrogate pair would be no UTF-8.
   const error = message.slice(0, ERROR_CHARS_MAX).toWellFormed();
   // A delay of 0 is not the same as none: that is the group's schedule. (M18)
-  return { verdict: `VERDICT_${kind}`, error, delayMs: Math.round(delayMs ?? 0), immediately: delayMs === 0 };
+  const delay = { delayMs: Math.round(delayMs ?? 0), immediately: delayMs === 0 };
+  return { verdict: `VERDICT_${kind}`, error, unreadable, ...delay };
 }
 
 /** Return offsets as pairs of first and last that ascend and do not touch what is not meant. (M18) */
