@@ -49,7 +49,7 @@ async def create_or_find(
         found = await existing.find(service)
         difference = _difference(found, existing.wanted)
         if difference:
-            raise ThingAlreadyExistsError(error.facts["kind"], error.facts["name"], difference) from error
+            raise ThingAlreadyExistsError(error.kind, error.name, difference) from error
     # Somebody else may have made it a moment ago: it is waited for as if it had been made here.
     version = await service.audit.version_with(existing.namespace, [(existing.kind, existing.name)])
     return Changed(found, version), False
