@@ -104,6 +104,7 @@ def create(
     schedule = _schedule(retry_schedule)
     settings = {
         "ack_timeout_seconds": ack_timeout_seconds,
+        "handle_seconds_max": handle_seconds_max,
         "retry_schedule_seconds": schedule,
         "attempts_max": attempts_max,
         "unsettled_max": unsettled_max,
