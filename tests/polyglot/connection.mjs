@@ -19,7 +19,7 @@ const CONNECT_MS = 3_000;
 const BACKOFF_MS = { first: 50, most: 2_000 };
 const SENT_ON_MAX = 3;
 const OPTIONS = {
-  "grpc.max_receive_message_length": 32 * 1024 * 1024, // M1: 4 MiB by default, and deliveries may be larger
+  "grpc.max_receive_message_length": 4_210_688, // M1: 4 MiB by default, and a single message may be larger
   "grpc.keepalive_time_ms": 10_000, // M3: who vanished without a word is noticed
   "grpc.keepalive_timeout_ms": 5_000,
   "grpc.keepalive_permit_without_calls": 1,
