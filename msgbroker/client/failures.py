@@ -35,14 +35,14 @@ def from_rpc_error(error: grpc.aio.AioRpcError, address: str) -> MessageCenterEr
         message = told.get(MESSAGE_KEY) or details
         return from_wire(_text(told[REASON_KEY]), status.name, _text(message), _facts(told.get(FACTS_KEY)))
     if status is grpc.StatusCode.UNIMPLEMENTED:
-        words = "it speaks gRPC, and is no broker, or one too old for this client; check host and port"
+        words = f"it speaks gRPC, and is no broker, or one too old for this client ({details}); check host and port"
         cause = UnavailableCause.NOT_A_BROKER
-        return BrokerUnavailableError(f"broker {address}: {words} ({details})", address=address, cause=cause)
+        return BrokerUnavailableError(f"broker {address}: {words}", address=address, cause=cause)
     if status in _LOST:
         is_late = status is grpc.StatusCode.DEADLINE_EXCEEDED
         cause = UnavailableCause.TIMEOUT if is_late else UnavailableCause.LOST
-        words = "no answer in time" if is_late else "the connection was lost"
-        return BrokerUnavailableError(f"broker {address}: {words} ({details})", address=address, cause=cause)
+        words = "no answer in time" if is_late else "connection lost"
+        return BrokerUnavailableError(f"broker {address}: {words}: {details}", address=address, cause=cause)
     return from_wire(status.name, status.name, f"broker {address}: {details}", {"address": address})
 
 

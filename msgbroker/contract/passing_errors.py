@@ -146,7 +146,7 @@ class BrokerUnavailableError(UnavailableError):
     """No broker can be reached (client side), or this one is stopping (server side)."""
 
     reason = "BROKER_UNAVAILABLE"
-    address: Fact[str | None] = Fact(str, None)
+    address = Fact(str, "")
     cause: Fact[UnavailableCause | None] = Fact(UnavailableCause, None)
     """Why, as far as it is known, and the same for all brokers that were tried."""
 

@@ -45,7 +45,7 @@ async def test_a_publish_is_given_up_as_soon_as_all_addresses_have_refused() -> 
         assert f"{address} (connection refused: " in refused.value.message
     assert refused.value.message.startswith("no broker can be reached: ")
     assert refused.value.message.endswith(": the message was not sent")
-    assert sorted((refused.value.address or "").split(", ")) == sorted(addresses)
+    assert sorted(refused.value.address.split(", ")) == sorted(addresses)
     assert refused.value.cause is UnavailableCause.REFUSED
     assert refused.value.may_be_stored is False
 
