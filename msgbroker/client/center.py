@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import signal
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
@@ -25,6 +27,7 @@ from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.publisher_stream import PublisherStream
 from msgbroker.client.publishing import Publisher, PublishingBuffer, outgoing_messages, publish_within
+from msgbroker.client.stop_signals import stopped_by_signals
 from msgbroker.client.subscriber_stream import SubscriberStream
 from msgbroker.client.subscribers import GroupStream, Subscribers
 from msgbroker.client.wire import MessageEncoder
@@ -35,6 +38,9 @@ log = logging.getLogger("msgbroker.client")
 
 _LAST_ANSWERS_SECONDS: Final = 1.0
 """How long closing waits at least for answers to what was published, where it may wait at all."""
+
+_QUIET_SECONDS: Final = 1.0
+"""Closing that takes longer says what it waits for."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -312,11 +318,18 @@ class MessageCenter:
         self._check_open()
         await self._subscribers.start()
 
-    async def run(self) -> dict[str, MessageCenterError]:
-        """Run the subscribers until the center is closed or this call is cancelled.
+    async def run(self, *, handle_signals: bool | None = None) -> dict[str, MessageCenterError]:
+        """Run the subscribers until SIGINT (Ctrl-C) or SIGTERM, or until the center is closed or this call cancelled.
+
+        The first of these signals closes the center in good order, and this call returns; a second one ends the process
+        at once. What handled them before does so again afterwards.
 
         A group that was attached and is refused for good later (it was deleted, for example) ends alone, which is
         logged at once; the others go on.
+
+        Args:
+            handle_signals: None: in the main thread, and not those that the application has a handler of its own for,
+                of signal.signal or of its event loop. True: both signals in any case. False: neither.
 
         Returns:
             The groups that have ended so, and why; empty as a rule.
@@ -324,12 +337,21 @@ class MessageCenter:
         Raises:
             MessageCenterError: a group cannot be subscribed, as for `start`; or none is left to serve: what the last
                 one ended with, with a note of each of the others.
+            InvalidSettingError: *handle_signals* is True, and this is not the main thread.
 
         Example:
             await center.run()
         """
         self._check_open()
-        return await self._subscribers.run()
+        loop = asyncio.get_running_loop()
+
+        def stop(number: signal.Signals) -> None:
+            with suppress(RuntimeError):
+                # Else the loop is closed, and so is the center.
+                loop.call_soon_threadsafe(self.close_by_signal, number)
+
+        with stopped_by_signals(stop, handle_signals):
+            return await self._subscribers.run()
 
     @property
     def ended_groups(self) -> dict[str, MessageCenterError]:
@@ -387,15 +409,29 @@ class MessageCenter:
         broker takes a few seconds more at most. Every call waits until the center is closed, and who gives up waiting
         leaves it to close. Only a handler that closes its center does not wait: it is one of those that are waited for.
         """
+        closing = self._begin_to_close()
+        if not self._subscribers.is_handling(asyncio.current_task()):
+            await asyncio.shield(closing)
+
+    def close_by_signal(self, number: signal.Signals) -> None:
+        """Begin to close, and say so: for `run`, not for applications."""
+        log.info(
+            "center.closing: %s: running handlers may take %g s more; a second signal ends the process at once",
+            number.name,
+            self._config.drain_timeout_seconds,
+        )
+        self._begin_to_close()
+
+    def _begin_to_close(self) -> asyncio.Task[None]:
         self._is_closed = True
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(), name="close")
-        if not self._subscribers.is_handling(asyncio.current_task()):
-            await asyncio.shield(self._closing)
+        return self._closing
 
     async def _close(self) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._config.drain_timeout_seconds
+        saying = loop.call_later(_QUIET_SECONDS, self._say_what_is_waited_for, until)
         try:
             try:
                 # Handlers publish: the publisher stays until they are done, and opens for them if it must.
@@ -406,7 +442,22 @@ class MessageCenter:
                 moment_seconds = min(self._config.drain_timeout_seconds, _LAST_ANSWERS_SECONDS)
                 await self._close_publisher(max(until, loop.time() + moment_seconds))
         finally:
+            saying.cancel()
             self._subscribers.announce_closed()
+
+    def _say_what_is_waited_for(self, until: float) -> None:
+        waited_for = [
+            f"handlers of group {group}: {count}" for group, count in self._subscribers.running_counts.items()
+        ]
+        unanswered_count = self._unanswered_count()
+        if unanswered_count:
+            waited_for.append(f"unanswered messages: {unanswered_count}")
+        seconds_left = max(0.0, until - asyncio.get_running_loop().time())
+        if waited_for:
+            log.warning("center.closing: waits up to %.2g s more for %s", seconds_left, ", ".join(waited_for))
+
+    def _unanswered_count(self) -> int:
+        return 0 if self._publisher is None else self._publisher.buffer.unanswered_count
 
     async def _close_publisher(self, until: float) -> None:
         if self._publisher is None:
@@ -415,7 +466,7 @@ class MessageCenter:
             async with asyncio.timeout_at(until):
                 await self._publisher.buffer.flush()
         except TimeoutError:
-            log.warning("center.messages_unanswered_at_close")
+            log.warning("center.messages_unanswered_at_close: count=%d", self._unanswered_count())
         await self._publisher.close(CenterClosedError())
         self._publisher = None
 

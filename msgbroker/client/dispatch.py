@@ -46,6 +46,11 @@ class Dispatcher:
         return all(runner.is_at_rest for runner in self._runners.values())
 
     @property
+    def running_count(self) -> int:
+        """How many messages the handlers are at."""
+        return sum(runner.running_count for runner in self._runners.values())
+
+    @property
     def credit(self) -> int | None:
         """The credit the user asked for; None: as it turns out best."""
         asked = [handler.credit for handler in self._runners if handler.credit is not None]

@@ -53,6 +53,11 @@ class PublishBuffer:
         """Who has a turn, while it has it: in the one step of its task in which it hears of it."""
         self._broken: MessageCenterError | None = None
 
+    @property
+    def unanswered_count(self) -> int:
+        """How many messages wait for their answer, or for room."""
+        return self.outbox.count + len(self._waiting)
+
     def offer(self, encoded: bytes) -> ReceiptFuture:
         """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room."""
         if self._broken is not None:

@@ -16,6 +16,10 @@ ReceiptFuture = asyncio.Future[Receipt]
 class PublishingBuffer(Protocol):
     """Takes encoded messages, in the order of the calls: whoever waits for room is overtaken by nobody."""
 
+    @property
+    def unanswered_count(self) -> int:
+        """How many messages wait for their answer, or for room."""
+
     def offer(self, encoded: bytes) -> ReceiptFuture:
         """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room."""
 

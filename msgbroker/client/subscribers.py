@@ -83,6 +83,12 @@ class Subscribers:
         self._tables.setdefault(handler.group, HandlerTable()).add(handler)
 
     @property
+    def running_counts(self) -> dict[str, int]:
+        """How many messages the handlers of each group are at, where they are at any."""
+        counts = {group: dispatcher.running_count for group, dispatcher in self._dispatchers.items()}
+        return {group: count for group, count in counts.items() if count}
+
+    @property
     def ended(self) -> dict[str, MessageCenterError]:
         """The groups that are served no more, as they were refused for good, and what with."""
         return dict(self._ended)
@@ -161,6 +167,11 @@ class Subscribers:
         Raises what makes a group impossible to subscribe, or ended a part of us; and where no group is left to serve,
         what ended the last one.
         """
+        if not self._tables:
+            log.warning(
+                "center.without_handlers: no handler is declared: run() only waits until the center is closed. "
+                "Handlers are declared before it: is the module that does so imported?"
+            )
         serving = asyncio.ensure_future(self._serve())
         failed = asyncio.ensure_future(self._failed.wait())
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
@@ -16,6 +18,7 @@ from msgbroker.client.handover import Handover, ManyReceipts, SoonReceipt
 from msgbroker.client.loop_thread import LoopThread
 from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.publishing import ReceiptFuture, outgoing_messages, publish_within
+from msgbroker.client.stop_signals import stopped_by_signals
 from msgbroker.client.wire import MessageEncoder
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 
@@ -192,12 +195,40 @@ class SyncMessageCenter:
         """
         self._call(self._core.start())
 
-    def run(self) -> dict[str, MessageCenterError]:
-        """Run the subscribers until the center is closed (from another thread) or Ctrl-C.
+    def run(self, *, handle_signals: bool | None = None) -> dict[str, MessageCenterError]:
+        """Run the subscribers until SIGINT (Ctrl-C) or SIGTERM, or until the center is closed (from another thread).
 
-        Returns and Raises as for `MessageCenter.run`.
+        Args, Returns and Raises as for `MessageCenter.run`.
+
+        Example:
+            center.run()
         """
-        return self._call(self._core.run())
+        handover, thread = self._running_handover(), self._running_thread()
+        has_come = False
+
+        def close(number: signal.Signals) -> None:
+            handover.fetch()
+            self._core.close_by_signal(number)
+
+        def stop(number: signal.Signals) -> None:
+            # In the middle of anything: closing from here might wait for what was interrupted.
+            nonlocal has_come
+            has_come = True
+            with suppress(RuntimeError):
+                # Else the loop is closed, and so is the center.
+                thread.loop.call_soon_threadsafe(close, number)
+
+        with stopped_by_signals(stop, handle_signals):
+            try:
+                ended = self._call(self._core.run(handle_signals=False))
+            except CenterClosedError:
+                if not has_come:
+                    raise
+                # It was closed before it had begun.
+                ended = self.ended_groups
+        if has_come:
+            self.close()
+        return ended
 
     @property
     def ended_groups(self) -> dict[str, MessageCenterError]:

@@ -71,7 +71,8 @@ async def print_messages(center: MessageCenter, printer: Printer) -> None:
 async def _run_until_enough(center: MessageCenter, printer: Printer) -> None:
     async with center:
         enough = asyncio.create_task(printer.enough.wait())
-        running = asyncio.create_task(center.run())
+        # Ctrl-C is the command's own end.
+        running = asyncio.create_task(center.run(handle_signals=False))
         await asyncio.wait([enough, running], return_when=asyncio.FIRST_COMPLETED)
         enough.cancel()
         if running.done():

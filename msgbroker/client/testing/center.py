@@ -408,6 +408,11 @@ class _MemoryPublisher:
         """Where messages go in."""
         return self
 
+    @property
+    def unanswered_count(self) -> int:
+        """How many messages wait for their answer: none."""
+        return 0
+
     def offer(self, encoded: bytes) -> asyncio.Future[Receipt]:
         """Store a message: that takes no time."""
         return self.offer_in_turn(encoded)

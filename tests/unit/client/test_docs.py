@@ -21,10 +21,8 @@ _EXAMPLES = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[3] / "doc
 _SERVICES = [example for example in _EXAMPLES if example.startswith("# service.py")]
 _SNIPPETS = [example for example in _EXAMPLES if example not in _SERVICES and "await center.run()" not in example]
 _SYNC_SERVICE = """
-import signal, sys
 from msgbroker.client import SyncMessageCenter
 
-signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 with SyncMessageCenter("127.0.0.1:7400") as center:
 
     @center.subscriber(group="SG_POINTS", topic="TP_TRADE", event_code="EC_PAID")
@@ -47,6 +45,7 @@ async def test_an_example_works_as_printed(example: str) -> None:
 
         scope: dict[str, Any] = {
             **vars(msgbroker.client),
+            "Any": Any,
             "SyncMessageCenter": lambda _: SyncInMemoryCenter(),
             "center": center,
             "rows": [{"order": "1"}, {"order": "2"}],
@@ -81,12 +80,15 @@ def test_every_example_is_run() -> None:
 
 
 @pytest.mark.parametrize("program", [*_SERVICES, _SYNC_SERVICE], ids=["async", "sync"])
-async def test_a_service_ends_well_at_sigterm(program: str, broker: FakeBroker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_service_ends_well_at_a_signal(
+    program: str, broker: FakeBroker, tmp_path: Path, number: signal.Signals
+) -> None:
     script = tmp_path / "service.py"
     script.write_text(program.replace("127.0.0.1:7400", broker.address))
     service = await asyncio.create_subprocess_exec(sys.executable, str(script), stderr=asyncio.subprocess.PIPE)
     call = await asyncio.wait_for(broker.subscribe_calls.get(), 20)
-    service.send_signal(signal.SIGTERM)
+    service.send_signal(number)
     _, stderr = await asyncio.wait_for(service.communicate(), 20)
 
     assert (service.returncode, stderr) == (0, b"")
