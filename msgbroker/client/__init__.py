@@ -10,6 +10,7 @@ from msgbroker.client.verdicts import Reject, Release, RetryAfter
 from msgbroker.contract.errors import (
     AlreadyExistsError,
     BodyTooLargeError,
+    BodyTypeError,
     BrokerBusyError,
     BrokerUnavailableError,
     CenterClosedError,
@@ -46,6 +47,7 @@ from msgbroker.contract.errors import (
 __all__ = [
     "AlreadyExistsError",
     "BodyTooLargeError",
+    "BodyTypeError",
     "BrokerBusyError",
     "BrokerUnavailableError",
     "CenterClosedError",

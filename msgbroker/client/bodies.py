@@ -14,7 +14,7 @@ from uuid import UUID
 
 from msgbroker.client.typed_bodies import name_of, typed_decoder, validating
 from msgbroker.client.verdicts import UnreadableBody
-from msgbroker.contract.errors import InvalidRequestFieldError
+from msgbroker.contract.errors import BodyTypeError, InvalidRequestFieldError
 
 Decoder = Callable[[bytes], Any]
 
@@ -53,12 +53,16 @@ def encode_body(body: Body) -> bytes:
 
     Raises:
         InvalidRequestFieldError: it has text that UTF-8 has no place for (a lone surrogate).
-        TypeError: for anything else.
+        BodyTypeError: it is, or has in it, anything else.
     """
     try:
         return _encode_body(body)
     except UnicodeEncodeError as error:
         raise InvalidRequestFieldError("body", f"has text that is not UTF-8: {error}") from error
+    except BodyTypeError:
+        raise
+    except TypeError as error:
+        raise BodyTypeError(f"the body cannot be written as JSON: {error}") from error
 
 
 def _encode_body(body: Body) -> bytes:
@@ -74,7 +78,7 @@ def _encode_body(body: Body) -> bytes:
         return body.model_dump_json().encode()
     if _is_record(body):
         return _json(body)
-    raise TypeError(f"a body is bytes, str, dict, list, a dataclass or a pydantic model, not {type(body).__name__}")
+    raise BodyTypeError(f"a body is bytes, str, dict, list, a dataclass or a pydantic model, not {type(body).__name__}")
 
 
 def _json(body: object) -> bytes:
@@ -92,7 +96,7 @@ def _plain(value: Any) -> Any:
             return form(value)
     if _is_record(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    raise TypeError(f"a body in JSON cannot hold a {type(value).__name__}")
+    raise TypeError(f"a {type(value).__name__} has no form there")
 
 
 _FORMS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (

@@ -26,7 +26,14 @@ from msgbroker.client.handlers import Registration, SubscriberOptions, make_hand
 from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.publisher_stream import PublisherStream
-from msgbroker.client.publishing import Publisher, PublishingBuffer, outgoing_messages, publish_within
+from msgbroker.client.publishing import (
+    Publisher,
+    PublishingBuffer,
+    encode_outgoing,
+    note_answers,
+    outcome_of,
+    publish_within,
+)
 from msgbroker.client.stop_signals import stopped_by_signals
 from msgbroker.client.subscriber_stream import SubscriberStream
 from msgbroker.client.subscribers import GroupStream, Subscribers
@@ -203,35 +210,31 @@ class MessageCenter:
     async def publish_many(self, messages: Iterable[OutgoingMessage]) -> list[Receipt | MessageCenterError]:
         """Publish messages in order and wait for all answers: for each, its receipt or its error.
 
-        One bad message does not hold up its neighbours.
+        One bad message does not hold up its neighbours: what is wrong with it is its answer, a body of a type that
+        cannot be sent (BodyTypeError) as well as what is no OutgoingMessage (InvalidSettingError).
 
         Args:
-            messages: any number; they are taken as there is room.
-
-        Raises:
-            InvalidSettingError: one of them is not an OutgoingMessage. Those before it are published.
+            messages: any number; they are taken as there is room. What this iterable itself raises is raised, once
+                those before are answered, with a note of what became of them.
 
         Example:
             answers = await center.publish_many(OutgoingMessage("TP_TRADE", "EC_PAID", row) for row in rows)
         """
         answers: list[asyncio.Future[Receipt] | MessageCenterError] = []
         buffer = self._running_publisher().buffer
-        for message in outgoing_messages(messages):
-            try:
-                encoded = self._encode(
-                    message.topic,
-                    message.event_code,
-                    message.body,
-                    message.headers,
-                    message.key,
-                    message.ordering_key,
-                )
-                answer = buffer.offer_in_turn(encoded)
-                answers.append(answer)
-                await buffer.taken(answer)
-            except MessageCenterError as error:
-                answers.append(error)
-        return [await _outcome(answer) for answer in answers]
+        try:
+            for index, message in enumerate(messages):
+                try:
+                    answer = buffer.offer_in_turn(encode_outgoing(self._encode, message, index))
+                except MessageCenterError as error:
+                    answers.append(error)
+                else:
+                    answers.append(answer)
+                    await buffer.taken(answer)
+        except Exception as failure:
+            note_answers(failure, [await outcome_of(answer) for answer in answers])
+            raise
+        return [await outcome_of(answer) for answer in answers]
 
     async def ready(self) -> None:
         """Wait until there is room for another message; at once if there is.
@@ -497,12 +500,3 @@ class MessageCenter:
             )
 
         await until_answered(f"registration for group {wanted.group}", register, self._config)
-
-
-async def _outcome(answer: asyncio.Future[Receipt] | MessageCenterError) -> Receipt | MessageCenterError:
-    if isinstance(answer, MessageCenterError):
-        return answer
-    try:
-        return await answer
-    except MessageCenterError as error:
-        return error

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, Protocol
 
@@ -179,6 +179,11 @@ class ManyReceipts:
         self._count += 1
         if self._count == self._expected:
             self._are_complete.set()
+
+    def wait_beside(self, refused: Sequence[MessageCenterError | None]) -> list[Receipt | MessageCenterError]:
+        """Return for each message what it was refused with, or the answer to it, once they are complete."""
+        answers = iter(self.wait(refused.count(None)))
+        return [error or next(answers) for error in refused]
 
     def wait(self, count: int) -> list[Receipt | MessageCenterError]:
         """Return the answers to so many messages, in their order, once they are complete."""

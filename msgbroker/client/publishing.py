@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgbroker.client.config import check_call_timeout
@@ -71,12 +71,30 @@ async def publish_within(buffer: PublishingBuffer, encoded: bytes, within_second
         raise PublishTimeoutError(within_seconds, may_be_stored=buffer.is_sent(answer), address=address) from error
 
 
-def outgoing_messages(messages: Iterable[OutgoingMessage]) -> Iterator[OutgoingMessage]:
-    """Take one after the other; raise InvalidSettingError where one is something else."""
-    for index, message in enumerate(messages):
-        if not isinstance(message, OutgoingMessage):
-            raise InvalidSettingError(
-                f"messages[{index}]",
-                f"is of type {type(message).__name__}; OutgoingMessage(topic, event_code, body) is wanted",
-            )
-        yield message
+def encode_outgoing(encode: Callable[..., bytes], message: object, index: int) -> bytes:
+    """Return what `publish_many` was given at *index* encoded, or raise an InvalidRequestError."""
+    if not isinstance(message, OutgoingMessage):
+        raise InvalidSettingError(
+            f"messages[{index}]",
+            f"is of type {type(message).__name__}; OutgoingMessage(topic, event_code, body) is wanted",
+        )
+    return encode(message.topic, message.event_code, message.body, message.headers, message.key, message.ordering_key)
+
+
+async def outcome_of(answer: ReceiptFuture | MessageCenterError) -> Receipt | MessageCenterError:
+    """Return the receipt or the error that a message of `publish_many` is answered with."""
+    if isinstance(answer, MessageCenterError):
+        return answer
+    try:
+        return await answer
+    except MessageCenterError as error:
+        return error
+
+
+def note_answers(failure: Exception, answers: Sequence[Receipt | MessageCenterError]) -> None:
+    """Note with what broke `publish_many` off what became of the messages before: nobody else hears of it."""
+    errors = [answer for answer in answers if isinstance(answer, MessageCenterError)]
+    if answers:
+        failure.add_note(f"publish_many was given {len(answers)} before that: {len(answers) - len(errors)} are stored")
+    if errors:
+        failure.add_note(f"{len(errors)} failed, the first of them with {errors[0].reason}: {errors[0].message}")

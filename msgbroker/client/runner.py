@@ -87,7 +87,7 @@ class HandlerRunner:
     @property
     def running_count(self) -> int:
         """How many messages the handler is at."""
-        return sum(work.message is not None for work in self._works)
+        return sum(work.message is not None for work in self.works)
 
     def feed(self, messages: Sequence[Message], *, are_suspect: bool = False) -> None:
         """Take messages to be handled; suspect ones before the others, and one at a time."""

@@ -17,7 +17,7 @@ from msgbroker.client.handlers import SubscriberOptions
 from msgbroker.client.handover import Handover, ManyReceipts, SoonReceipt
 from msgbroker.client.loop_thread import LoopThread
 from msgbroker.client.message import OutgoingMessage, Receipt
-from msgbroker.client.publishing import ReceiptFuture, outgoing_messages, publish_within
+from msgbroker.client.publishing import ReceiptFuture, encode_outgoing, note_answers, publish_within
 from msgbroker.client.stop_signals import stopped_by_signals
 from msgbroker.client.wire import MessageEncoder
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError
@@ -146,6 +146,8 @@ class SyncMessageCenter:
     def publish_many(self, messages: Iterable[OutgoingMessage]) -> list[Receipt | MessageCenterError]:
         """Publish messages in order and wait for all answers: for each, its receipt or its error.
 
+        As `MessageCenter.publish_many` does it.
+
         Args:
             messages: any number; they are taken as there is room, in the caller's thread.
 
@@ -155,23 +157,18 @@ class SyncMessageCenter:
         handover = self._running_handover()
         receipts = ManyReceipts()
         refused: list[MessageCenterError | None] = []
-        for message in outgoing_messages(messages):
-            try:
-                encoded = self._encode(
-                    message.topic,
-                    message.event_code,
-                    message.body,
-                    message.headers,
-                    message.key,
-                    message.ordering_key,
-                )
-                handover.put(encoded, receipts)
-            except MessageCenterError as error:
-                refused.append(error)
-            else:
-                refused.append(None)
-        answers = iter(receipts.wait(refused.count(None)))
-        return [error or next(answers) for error in refused]
+        try:
+            for index, message in enumerate(messages):
+                try:
+                    handover.put(encode_outgoing(self._encode, message, index), receipts)
+                except MessageCenterError as error:
+                    refused.append(error)
+                else:
+                    refused.append(None)
+        except Exception as failure:
+            note_answers(failure, receipts.wait_beside(refused))
+            raise
+        return receipts.wait_beside(refused)
 
     def flush(self) -> None:
         """Wait until everything published so far has been answered (or has failed)."""

@@ -19,6 +19,7 @@ from msgbroker.contract.error_families import ResourceExhaustedError as Resource
 from msgbroker.contract.error_families import UnauthenticatedError as UnauthenticatedError
 from msgbroker.contract.error_families import UnavailableError as UnavailableError
 from msgbroker.contract.invalid_errors import BodyTooLargeError as BodyTooLargeError
+from msgbroker.contract.invalid_errors import BodyTypeError as BodyTypeError
 from msgbroker.contract.invalid_errors import DelayNotSupportedError as DelayNotSupportedError
 from msgbroker.contract.invalid_errors import ExpressionTooCostlyError as ExpressionTooCostlyError
 from msgbroker.contract.invalid_errors import FrameTooLargeError as FrameTooLargeError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgbroker.contract.error_families import InvalidRequestError
+from msgbroker.contract.error_families import InvalidRequestError, MessageCenterError
 from msgbroker.contract.facts import Fact
 
 
@@ -115,6 +115,13 @@ class InvalidRequestFieldError(InvalidRequestError):
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field} {problem}", field=field)
+
+
+class BodyTypeError(InvalidRequestFieldError, TypeError):
+    """A body, or something in one that is to be JSON, is of a type that cannot be sent. Also a TypeError."""
+
+    def __init__(self, problem: str) -> None:
+        MessageCenterError.__init__(self, problem, field="body")
 
 
 class DelayNotSupportedError(InvalidRequestError):

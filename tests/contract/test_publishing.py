@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from msgbroker.client import (
     BodyTooLargeError,
+    BodyTypeError,
     EventCodeNotFoundError,
     InvalidHeadersError,
     InvalidKeyError,
     InvalidNameError,
+    InvalidRequestError,
     InvalidSettingError,
     MessageCenterError,
     OutgoingMessage,
@@ -21,7 +25,7 @@ from msgbroker.client import (
     TopicClosedError,
     TopicNotFoundError,
 )
-from tests.contract.harness import Harness
+from tests.contract.harness import BlockingHarness, Harness
 
 
 async def test_offsets_start_at_0_and_have_no_gaps(harness: Harness) -> None:
@@ -144,3 +148,103 @@ async def test_the_time_for_a_single_call_has_the_bounds_of_the_settings(harness
         await center.publish("TP", "EC", timeout_seconds=20)
 
     assert receipt.queue_offset == 0
+
+
+A_SET: Any = {1, 2}
+WRONG: list[tuple[Any, type[MessageCenterError], str]] = [
+    (
+        OutgoingMessage("TP", "EC", A_SET),
+        BodyTypeError,
+        "a body is bytes, str, dict, list, a dataclass or a pydantic model, not set",
+    ),
+    (OutgoingMessage("TP", "EC", {"a": 1j}), BodyTypeError, "cannot be written as JSON: a complex has no form there"),
+    (
+        ("TP", "EC"),
+        InvalidSettingError,
+        "messages[1] is of type tuple; OutgoingMessage(topic, event_code, body) is wan",
+    ),
+]
+
+
+def check_answers(answers: list[Receipt | MessageCenterError], error: type[MessageCenterError], wording: str) -> None:
+    first, wrong, last = answers
+    assert isinstance(first, Receipt)
+    assert isinstance(last, Receipt)
+    assert (first.queue_offset, last.queue_offset) == (0, 1)
+    assert type(wrong) is error
+    assert wording in wrong.message
+
+
+@pytest.mark.parametrize("bad, error, wording", WRONG, ids=["a set", "a number in a dict", "a tuple"])
+async def test_what_is_no_message_is_answered_alone(
+    harness: Harness, bad: Any, error: type[MessageCenterError], wording: str
+) -> None:
+    await harness.register_topic("TP", "EC")
+    async with harness.center() as center:
+        answers = await center.publish_many([OutgoingMessage("TP", "EC"), bad, OutgoingMessage("TP", "EC")])
+
+    check_answers(answers, error, wording)
+
+
+@pytest.mark.parametrize("bad, error, wording", WRONG, ids=["a set", "a number in a dict", "a tuple"])
+async def test_blocking_code_has_it_answered_alone_as_well(
+    blocking_harness: BlockingHarness, bad: Any, error: type[MessageCenterError], wording: str
+) -> None:
+    await blocking_harness.register_topic("TP", "EC")
+    center = blocking_harness.blocking_center()
+    try:
+        messages = [OutgoingMessage("TP", "EC"), bad, OutgoingMessage("TP", "EC")]
+        answers = await asyncio.to_thread(center.publish_many, messages)
+    finally:
+        await asyncio.to_thread(center.close)
+
+    check_answers(answers, error, wording)
+
+
+def check_body_type(raised: Exception) -> None:
+    assert isinstance(raised, InvalidRequestError)
+    assert isinstance(raised, TypeError)
+    assert (raised.reason, raised.facts, raised.retryable) == ("INVALID_FIELD", {"field": "body"}, False)
+
+
+async def test_a_body_of_a_type_that_cannot_be_sent_is_refused_and_a_type_error(harness: Harness) -> None:
+    await harness.register_topic("TP", "EC")
+    body: Any = 3.5
+    async with harness.center() as center:
+        for publish in (center.publish, center.publish_soon, center.publish_one_way):
+            with pytest.raises(BodyTypeError, match="not float") as raised:
+                await publish("TP", "EC", body)  # type: ignore[misc]
+            check_body_type(raised.value)
+
+
+def some_and_then_no_more() -> Iterator[OutgoingMessage]:
+    yield OutgoingMessage("TP", "EC", b"1")
+    yield OutgoingMessage("TP", "EC_UNKNOWN", b"2")
+    yield OutgoingMessage("TP", "EC", b"3")
+    raise LookupError("the file ends in the middle")
+
+
+def check_notes(raised: Exception) -> None:
+    told, failed = raised.__notes__
+    assert told == "publish_many was given 3 before that: 2 are stored"
+    assert failed.startswith("1 failed, the first of them with EVENT_CODE_NOT_FOUND: ")
+
+
+async def test_what_ends_the_messages_in_the_middle_is_raised_once_those_before_are_answered(harness: Harness) -> None:
+    await harness.register_topic("TP", "EC")
+    async with harness.center() as center:
+        with pytest.raises(LookupError) as raised:
+            await center.publish_many(some_and_then_no_more())
+        assert (await center.publish("TP", "EC")).queue_offset == 2
+    check_notes(raised.value)
+
+
+async def test_blocking_code_hears_likewise_what_became_of_those_before(blocking_harness: BlockingHarness) -> None:
+    await blocking_harness.register_topic("TP", "EC")
+    center = blocking_harness.blocking_center()
+    try:
+        with pytest.raises(LookupError) as raised:
+            await asyncio.to_thread(center.publish_many, some_and_then_no_more())
+    finally:
+        await asyncio.to_thread(center.close)
+    check_notes(raised.value)

@@ -166,8 +166,9 @@ def test_a_message_that_cannot_be_sent_is_refused_where_it_is_published(served: 
             center.publish("TP", "EC", bytes(5_000_000))
         with pytest.raises(BodyTooLargeError):
             center.publish_one_way("TP", "EC", bytes(5_000_000))
-        with pytest.raises(InvalidSettingError, match=r"messages\[0\] is of type tuple"):
-            center.publish_many([not_a_message])
+        (answer,) = center.publish_many([not_a_message])
+        assert isinstance(answer, InvalidSettingError)
+        assert answer.message.startswith("messages[0] is of type tuple")
 
     assert served.hellos == []
 
