@@ -43,6 +43,15 @@ async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def cancelled_by_others() -> BaseException:
-    """Return what a task ended by that somebody cancelled who had no business to: as loud as any failure."""
+class LoopEndedError(Exception):
+    """The event loop ends, as it does behind asyncio.run, and the center was not closed before."""
+
+
+def cancelled_by_others() -> Exception:
+    """Return what a task ended by that somebody cancelled who had no business to: as loud as any failure.
+
+    A loop that ends cancels every task there is: that is no failure.
+    """
+    if all(task.cancelling() for task in asyncio.all_tasks()):
+        return LoopEndedError("the event loop has ended")
     return RuntimeError("its task was cancelled, and not by closing the center")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
+from msgbroker.client.background import LoopEndedError
 from msgbroker.client.bodies import Body
 from msgbroker.client.config import (
     AddressesGiven,
@@ -23,6 +24,7 @@ from msgbroker.client.config import (
 from msgbroker.client.directory import register_through_any, until_answered
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.handlers import Registration, SubscriberOptions, make_handler, make_options
+from msgbroker.client.last_words import log_closing, log_not_closed, log_waiting
 from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.publisher_stream import PublisherStream
@@ -250,6 +252,11 @@ class MessageCenter:
         if self._publisher is not None:
             await self._publisher.buffer.flush()
 
+    @property
+    def unanswered_count(self) -> int:
+        """How many published messages wait for their answer, or for room."""
+        return 0 if self._publisher is None else self._publisher.buffer.unanswered_count
+
     def open_buffer(self) -> PublishingBuffer:
         """Return where messages go in that are encoded already: for SyncMessageCenter, not for applications."""
         return self._running_publisher().buffer
@@ -418,11 +425,7 @@ class MessageCenter:
 
     def close_by_signal(self, number: signal.Signals) -> None:
         """Begin to close, and say so: for `run`, not for applications."""
-        log.info(
-            "center.closing: %s: running handlers may take %g s more; a second signal ends the process at once",
-            number.name,
-            self._config.drain_timeout_seconds,
-        )
+        log_closing(number.name, self._config.drain_timeout_seconds)
         self._begin_to_close()
 
     def _begin_to_close(self) -> asyncio.Task[None]:
@@ -449,18 +452,8 @@ class MessageCenter:
             self._subscribers.announce_closed()
 
     def _say_what_is_waited_for(self, until: float) -> None:
-        waited_for = [
-            f"handlers of group {group}: {count}" for group, count in self._subscribers.running_counts.items()
-        ]
-        unanswered_count = self._unanswered_count()
-        if unanswered_count:
-            waited_for.append(f"unanswered messages: {unanswered_count}")
         seconds_left = max(0.0, until - asyncio.get_running_loop().time())
-        if waited_for:
-            log.warning("center.closing: waits up to %.2g s more for %s", seconds_left, ", ".join(waited_for))
-
-    def _unanswered_count(self) -> int:
-        return 0 if self._publisher is None else self._publisher.buffer.unanswered_count
+        log_waiting(seconds_left, self._subscribers.running_counts, self.unanswered_count)
 
     async def _close_publisher(self, until: float) -> None:
         if self._publisher is None:
@@ -469,7 +462,7 @@ class MessageCenter:
             async with asyncio.timeout_at(until):
                 await self._publisher.buffer.flush()
         except TimeoutError:
-            log.warning("center.messages_unanswered_at_close: count=%d", self._unanswered_count())
+            log.warning("center.messages_unanswered_at_close: count=%d", self.unanswered_count)
         await self._publisher.close(CenterClosedError())
         self._publisher = None
 
@@ -480,14 +473,23 @@ class MessageCenter:
     # --- what the in-memory center does otherwise ---------------------------------------------------------------
 
     def _open_publisher(self) -> Publisher:
-        return PublisherStream(self._config, OutageLog("publisher"), self._subscribers.fail)
+        return PublisherStream(self._config, OutageLog("publisher"), self._take_failure)
 
     def _open_stream(self, group: str, dispatcher: Dispatcher) -> GroupStream:
         # Made when it is needed, and so not before a fork: two processes must not have the same one.
         self._process_id = self._process_id or secrets.token_bytes(limits.PROCESS_ID_BYTES)
         return SubscriberStream(
-            self._config, group, dispatcher, OutageLog(f"group {group}"), self._process_id, self._subscribers.fail
+            self._config, group, dispatcher, OutageLog(f"group {group}"), self._process_id, self._take_failure
         )
+
+    def _take_failure(self, what: str, error: BaseException) -> bool:
+        """Take note, as `Subscribers.fail` does, that a part of us has ended; or that all has, as nobody closed us."""
+        if not isinstance(error, LoopEndedError):
+            return self._subscribers.fail(what, error)
+        if not self._is_closed:
+            self._is_closed = True
+            log_not_closed("MessageCenter", "use `async with`, or await close()", self.unanswered_count)
+        return False
 
     async def _register_for_handler(self, wanted: Registration) -> None:
         def register() -> Coroutine[Any, Any, list[str]]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import grpc
 
 from msgbroker.client.addresses import Addresses, Backoff
-from msgbroker.client.background import cancel_and_wait, cancelled_by_others, first_of
+from msgbroker.client.background import LoopEndedError, cancel_and_wait, cancelled_by_others, first_of
 from msgbroker.client.channel import connect, list_brokers, why_ended
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.failures import from_refusal
@@ -85,10 +85,12 @@ class PublisherStream:
         if task.cancelled() and self._is_closing:
             return
         error = cancelled_by_others() if task.cancelled() else task.exception()
-        if error is not None:
-            # Nobody may wait for ever because of it.
+        if error is None:
+            return
+        if not isinstance(error, LoopEndedError):
+            # Nobody may wait for ever because of it. Where the loop ends nobody does.
             self.buffer.close(_broken_by(error))
-            self._on_failure("the publisher", error)
+        self._on_failure("the publisher", error)
 
     async def _expire(self) -> None:
         while True:

@@ -15,6 +15,7 @@ from msgbroker.client.center import Function, MessageCenter
 from msgbroker.client.config import AddressesGiven, CenterSettings, Unsaid
 from msgbroker.client.handlers import SubscriberOptions
 from msgbroker.client.handover import Handover, ManyReceipts, SoonReceipt
+from msgbroker.client.last_words import OpenCenters
 from msgbroker.client.loop_thread import LoopThread
 from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.publishing import ReceiptFuture, encode_outgoing, note_answers, publish_within
@@ -23,6 +24,7 @@ from msgbroker.client.wire import MessageEncoder
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 
 _CLOSING_THREAD_NAME: Final = "msgcenter-close"
+_OPEN_CENTERS: Final = OpenCenters()
 
 Result = TypeVar("Result")
 
@@ -280,6 +282,7 @@ class SyncMessageCenter:
             self._has_closed.wait()
 
     def _close(self) -> None:
+        _OPEN_CENTERS.discard(self)
         thread, handover = self._thread, self._handover
         try:
             if thread is not None and handover is not None:
@@ -316,6 +319,7 @@ class SyncMessageCenter:
                     raise CenterClosedError
                 self._thread = LoopThread()
                 self._handover = Handover(self._thread.loop, self._offer, self._config)
+                _OPEN_CENTERS.add(self, lambda: self._core.unanswered_count)
             thread = self._thread
         if thread.is_current():
             raise RuntimeError("an async handler cannot call SyncMessageCenter: it would wait for itself")

@@ -1,0 +1,55 @@
+"""What is said as a center is closed, or as its program ends without closing it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from collections.abc import Callable, Mapping
+
+log = logging.getLogger("msgbroker.client")
+
+
+def log_closing(why: str, seconds_max: float) -> None:
+    """Say that a center closes, and how long that may take."""
+    log.info(
+        "center.closing: %s: running handlers may take %g s more; a second signal ends the process at once",
+        why,
+        seconds_max,
+    )
+
+
+def log_waiting(seconds_left: float, running_counts: Mapping[str, int], unanswered_count: int) -> None:
+    """Say what closing waits for, if it is anything that we know of."""
+    waited_for = [f"handlers of group {group}: {count}" for group, count in running_counts.items()]
+    if unanswered_count:
+        waited_for.append(f"unanswered messages: {unanswered_count}")
+    if waited_for:
+        log.warning("center.closing: waits up to %.2g s more for %s", seconds_left, ", ".join(waited_for))
+
+
+def log_not_closed(kind: str, remedy: str, unanswered_count: int) -> None:
+    """Say that a center was not closed, and how many published messages nobody waited for."""
+    lost = f"; {unanswered_count} published and not answered may be lost" if unanswered_count else ""
+    log.warning("center.not_closed: this %s was not closed: %s%s", kind, remedy, lost)
+
+
+class OpenCenters:
+    """The centers of this process with a thread of their own, which ends with it without a word."""
+
+    def __init__(self) -> None:
+        self._unanswered_counts: dict[object, Callable[[], int]] = {}
+        atexit.register(self._say)
+        os.register_at_fork(after_in_child=self._unanswered_counts.clear)
+
+    def add(self, center: object, unanswered_count: Callable[[], int]) -> None:
+        """Take note of one that was opened."""
+        self._unanswered_counts[center] = unanswered_count
+
+    def discard(self, center: object) -> None:
+        """Forget one that is closed."""
+        self._unanswered_counts.pop(center, None)
+
+    def _say(self) -> None:
+        for unanswered_count in self._unanswered_counts.values():
+            log_not_closed("SyncMessageCenter", "use `with`, or call close()", unanswered_count())
