@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import secrets
 import signal
@@ -11,6 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
+from msgbroker.client import forks
 from msgbroker.client.background import LoopEndedError
 from msgbroker.client.bodies import Body
 from msgbroker.client.config import (
@@ -19,6 +21,7 @@ from msgbroker.client.config import (
     ClientConfig,
     Unsaid,
     check_call_timeout,
+    default_instance_id,
     make_config,
 )
 from msgbroker.client.directory import register_through_any, until_answered
@@ -89,6 +92,7 @@ class MessageCenter:
 
     def __init__(self, addresses: AddressesGiven = Unsaid.ADDRESSES, **settings: Unpack[CenterSettings]) -> None:
         self._config = make_config(addresses, settings)
+        self._is_instance_named = bool(settings.get("instance_id"))
         self._encode = MessageEncoder().encode
         self._publisher: Publisher | None = None
         self._subscribers = Subscribers(self._open_stream, self._register_for_handler)
@@ -96,6 +100,17 @@ class MessageCenter:
         self._is_closed = False
         self._is_publishing_over = False
         self._closing: asyncio.Task[None] | None = None
+        forks.watch_center(self)
+
+    def begin_anew(self) -> None:
+        """Go on in a forked process as if this had never been used, with the same handlers; for the client itself."""
+        forks.keep(self._publisher, self._subscribers, self._closing)
+        self._publisher = self._closing = None
+        self._subscribers = self._subscribers.anew()
+        self._process_id = b""
+        self._is_publishing_over = self._is_closed
+        if not self._is_instance_named:
+            self._config = dataclasses.replace(self._config, instance_id=default_instance_id(self._config.host))
 
     @property
     def config(self) -> ClientConfig:
@@ -400,6 +415,7 @@ class MessageCenter:
         """
         check_call_timeout(timeout_seconds)
         self._check_open()
+        forks.check()
         return await register_through_any(
             self._config,
             topic=topic,
@@ -473,10 +489,12 @@ class MessageCenter:
     # --- what the in-memory center does otherwise ---------------------------------------------------------------
 
     def _open_publisher(self) -> Publisher:
+        forks.check()
         return PublisherStream(self._config, OutageLog("publisher"), self._take_failure)
 
     def _open_stream(self, group: str, dispatcher: Dispatcher) -> GroupStream:
-        # Made when it is needed, and so not before a fork: two processes must not have the same one.
+        forks.check()
+        # Made when it is needed: two processes must not have the same one.
         self._process_id = self._process_id or secrets.token_bytes(limits.PROCESS_ID_BYTES)
         return SubscriberStream(
             self._config, group, dispatcher, OutageLog(f"group {group}"), self._process_id, self._take_failure

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import grpc
 
+from msgbroker.client import forks
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.diagnosis import Finding, find_cause
 from msgbroker.client.failures import from_rpc_error
@@ -52,6 +53,7 @@ _CALL_SECONDS_MAX: Final = 7 * 86_400.0
 
 async def connect(address: str, config: ClientConfig) -> grpc.aio.Channel:
     """Return an open channel to *address*, or raise BrokerUnavailableError, which says why there is none."""
+    await forks.passed()
     until = asyncio.get_running_loop().time() + config.connect_timeout_seconds
     finding: Finding | None = None
     while True:
@@ -117,6 +119,12 @@ def _unavailable(address: str, finding: Finding, *, within_seconds: float | None
     if within_seconds is not None and (cause is UnavailableCause.TIMEOUT or finding.may_pass):
         cause, words = UnavailableCause.TIMEOUT, f"no answer within {within_seconds:g} s: {words}"
     return BrokerUnavailableError(f"broker {address}: {words}", address=address, cause=cause)
+
+
+def close_at_once(channel: grpc.aio.Channel) -> None:
+    """Close a channel without waiting: its own `close` waits for the loop. It may be called afterwards."""
+    core: Any = channel
+    core._channel.close()  # noqa: SLF001 - there is no other way
 
 
 async def list_brokers(channel: grpc.aio.Channel, address: str, config: ClientConfig) -> list[str]:

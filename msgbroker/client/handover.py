@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -20,7 +21,7 @@ from typing import Final, Protocol
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.message import Receipt
 from msgbroker.client.publishing import ReceiptFuture
-from msgbroker.contract.errors import CenterClosedError, ClientBufferFullError, MessageCenterError
+from msgbroker.contract.errors import CenterClosedError, ClientBufferFullError, ForkedError, MessageCenterError
 
 _LOOK_SECONDS: Final = 0.001
 
@@ -85,6 +86,14 @@ class Handover:
             self._room.notify_all()
             self._loop.call_soon_threadsafe(self.fetch)
 
+    def abandon(self) -> None:
+        """Fail, in a forked process, the receipts that only its parent will get."""
+        if self._count:
+            # Sought only now: to keep them would cost something for each message.
+            for each in gc.get_objects():
+                if type(each) is SoonReceipt:
+                    each.abandon()
+
     def _has_room(self) -> bool:
         return self._is_closed or (self._count < self._messages_max and self._size_bytes < self._bytes_max)
 
@@ -139,6 +148,14 @@ class Handover:
 
 class SoonReceipt(Future[Receipt]):
     """The future of one receipt. Cancelled before its message is sent, it is not sent."""
+
+    def abandon(self) -> None:
+        """Fail, if it waits: the message is the parent's of this process. Callbacks are the parent's, too."""
+        # A thread may have held it that is not here.
+        self._condition = threading.Condition()
+        if not self.done():
+            self._done_callbacks: list[Callable[[Future[Receipt]], object]] = []
+            self.set_exception(ForkedError("this was published before the process was forked, and is its parent's"))
 
     def offered(self, answer: ReceiptFuture) -> None:
         """See that *answer* is cancelled with this."""

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import grpc
 
+from msgbroker.client import forks
 from msgbroker.client.addresses import Addresses, Backoff
 from msgbroker.client.background import LoopEndedError, cancel_and_wait, cancelled_by_others, first_of
-from msgbroker.client.channel import connect, list_brokers, why_ended
+from msgbroker.client.channel import close_at_once, connect, list_brokers, why_ended
 from msgbroker.client.config import ClientConfig
 from msgbroker.client.failures import from_refusal
 from msgbroker.client.given_up import given_up
@@ -62,7 +63,7 @@ class PublisherStream:
         self._config = config
         self._outages = outages
         self._on_failure = on_failure
-        self._loop = asyncio.get_running_loop()
+        self.loop = self._loop = asyncio.get_running_loop()
         self._addresses = Addresses(config.addresses)
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
         self._silence = Silence(config.answer_timeout_seconds)
@@ -70,10 +71,37 @@ class PublisherStream:
         self._round: Mark | None = None
         """Set before the first of the attempts whose failures are kept; for those who do not want to wait."""
         self._failures: dict[str, MessageCenterError] = {}
+        self._connected: tuple[Any, grpc.aio.Channel] | None = None
+        self._must_let_go = asyncio.Event()
+        self._has_let_go = asyncio.Event()
+        self._has_let_go.set()
         self._task = self._loop.create_task(self._run(), name="publisher")
         self._clock = self._loop.create_task(self._expire(), name="publisher clock")
         for task in (self._task, self._clock):
             task.add_done_callback(self._ended)
+        forks.watch_connection(self)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection is open, or being made."""
+        return not self._has_let_go.is_set()
+
+    def can_let_go(self, here: asyncio.AbstractEventLoop | None) -> bool:
+        """Whether that would disturb nobody: what is sent again is stored once. Else its loop must go on meanwhile."""
+        return self.loop is here or self.loop.is_running()
+
+    async def let_go(self) -> None:
+        """Give the connection up, if there is one; the next one goes on with what is unanswered."""
+        self._must_let_go.set()
+        await self._has_let_go.wait()
+
+    def break_off(self) -> None:
+        """Do the same where the loop cannot go on before the connection must be closed."""
+        self._must_let_go.set()
+        if self._connected is not None:
+            call, channel = self._connected
+            call.cancel()
+            close_at_once(channel)
 
     async def close(self, reason: MessageCenterError) -> None:
         """Stop; whatever is unanswered fails with *reason*."""
@@ -111,7 +139,7 @@ class PublisherStream:
             self._round = self._round or self._outbox.mark()
             address = self._addresses.current()
             try:
-                await self._serve(address)
+                await self._serve_unless_told(address)
             except _LeaveStreamError as left:
                 if left.cause is not None:
                     await self._step_back(address, left.cause)
@@ -119,6 +147,19 @@ class PublisherStream:
                     self._addresses.advance()
                     # There may be no other broker, and this one takes a while to end.
                     await asyncio.sleep(self._backoff.next_seconds())
+
+    async def _serve_unless_told(self, address: str) -> None:
+        self._must_let_go.clear()
+        self._has_let_go.clear()
+        try:
+            # Leaving first: a call that is broken off looks like one that was cancelled.
+            await first_of(self._leave_if_told(), self._serve(address))
+        finally:
+            self._has_let_go.set()
+
+    async def _leave_if_told(self) -> None:
+        await self._must_let_go.wait()
+        raise _LeaveStreamError
 
     async def _step_back(self, address: str, cause: MessageCenterError) -> None:
         """Turn to the next broker after a while; fail what waits where waiting does not help or is not wanted."""
@@ -160,6 +201,7 @@ class PublisherStream:
         self._silence.begin()
         self._end_round()
         call: Any = channel.stream_stream(_METHOD, response_deserializer=publisher_pb2.PublishResult.FromString)()
+        self._connected = call, channel
         try:
             await first_of(
                 self._read(call, address), self._write(call), self._watch(address), self._learn(channel, address)
@@ -167,6 +209,7 @@ class PublisherStream:
         except grpc.aio.AioRpcError as error:
             raise _LeaveStreamError(await why_ended(error, channel, address, self._config)) from error
         finally:
+            self._connected = None
             # What was published until here was tried here.
             self._round = self._outbox.mark()
             call.cancel()

@@ -108,6 +108,10 @@ class SubscriberSession:
             self._end_turns()
             call.cancel()
 
+    def leave(self) -> None:
+        """Finish what runs, give back the rest and end, as if the broker had asked for it."""
+        self._is_sent_away.set()
+
     # --- down ---------------------------------------------------------------------------------------------------
 
     async def _read(self, call: Any) -> None:

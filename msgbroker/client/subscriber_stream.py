@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import grpc
 
+from msgbroker.client import forks
 from msgbroker.client.addresses import RELOCATIONS_IN_A_ROW_MAX, Addresses, Backoff
 from msgbroker.client.background import cancel_and_wait, cancelled_by_others, first_of
 from msgbroker.client.channel import connect, list_brokers, why_ended
@@ -59,7 +60,7 @@ class SubscriberStream:
         self._outages = outages
         self._process_id = process_id
         self._on_failure = on_failure
-        self._loop = asyncio.get_running_loop()
+        self.loop = self._loop = asyncio.get_running_loop()
         self._addresses = Addresses(config.addresses)
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
         self._missing = MissingSubscriptions(group)
@@ -68,10 +69,41 @@ class SubscriberStream:
         self._attached_at = math.inf
         self._served_by = ""
         self._closing = Closing()
+        self._session: SubscriberSession | None = None
+        self._is_letting_go = False
+        self._must_let_go = asyncio.Event()
+        self._has_let_go = asyncio.Event()
+        self._has_let_go.set()
         self.task = self._loop.create_task(self._run(), name=f"subscriber {group}")
         """Ends with an error where the group cannot be subscribed (any more)."""
         self.task.add_done_callback(self._ended)
         dispatcher.end_with(self.task)
+        forks.watch_connection(self)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection is open, or being made."""
+        return not self._has_let_go.is_set()
+
+    def can_let_go(self, here: asyncio.AbstractEventLoop | None) -> bool:
+        """Whether that would disturb nobody: what a handler is at must not go to others for it.
+
+        To leave in good order takes a loop that goes on; to leave otherwise looks like the end of a process.
+        """
+        is_elsewhere = self.loop is not here and self.loop.is_running()
+        return is_elsewhere and self._dispatcher.is_at_rest and not self._closing.has_begun
+
+    async def let_go(self) -> None:
+        """Give the connection up, in good order; the next one is made at once, or when it may be."""
+        self._is_letting_go = True
+        if self._session is not None:
+            self._session.leave()
+        else:
+            self._must_let_go.set()
+        await self._has_let_go.wait()
+
+    def break_off(self) -> None:
+        """Not this one: it `can_let_go` elsewhere only."""
 
     async def close(self, until: float) -> None:
         """Stop taking messages, finish what is running, if it is done by then, send the verdicts, and leave."""
@@ -108,7 +140,7 @@ class SubscriberStream:
         address = self._addresses.current()
         self._attached_at = math.inf
         try:
-            await self._serve(address, closing)
+            await self._serve_unless_told(address, closing)
         except SessionOverError as over:
             if self._loop.time() - self._attached_at >= self._config.backoff_max_seconds:
                 self._backoff.reset()
@@ -117,6 +149,8 @@ class SubscriberStream:
             if cause is not None and not cause.retryable:
                 self.ended_by = cause
                 raise cause from over
+            if cause is None and self._is_letting_go:
+                return
             if cause is None and self._sent_away < RELOCATIONS_IN_A_ROW_MAX:
                 self._sent_away += 1
                 self._follow(over.relocation)
@@ -128,6 +162,19 @@ class SubscriberStream:
                 self._outages.lost(address, cause, has_others=len(self._addresses.known) > 1)
             log.info("subscriber.disconnected", extra={"group": self._group, "detail": str(over)})
             await asyncio.wait([closing], timeout=self._backoff.next_seconds())
+
+    async def _serve_unless_told(self, address: str, closing: asyncio.Task[None]) -> None:
+        self._is_letting_go = False
+        self._must_let_go.clear()
+        self._has_let_go.clear()
+        try:
+            await first_of(self._serve(address, closing), self._leave_if_told())
+        finally:
+            self._has_let_go.set()
+
+    async def _leave_if_told(self) -> None:
+        await self._must_let_go.wait()
+        raise SessionOverError
 
     def _follow(self, relocation: tuple[str, ...]) -> None:
         if relocation:
@@ -151,6 +198,7 @@ class SubscriberStream:
         stub: Any = subscriber_pb2_grpc.SubscriberStub(channel)
         self._served_by = address
         session = SubscriberSession(self._config, self._group, self._dispatcher, self._process_id, self._on_attached)
+        self._session = session
         try:
             await first_of(session.serve(stub.Subscribe(), self._closing), self._learn(channel, address))
         except grpc.aio.AioRpcError as error:
@@ -160,6 +208,7 @@ class SubscriberStream:
                 await self._learn_at_once(channel, address, closing)
             raise SessionOverError(cause) from error
         finally:
+            self._session = None
             self.attached.clear()
             await channel.close()
 

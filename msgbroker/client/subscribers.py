@@ -76,6 +76,14 @@ class Subscribers:
         self._failed = asyncio.Event()
         self._listeners = 0
 
+    def anew(self) -> Subscribers:
+        """Return the same handlers, started by nobody."""
+        subscribers = Subscribers(self._open_stream, self._register)
+        for table in self._tables.values():
+            for handler in table:
+                subscribers.attach(handler)
+        return subscribers
+
     def attach(self, handler: Handler) -> None:
         """Add a handler; only before the start."""
         if self._is_started:

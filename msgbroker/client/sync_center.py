@@ -10,6 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
+from msgbroker.client import forks
 from msgbroker.client.bodies import Body
 from msgbroker.client.center import Function, MessageCenter
 from msgbroker.client.config import AddressesGiven, CenterSettings, Unsaid
@@ -45,11 +46,25 @@ class SyncMessageCenter:
         self._config = self._core.config
         # In the caller's thread: what is published is what it was when it was given.
         self._encode = MessageEncoder().encode
+        self._is_closed = False
+        self._begin()
+        forks.watch_center(self)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
         self._handover: Handover | None = None
-        self._is_closed = False
         self._has_closed = threading.Event()
+
+    def begin_anew(self) -> None:
+        """Go on in a forked process as if this had never been used, with the same handlers; for the client itself."""
+        if self._handover is not None:
+            self._handover.abandon()
+        forks.keep(self._lock, self._thread, self._handover, self._has_closed)
+        self._begin()
+        if self._is_closed:
+            # Or by a thread that is not here: nobody else would say so.
+            self._has_closed.set()
 
     @property
     def instance_id(self) -> str:

@@ -56,6 +56,7 @@ from msgbroker.contract.registry_errors import TopicNotFoundError as TopicNotFou
 from msgbroker.contract.state_errors import BeginningPassedError as BeginningPassedError
 from msgbroker.contract.state_errors import CenterClosedError as CenterClosedError
 from msgbroker.contract.state_errors import FeatureNotEverywhereError as FeatureNotEverywhereError
+from msgbroker.contract.state_errors import ForkedError as ForkedError
 from msgbroker.contract.state_errors import FrameForgottenError as FrameForgottenError
 from msgbroker.contract.state_errors import InstanceReplacedError as InstanceReplacedError
 from msgbroker.contract.state_errors import LimitReachedError as LimitReachedError

@@ -199,6 +199,15 @@ class SequenceGapError(FailedPreconditionError):
         )
 
 
+class ForkedError(FailedPreconditionError):
+    """Of a process that was forked: gRPC cannot be used in it, or what is asked for belongs to its parent."""
+
+    reason = "FORKED"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+
+
 class FrameForgottenError(FailedPreconditionError):
     """The frame was stored once, but what became of it is no longer kept."""
 

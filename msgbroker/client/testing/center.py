@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Unpack
 
+from msgbroker.client import forks
 from msgbroker.client.center import Function, MessageCenter
 from msgbroker.client.config import CenterSettings, check_call_timeout
 from msgbroker.client.directory import log_warnings
@@ -64,6 +65,13 @@ class InMemoryCenter(MessageCenter):
         self._log = MemoryLog(self._registry, lambda: self._now, self._config.namespace)
         self._subscribed_by_test: set[tuple[str, str]] = set()
         self._memory_streams: dict[str, MemoryStream] = {}
+        self._is_dirty = False
+
+    def begin_anew(self) -> None:
+        """Go on in a forked process with what is stored, and with handlers that nobody has started."""
+        super().begin_anew()
+        forks.keep(self._memory_streams)
+        self._memory_streams = {}
         self._is_dirty = False
 
     # --- what a test looks at -----------------------------------------------------------------------------------
