@@ -1,7 +1,8 @@
-"""The README's program works as pasted."""
+"""What the README and the tour of the command line say works as pasted, one after the other."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -12,10 +13,11 @@ from pathlib import Path
 from tests.integration.cli.conftest import Msgcenter
 
 _README = Path(__file__).parents[3] / "README.md"
+_COMMAND_LINE = _README.parent / "docs/command-line.md"
 
 
 def test_the_program_of_the_readme_works_as_pasted(running_broker: str, tmp_path: Path) -> None:
-    program, _ = _blocks("python")
+    program, _ = _blocks(_README, "python")
     assert len(program.splitlines()) <= 24
     pasted = tmp_path / "hello.py"
     # Nothing but the port: that of the README may be in use where tests run.
@@ -30,31 +32,47 @@ def test_the_program_of_the_readme_works_as_pasted(running_broker: str, tmp_path
     assert received == "received {'order': 1} attempt 1"
 
 
-def test_the_commands_and_the_service_of_the_readme_work_as_typed(
+def test_the_commands_and_the_service_of_the_readme_and_then_the_tour_work_as_typed(
     msgcenter: Msgcenter, running_broker: str, tmp_path: Path
 ) -> None:
-    _, register, use = _blocks("console")[:3]
-    hello, service = (program.replace("127.0.0.1:7400", running_broker) for program in _blocks("python"))
+    _, register, use = _blocks(_README, "console")[:3]
+    hello, service = (program.replace("127.0.0.1:7400", running_broker) for program in _blocks(_README, "python"))
     subprocess.run([sys.executable, "-c", hello], check=True, timeout=60, capture_output=True)
     for command in _typed(register):
         assert msgcenter(*command).status == 0
-    with subprocess.Popen([sys.executable, "-c", service], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", service], stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, start_new_session=True
+    ) as process:
         for command in _typed(use):
             assert msgcenter(*command).status == 0
         assert process.stdout is not None
         assert process.stdout.readline() == "reserved {'count': 2} attempt 2\n"
-        process.send_signal(signal.SIGTERM)
+        # As Ctrl-C in its terminal does.
+        os.killpg(process.pid, signal.SIGINT)
         assert process.wait(timeout=20) == 0
+        assert process.stderr is not None
+        # What its handler raised is logged. That is all.
+        assert process.stderr.read().count("Traceback") == 1
     (dead,) = msgcenter("dead-letters", "list", "--json").json
     assert (dead["reason"], dead["last_error"]) == ("REJECTED", "nothing to reserve")
 
+    tour, _, refused, stress = _blocks(_COMMAND_LINE, "console")
+    for command in [*_typed(tour), *_typed(stress)]:
+        if command != ["up"]:
+            done = msgcenter(*command)
+            assert done.status == 0, (command, done.err)
+    (command,) = _typed(refused)
+    done = msgcenter(*command)
+    assert (done.status, done.err.split()) == (1, refused.partition("\n")[2].split())
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", _README.read_text(), flags=re.DOTALL)
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
 def _typed(block: str) -> list[list[str]]:
-    lines = (shlex.split(line, comments=True)[1:] for line in block.splitlines())
+    lines = (shlex.split(line, comments=True)[1:] for line in block.splitlines() if line.startswith("$ "))
     return [words[1:] for words in lines if words[0] == "msgcenter"]
 
 
