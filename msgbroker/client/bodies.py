@@ -128,7 +128,8 @@ def decoder_for(wanted: object) -> Decoder:
     if kind is not None:
         return _json_decoder(kind)
     validate = getattr(getattr(wanted, "__origin__", wanted), "model_validate_json", None)
-    if validate is not None:
+    # What is said of an annotated model, only pydantic knows.
+    if validate is not None and typing.get_origin(wanted) is not typing.Annotated:
         return validating(name_of(wanted), validate)
     return typed_decoder(wanted, _RAW.get(_base_of(wanted)))
 

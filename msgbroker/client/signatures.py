@@ -140,15 +140,12 @@ def _why_not_two(parameters: Sequence[inspect.Parameter], wanted: object) -> str
 
 
 def _taken_apart(annotation: Any) -> Any:
-    """Return Message where *annotation* is another name of it, else *annotation*."""
-    bare = annotation
-    while True:
-        if typing.get_origin(bare) is typing.Annotated:
-            bare = typing.get_args(bare)[0]
-        elif type(bare).__name__ == "TypeAliasType":
-            bare = bare.__value__
-        else:
-            return Message if bare is Message else annotation
+    """Return what *annotation* is another name of; of a Message what is said of it makes no difference."""
+    while type(annotation).__name__ == "TypeAliasType":
+        annotation = annotation.__value__
+    if typing.get_origin(annotation) is typing.Annotated and _taken_apart(typing.get_args(annotation)[0]) is Message:
+        return Message
+    return annotation
 
 
 def _has_message(annotation: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Optional
 
 import pytest
 from pydantic import BaseModel
+from typing_extensions import TypeAliasType
 
 from msgbroker.client import InvalidSettingError, Message, MessageCenter
 from msgbroker.client.testing import InMemoryCenter
@@ -142,6 +143,22 @@ async def with_all_the_rest(message: Message, *args: Any, **kwargs: Any) -> None
 )
 def test_what_it_can_be_called_with_is_taken(function: Callable[..., Any]) -> None:
     declare(function)
+
+
+async def test_another_name_for_a_type_is_that_type() -> None:
+    seen: list[object] = []
+    async with InMemoryCenter() as center:
+        of_topic = functools.partial(center.subscriber, group="SG", topic="TP")
+        of_topic(event_code="EC_TEXT", body=TypeAliasType("Text", str))(seen.append)
+        of_topic(event_code="EC_MESSAGE", body=TypeAliasType("Mail", Annotated[Message, "documented"]))(seen.append)
+        await center.start()
+        await center.publish("TP", "EC_TEXT", "no JSON")
+        await center.settle_all()
+        assert seen == ["no JSON"]
+        await center.publish("TP", "EC_MESSAGE", "no JSON either")
+        await center.settle_all()
+
+    assert [type(each) for each in seen] == [str, Message]
 
 
 async def test_a_handler_may_use_what_is_defined_further_down() -> None:

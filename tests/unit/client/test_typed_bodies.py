@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, Literal, NewType, Optional, TypeVar,
 from uuid import UUID
 
 import pytest
-from pydantic import BaseModel, Field, RootModel
+from pydantic import AfterValidator, BaseModel, Field, RootModel
 from typing_extensions import TypedDict
 
 from msgbroker.client import InvalidSettingError, MessageCenter, MessageCenterError
@@ -26,6 +26,12 @@ Name = NewType("Name", str)
 
 class Order(BaseModel):
     number: int
+
+
+def even(order: Order) -> Order:
+    if order.number % 2:
+        raise ValueError("it is odd")
+    return order
 
 
 class Orders(RootModel[list[Order]]):
@@ -103,9 +109,10 @@ def test_a_body_is_read_as_pydantic_reads_it(wanted: Any, body: bytes, value: ob
         (int, b"[" * 10_000, "Invalid JSON: recursion limit exceeded"),
         (list[int], b'["secret", "secret", "secret", "secret", "secret", "secret", "secret"]', "; and 2 more"),
         (Annotated[str, Field(max_length=3)], b"secret", "String should have at most 3 characters"),
+        (Annotated[Order, AfterValidator(even)], b'{"number": 1}', "the body is not of type Annotated[Order"),
         (Name, b"\xff", "the body is not UTF-8 text"),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_what_is_wrong_is_told_without_the_values(wanted: Any, body: bytes, cause: str) -> None:
     with pytest.raises(UnreadableBody) as unreadable:
