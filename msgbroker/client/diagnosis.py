@@ -31,6 +31,8 @@ from msgbroker.contract.errors import UnavailableCause
 
 LOOK_SECONDS_MAX: Final = 1.0
 """For each step of it: a name, a connection, an answer."""
+_STEPS_MAX: Final = 3
+"""All of it takes as long as so many steps may, at most."""
 _ADDRESSES_MAX: Final = 8
 """Of one name."""
 _SHOWN_BYTES_MAX: Final = 5
@@ -50,9 +52,23 @@ class Finding:
     """Nothing is wrong that can be seen from here: it may have begun to listen just now, and trying again may help."""
 
 
+_SILENT: Final = Finding(
+    UnavailableCause.TIMEOUT,
+    f"it takes connections, and says nothing; {_CHECK_PLACE}, and whether the broker there is frozen",
+)
+
+
 async def find_cause(host: str, port: int, *, has_credentials: bool, seconds_max: float) -> Finding:
-    """Return why no connection to the broker comes about, after two or three times *seconds_max* at most."""
+    """Return why no connection to the broker comes about, after *seconds_max*, or one second, three times at most."""
     seconds_max = min(seconds_max, LOOK_SECONDS_MAX)
+    try:
+        async with asyncio.timeout(_STEPS_MAX * seconds_max):
+            return await _find_cause(host, port, seconds_max, has_credentials=has_credentials)
+    except TimeoutError:
+        return _SILENT
+
+
+async def _find_cause(host: str, port: int, seconds_max: float, *, has_credentials: bool) -> Finding:
     try:
         found = await _addresses_of(host, port, seconds_max)
     except (OSError, UnicodeError) as error:
@@ -116,8 +132,7 @@ async def _look(place: _Place, *, has_credentials: bool) -> Finding:
             )
             return Finding(UnavailableCause.TLS_EXPECTED, words)
     if answer is None:
-        words = f"it takes connections, and says nothing; {_CHECK_PLACE}, and whether the broker there is frozen"
-        return Finding(UnavailableCause.TIMEOUT, words)
+        return _SILENT
     return Finding(UnavailableCause.NOT_A_BROKER, f"{_described(answer)}, and no broker; {_CHECK_PLACE}")
 
 

@@ -244,3 +244,15 @@ async def test_refusals_follow_each_other_without_waiting_for_the_timeout() -> N
         await failure_of(address)
 
     assert time.monotonic() - began_at < LONG_SECONDS / 10
+
+
+async def test_looking_for_the_cause_has_an_end_whatever_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(*_: Any) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    monkeypatch.setattr("msgbroker.client.diagnosis.exchange", hang)
+    async with asyncio.timeout(30):
+        finding = await find_cause("127.0.0.1", FREE_PORT, has_credentials=False, seconds_max=0.01)
+
+    assert finding.cause is UnavailableCause.TIMEOUT
