@@ -125,7 +125,8 @@ async def _look(place: _Place, *, has_credentials: bool) -> Finding:
         if is_http2(answer):
             words = f"it speaks HTTP/2, and gRPC gets no connection; {_CHECK_PLACE}"
             return Finding(UnavailableCause.NOT_A_BROKER, words, may_pass=True)
-        if is_tls(answer) or is_tls(await place.answer_to(tls_hello())):
+        # Whoever waits for TLS complains, or hangs up. Silence is no answer in TLS either, and is long enough.
+        if answer is not None and (is_tls(answer) or is_tls(await place.answer_to(tls_hello()))):
             words = (
                 "it speaks TLS, and was spoken to in plain text; give the center credentials: "
                 "credentials=grpc.ssl_channel_credentials()"
