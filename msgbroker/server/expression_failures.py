@@ -102,7 +102,7 @@ class FailureWriter:
         return is_written
 
     async def leave(self) -> None:
-        """Write the rest: this broker stops. Raises StoreUnavailableError."""
+        """Write the rest, if the store takes it: this broker stops."""
         while len(self._failures) and await self.write_once():
             pass
 
