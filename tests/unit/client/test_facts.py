@@ -54,7 +54,9 @@ def test_facts_keep_their_values_and_types_over_the_wire(leaf: type[MessageCente
 
     told = over_the_wire(error)
 
-    assert (type(told), told.facts) == (leaf, error.facts)
+    # What has the reason of another one is that one to who hears of it.
+    assert isinstance(error, type(told))
+    assert (told.reason, told.facts) == (leaf.reason, error.facts)
     assert {name: (value, type(value)) for name, value in attributes_of(told).items()} == {
         name: (value, type(value)) for name, value in attributes_of(error).items()
     }
