@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+import grpc
+
 from msgbroker.client.threads import HandlerThread
 from msgbroker.contract.errors import ForkedError
 
@@ -33,8 +35,11 @@ _LET_GO_SECONDS: Final = 5.0
 """How long a fork waits for connections to be given up."""
 _BREAK_OFF_SECONDS: Final = 0.01
 """How long gRPC has to close what is broken off: it needs its threads for that."""
-_SHUT_DOWN_SECONDS: Final = 0.5
-"""How long it waits for gRPC to end once nothing of ours uses it; others may."""
+_SHUT_DOWN_SECONDS: Final = 2.0
+"""How long it waits for grpc.aio to end once nothing of ours uses it; others may."""
+_CORE_SECONDS: Final = 2.0
+"""How long it waits for gRPC's core to end then, unless others use it: a fork in the middle of that may harm the child.
+An attempt to connect that was given up keeps it from ending for a while, and harms nobody."""
 _LOOK_SECONDS: Final = 0.001
 Watched = TypeVar("Watched")
 
@@ -43,10 +48,13 @@ _BROKEN: Final = (
     "after the fork only (with gunicorn from post_fork on, with multiprocessing in the new process), or close those of "
     "the parent before it, or start processes by spawn or forkserver"
 )
+_CORE_LOOK_SECONDS: Final = 0.005
 _THREADS: Final = Path("/proc/self/task")
-_THREADS_OF_CORE: Final = frozenset({"event_engine", "grpc_global_tim", "lifeguard"})
+_THREADS_OF_CORE: Final = frozenset({"event_engine", "grpc_global_tim", "grpc_shutdown", "lifeguard"})
 _CORE_SEES_TO_ITSELF: Final = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower() in {"1", "true", "yes", "y", "t"}
 """It stops its threads for a fork, and starts them again: by default, and unless grpc.aio polls."""
+_OTHER_USERS: Final = frozenset({grpc.Channel, grpc.Server})
+"""Those that are not of asyncio."""
 _POLLER: Final = "(_poll_wrapper)"
 """How the name ends of the thread that grpc.aio polls in."""
 
@@ -91,6 +99,8 @@ _kept: list[Any] = []
 class _Process:
     has_connected = False
     """Since a fork has last seen to it that nothing of it is left."""
+    one_at_a_time = threading.RLock()
+    """Several threads may fork beside each other, and what the collector finalizes may fork inside of a fork."""
     has_forked_core = False
     """gRPC was at work in the process that this one was forked from."""
 
@@ -126,9 +136,10 @@ async def passed() -> None:
 def _before() -> None:
     me = threading.get_ident()
     _under_way[me] = False
-    if _Process.has_connected and _let_go():
-        _Process.has_connected = False
-        _shut_down()
+    with _Process.one_at_a_time:
+        if _Process.has_connected and _let_go():
+            _Process.has_connected = False
+            _shut_down()
     _under_way[me] = _is_at_rest()
 
 
@@ -139,6 +150,7 @@ def _after_in_parent() -> None:
 def _after_in_child() -> None:
     is_at_rest = _under_way.pop(threading.get_ident(), False)
     _under_way.clear()
+    _Process.one_at_a_time = threading.RLock()
     _Process.has_forked_core |= not is_at_rest
     keep(*_all(_connections))
     _connections.clear()
@@ -167,13 +179,29 @@ def _let_go() -> bool:
 
 
 def _shut_down() -> None:
-    """Let gRPC end, if nobody else uses it."""
-    if _has_poller():
-        # What has ended lies about in cycles of tracebacks and frames, and gRPC's objects with it.
+    """Let gRPC end, unless others use it."""
+    until = time.monotonic() + _SHUT_DOWN_SECONDS
+    while _has_poller() and time.monotonic() < until:
+        # What has ended lies about in cycles of tracebacks and frames, and gRPC's objects with it. Or still ends.
+        _collect()
+        time.sleep(_LOOK_SECONDS)
+    until = time.monotonic() + _CORE_SECONDS
+    while _has_core_threads() and time.monotonic() < until and not _has_other_users():
+        time.sleep(_CORE_LOOK_SECONDS)
+
+
+def _collect() -> None:
+    """Collect garbage, on a loop that gRPC looks for events on: that would go on meanwhile, and miss what it reads."""
+    here = _loop_of_caller()
+    loops = [each.loop for each in _all(_connections) if each.loop is not here and each.loop.is_running()]
+    if not loops:
         gc.collect()
-        until = time.monotonic() + _SHUT_DOWN_SECONDS
-        while (_has_poller() or _has_core_threads()) and time.monotonic() < until:
-            time.sleep(_LOOK_SECONDS)
+        return
+
+    async def collect() -> None:
+        gc.collect()
+
+    concurrent.futures.wait([asyncio.run_coroutine_threadsafe(collect(), loops[0])], _SHUT_DOWN_SECONDS)
 
 
 def _wait_for_rest(connections: Iterable[Connection], here: asyncio.AbstractEventLoop | None) -> bool:
@@ -199,6 +227,11 @@ def _loop_of_caller() -> asyncio.AbstractEventLoop | None:
 def _is_at_rest() -> bool:
     """Return whether a child can use gRPC."""
     return not _has_poller() and (_CORE_SEES_TO_ITSELF or not _has_core_threads())
+
+
+def _has_other_users() -> bool:
+    """Return whether the core is used otherwise, and does not end therefore."""
+    return any(not _OTHER_USERS.isdisjoint(type(each).__mro__) for each in gc.get_objects())
 
 
 def _has_poller() -> bool:

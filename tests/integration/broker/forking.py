@@ -114,6 +114,24 @@ def publishing(address: str) -> Said:
     return {"stored": stored + children}
 
 
+def beside_each_other(address: str) -> Said:
+    """Fork in several threads at once, each of which has just published."""
+    center = SyncMessageCenter(address)
+    stored: list[list[str]] = []
+
+    def fork_on(thread: int) -> None:
+        for n in range(3):
+            stored.append(publish(center, f"{thread}-{n}"))
+            stored.append(in_child(partial(publish, center, f"child {thread}-{n}")))
+
+    threads = [threading.Thread(target=fork_on, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {"stored": stored}
+
+
 def soon(address: str) -> Said:
     """Fork while receipts are waited for: they are the parent's."""
     center = SyncMessageCenter(address)
@@ -273,7 +291,20 @@ def in_memory(_: str) -> Said:
         return {"child": in_child(publish_too), "parent": [message.text() for message in center.published]}
 
 
-WAYS = [made, published, closed, publishing, soon, locked, handling, at_work, in_loop, pool, in_memory]
+WAYS = [
+    made,
+    published,
+    closed,
+    publishing,
+    beside_each_other,
+    soon,
+    locked,
+    handling,
+    at_work,
+    in_loop,
+    pool,
+    in_memory,
+]
 FORKED = ForkedError.__name__
 
 

@@ -35,6 +35,8 @@ async def run(way: str, broker: Broker, **environment: str) -> dict[str, Any]:
             await program.wait()
     assert program.returncode == 0
     said: dict[str, Any] = json.loads(out)
+    # What a child has raised, where it was to publish.
+    assert [each for each in said.get("stored", []) if isinstance(each, str)] == []
     return said
 
 
@@ -54,7 +56,16 @@ async def publishers_of(store: MessageStore) -> int:
 
 
 @pytest.mark.parametrize(
-    "way, publishers", [("made", 2), ("published", 4), ("closed", 2), ("publishing", 6), ("locked", 4), ("pool", 4)]
+    "way, publishers",
+    [
+        ("made", 2),
+        ("published", 4),
+        ("closed", 2),
+        ("publishing", 6),
+        ("beside_each_other", 13),
+        ("locked", 4),
+        ("pool", 4),
+    ],
 )
 async def test_a_child_publishes_as_another_publisher_and_its_parent_goes_on(
     trade: ConfigService, broker: Broker, message_store: MessageStore, way: str, publishers: int
