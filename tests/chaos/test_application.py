@@ -253,5 +253,8 @@ async def dead_letters(url: str) -> list[tuple[str, str]]:
         for name in (POINTS, STOCK):
             group = await config.subscriber_groups.get("default", name)
             async with store.connection() as connection:
-                found += [(name, str(letter.reason)) for letter in await list_dead_letters(connection, group.group_id)]
+                page = await list_dead_letters(connection, group.group_id)
+                while page:
+                    found += [(name, str(letter.reason)) for letter in page]
+                    page = await list_dead_letters(connection, group.group_id, before_id=page[-1].dead_letter_id)
         return found
