@@ -235,7 +235,7 @@ class HandlerRunner:
             has_returned = await self._handle(work, message)
             work.message = None
             turn += 1
-            if turn >= TURN_MESSAGES or (not has_returned and is_cancelled()):
+            if turn >= TURN_MESSAGES or ((not has_returned or work.stopped is message) and is_cancelled()):
                 turn = 0
                 await self._ending.pause()
 
@@ -276,7 +276,7 @@ class HandlerRunner:
             raise
         has_returned = not message.is_live(self._loop.time()) or await self._handle(work, message)
         work.message = None
-        if not has_returned and is_cancelled():
+        if (not has_returned or work.stopped is message) and is_cancelled():
             await self._ending.pause()
 
     async def _take_thread(self, work: Work) -> None:

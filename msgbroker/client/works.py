@@ -26,7 +26,7 @@ AGAIN_SECONDS_MAX: Final = 600.0
 class Work:
     """What one worker of a handler is at."""
 
-    __slots__ = ("has_thread", "kept", "kept_at", "message", "said", "since", "spoken_of", "worker")
+    __slots__ = ("has_thread", "kept", "kept_at", "left", "message", "said", "since", "spoken_of", "stopped", "worker")
 
     def __init__(self, worker: asyncio.Task[None]) -> None:
         self.worker = worker
@@ -42,6 +42,10 @@ class Work:
         self.kept_at = 0.0
         self.spoken_of: Message | None = None
         """The last one that it was slow with."""
+        self.left: dict[bytes, Work] | None = None
+        """With which it was left last, as a stream ended; None: its message has come again since."""
+        self.stopped: Message | None = None
+        """The last one that it was cancelled for: that call ends, and answers for nothing any more."""
 
     def is_at(self, message_id: bytes) -> bool:
         """Whether it is that message that it handles."""
@@ -51,7 +55,7 @@ class Work:
         """Answer for a hand-out of the same message, which is handled already."""
         assert self.message is not None  # or nothing goes on
         self.message.come_again(again)
-        self.said = self.kept = None
+        self.said = self.kept = self.left = None
 
 
 class Works:
@@ -126,9 +130,12 @@ class Works:
         self._forget_done()
         left: dict[bytes, Work] = {}
         for work in self._works:
-            if work.message is not None:
-                work.message.let_go()
-                left[work.message.id_bytes] = work
+            message = work.message
+            # Who has waited for its message since an earlier end has the time of then.
+            if message is not None and message is not work.stopped and message.id_bytes not in self._left:
+                message.let_go()
+                left[message.id_bytes] = work
+                work.left = left
         if left:
             self._left.update(left)
             self._loop.call_later(min(again_seconds, AGAIN_SECONDS_MAX), self._give_up, left)
@@ -161,7 +168,8 @@ class Works:
 
     def _give_up(self, left: dict[bytes, Work]) -> None:
         for message_id, work in left.items():
-            if self._left.get(message_id) is work and work.message is not None and work.is_at(message_id):
+            is_left = work.left is left and self._left.get(message_id) is work
+            if is_left and work.message is not None and work.is_at(message_id):
                 self._stop(work, work.message, "the connection was lost, and it has not come again")
         self._forget_done()
 
@@ -169,6 +177,7 @@ class Works:
         if self._handler.is_async:
             self._log("handler.given_away", work, message, f"{why}; the handler is cancelled")
             self._left.pop(message.id_bytes, None)
+            work.stopped = message
             work.worker.cancel()
         else:
             self._log("handler.given_away", work, message, f"{why}; the handler goes on in its thread")

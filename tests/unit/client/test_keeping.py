@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -120,6 +122,13 @@ def working_since(center: MessageCenter) -> float:
     return float(since)
 
 
+def passing() -> Callable[[float], bool]:
+    """Return what tells whether so many seconds have passed since now."""
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    return lambda seconds: loop.time() - since >= seconds
+
+
 async def test_an_async_handler_is_cancelled_when_its_message_was_taken_back(
     broker: FakeBroker, calls: Calls, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -221,6 +230,90 @@ async def test_what_was_handled_before_its_stream_ended_is_handled_anew_when_it_
         assert await second.settled(1) == [(0, ACK, 2)]
 
     assert calls.begun == [(b"one", 1), (b"one", 2)]
+
+
+async def test_what_has_come_again_and_is_lost_again_has_its_time_anew(broker: FakeBroker, calls: Calls) -> None:
+    allow(broker, 1_000)
+    async with center_of(broker) as center:
+        first = await start(center, broker, calls.handle)
+        first.deliver(b"one")
+        await eventually(lambda: calls.begun)
+        first.end()
+        second = await broker.subscribe_calls.get()
+        second.deliver(b"one", attempt=2)
+        await eventually(lambda: calls.messages[0].attempt == 2)
+        has_passed = passing()
+        await eventually(lambda: has_passed(0.8))
+        second.end()
+        third = await broker.subscribe_calls.get()
+        await eventually(lambda: has_passed(1.1))
+        third.deliver(b"one", attempt=3)
+        await eventually(lambda: calls.messages[0].attempt == 3)
+        calls.may_end.set()
+        assert await third.settled(1) == [(0, ACK, 3)]
+
+    assert calls.begun == [(b"one", 1)]
+
+
+async def test_a_call_that_was_cancelled_ends_undisturbed_and_answers_for_nothing_that_comes_again(
+    broker: FakeBroker,
+) -> None:
+    allow(broker, 200)
+    begun: list[int] = []
+    cleaned: list[str] = []
+    cleans, may_be_clean = asyncio.Event(), asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        begun.append(message.attempt)
+        if message.attempt > 1:
+            return
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleans.set()
+            await may_be_clean.wait()
+            cleaned.append("all")
+
+    async with center_of(broker) as center:
+        center.subscriber(group="SG", topic="TP", concurrency=2)(handle)
+        await center.start()
+        first = await broker.subscribe_calls.get()
+        first.deliver(b"one")
+        await eventually(lambda: begun)
+        first.push(subscriber_pb2.SubscribeResponse(taken_back=[taken_back(attempt=1)]))
+        await cleans.wait()
+        first.end()
+        second = await broker.subscribe_calls.get()
+        has_passed = passing()
+        second.deliver(b"one", attempt=2)
+        await eventually(lambda: begun == [1, 2], what="another call")
+        assert await second.settled(1) == [(0, ACK, 2)]
+        await eventually(lambda: has_passed(0.3))
+        may_be_clean.set()
+        await eventually(lambda: cleaned)
+
+
+async def test_a_handler_that_will_not_be_cancelled_leaves_nothing_of_it_to_the_next_one(broker: FakeBroker) -> None:
+    cancellations: list[int] = []
+    begun = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        worker = asyncio.current_task()
+        assert worker is not None
+        cancellations.append(worker.cancelling())
+        if message.body == b"one":
+            begun.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    async with center_of(broker) as center:
+        call = await start(center, broker, handle)
+        call.deliver(b"one", b"two")
+        await begun.wait()
+        call.push(subscriber_pb2.SubscribeResponse(taken_back=[taken_back(attempt=1)]))
+        assert await call.settled(1) == [(1, ACK, 1)]
+
+    assert cancellations == [0, 0]
 
 
 @pytest.mark.parametrize("ack_timeout_seconds", [1.0, 10.0, 60.0, 43_200.0])
