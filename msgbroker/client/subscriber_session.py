@@ -7,6 +7,7 @@ messages goes nowhere afterwards, because the broker has given that message to s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections import deque
@@ -77,6 +78,7 @@ class SubscriberSession:
         self._attached = asyncio.Event()
         self._hold = Hold()
         self._look_seconds = math.inf
+        self._is_time_changed = asyncio.Event()
         self._looking: asyncio.TimerHandle | None = None
         self._looked_at = 0.0
         self._turns = Turns(self._confirmed)
@@ -163,6 +165,7 @@ class SubscriberSession:
         self._look_seconds = min(self._look_seconds, self._hold.look_seconds)
         if self._attached.is_set():
             # Again: the ack timeout was changed, for what comes from here on.
+            self._is_time_changed.set()
             return
         self._attached.set()
         if attached.careful_ms:
@@ -177,7 +180,11 @@ class SubscriberSession:
         """Keep what handlers are at for long."""
         await self._attached.wait()
         while True:
-            await asyncio.sleep(self._look_seconds)
+            # What comes by a shorter ack timeout may be late before the next look is due by the longer one.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._look_seconds):
+                    await self._is_time_changed.wait()
+            self._is_time_changed.clear()
             self._dispatcher.keep(self._hold)
 
     def _revoke(self, revoked: subscriber_pb2.LaneRevoked) -> None:

@@ -316,6 +316,25 @@ async def test_a_handler_that_will_not_be_cancelled_leaves_nothing_of_it_to_the_
     assert cancellations == [0, 0]
 
 
+async def test_what_comes_after_the_ack_timeout_was_made_shorter_is_kept_in_time(
+    broker: FakeBroker, calls: Calls
+) -> None:
+    allow(broker, 60_000)
+    async with center_of(broker) as center:
+        center.subscriber(group="SG", topic="TP", concurrency=2)(calls.handle)
+        await center.start()
+        call = await broker.subscribe_calls.get()
+        call.deliver(b"before")
+        await eventually(lambda: calls.begun)
+        shorter = subscriber_pb2.Attached(unsettled_max=1_000, ack_timeout_ms=1_000, handle_ms_max=HOUR_MS)
+        call.push(subscriber_pb2.SubscribeResponse(attached=shorter))
+        has_passed = passing()
+        call.deliver(b"after", first=1)
+        await eventually(lambda: (1, 1, 1_000) in call.extended)
+        assert not has_passed(1.0)
+        calls.may_end.set()
+
+
 @pytest.mark.parametrize("ack_timeout_seconds", [1.0, 10.0, 60.0, 43_200.0])
 def test_what_is_begun_at_the_last_moment_is_looked_at_before_it_is_late(ack_timeout_seconds: float) -> None:
     hold = Hold(ack_timeout_seconds, 3_600.0)
