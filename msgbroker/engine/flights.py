@@ -124,6 +124,11 @@ class Flights:
             if not is_meant(flight) or flight.end <= first:
                 parts.append(flight)
                 continue
+            if first <= flight.first and flight.end <= end:
+                flight.begun = Begun.YES
+                meant.append(flight)
+                parts.append(flight)
+                continue
             inside: list[Flight] = []
             others: list[Flight] = []
             _split(flight, first, end, inside, others)

@@ -170,16 +170,23 @@ class Lane(Generic[MessageT]):
     ) -> int:
         """Give *instance_id* so many seconds from now on to answer what it has of that attempt; return for how many.
 
-        It has begun with it, then. Its time is never shortened, and has an end (`handle_seconds_max`). A lane that is
-        stopped waits for what it has handed out: it extends nothing.
+        It has begun with it, then. Its time is never shortened, and has an end (`handle_seconds_max`; 0: it has none to
+        begin with). A lane that is stopped waits for what it has handed out: it extends nothing, and takes note of what
+        would have been kept.
         """
-        if self._is_stopped or (epoch is not None and epoch != self.epoch):
+        if epoch is not None and epoch != self.epoch:
             return 0
         state = self._state
-        extension = Extension(now, seconds, state.config.handle_seconds_max)
+        handle_seconds_max = state.config.handle_seconds_max
+        if handle_seconds_max <= 0:
+            self.begin(instance_id, first, last, attempt, epoch)
+            return 0
+        extension = Extension(now, -math.inf if self._is_stopped else seconds, handle_seconds_max)
         count = state.flights.extend(instance_id, first, last + 1, extension) if attempt == 1 else 0
         if state.again.in_flight:
             count += state.again.extend(instance_id, attempt, first, last + 1, extension)
+        if self._is_stopped:
+            return 0
         state.counters.extended += count
         return count
 
@@ -258,7 +265,7 @@ class Lane(Generic[MessageT]):
         """Take back what was not answered in time; return how many messages each instance lost by it.
 
         It has failed, unless its instance would have said if it had begun it: that comes again at once. So does what a
-        stopped lane did not extend any more.
+        stopped lane did not extend (any more).
         """
         state = self._state
 

@@ -125,6 +125,20 @@ async def test_what_is_pulled_is_kept_by_extend_and_what_was_not_is_stale(broker
     assert settled.settled == 1
 
 
+async def test_what_is_pulled_of_a_group_that_keeps_nothing_is_stale_to_who_would_keep_it(
+    broker: Broker, trade: ConfigService
+) -> None:
+    changed = await trade.subscriber_groups.update("default", GROUP, handle_seconds_max=0)
+    await trade.wait_until_active(changed.version)
+    await publish(broker, "slow")
+    async with grpc.aio.insecure_channel(broker.address) as channel:
+        stub: Any = subscriber_pb2_grpc.SubscriberStub(channel)
+        pulled = await _pull(stub, 1)
+        kept = await stub.Extend(_extending(pulled["slow"], extend_ms=600_000))
+
+    assert (kept.extended, kept.stale) == (0, 1)
+
+
 @pytest.mark.parametrize(
     "request_", [{"receipts": []}, {"receipts": [b"x"]}, {"extend_ms": 0}, {"receipts": [b"x"] * 1_001}], ids=str
 )

@@ -144,16 +144,19 @@ class Mirror:
         for offset in self.answered(instance_id, first, last, attempt):
             self.unsettled[offset].begun = Begun.YES
 
-    def extend(self, instance_id: str, first: int, last: int, attempt: int, now: float, seconds: float) -> int:
-        """Give an instance more time for what it has; return for how many."""
-        extended = self.answered(instance_id, first, last, attempt)
-        for offset in extended:
+    def extend(
+        self, instance_id: str, first: int, last: int, attempt: int, now: float, seconds: float, *, is_stopped: bool
+    ) -> int:
+        """Give an instance more time for what it has; return for how many. A stopped lane notes what it asked for."""
+        asked = self.answered(instance_id, first, last, attempt)
+        for offset in asked:
             entry = self.unsettled[offset]
             entry.begun = Begun.YES
             if entry.keep_until is None:
                 entry.keep_until = now + self.config.handle_seconds_max
-            entry.deadline = max(entry.deadline, min(now + seconds, entry.keep_until))
-        return len(extended)
+            if not is_stopped:
+                entry.deadline = max(entry.deadline, min(now + seconds, entry.keep_until))
+        return 0 if is_stopped else len(asked)
 
     def late_and_begun(self, now: float) -> set[tuple[str, int, int]]:
         """Return what instances have begun and not answered in time, with its attempt."""

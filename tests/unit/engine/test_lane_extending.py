@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from msgbroker.engine.begun import Begun, Late
+from msgbroker.engine.extension import Extension
+from msgbroker.engine.flights import Flight, Flights
 from msgbroker.engine.verdicts import Settled, Verdict
 from tests.unit.engine.builders import ALL_BYTES, CONFIG, again_offsets, make_lane, persist, take_all
 
@@ -61,7 +63,9 @@ def test_without_a_limit_nothing_is_extended_and_what_is_named_is_begun() -> Non
     lane = make_lane(fed=2, config=replace(CONFIG, handle_seconds_max=0.0))
     lane.take("a", 2, ALL_BYTES, 0.0, begun=Begun.NO)
 
-    lane.extend("a", 0, 0, 1, 10.0, 30.0)
+    assert lane.extend("a", 0, 0, 1, 10.0, 30.0) == 0
+    assert not lane.has_extended
+    assert lane.counters.extended == 0
 
     assert lane.late_and_begun(30.0) == [Late("a", 0, 1)]
     assert lane.expire(30.0) == {"a": 2}
@@ -118,6 +122,17 @@ def test_a_stopped_lane_extends_nothing_and_what_was_extended_does_not_pay() -> 
     assert [(row.queue_offset, row.attempt) for row in persist(lane).redeliveries] == [(1, 2)]
 
 
+def test_what_a_stopped_lane_was_asked_in_vain_to_extend_does_not_pay() -> None:
+    lane = make_lane(fed=2, config=HOUR)
+    take_all(lane)
+    lane.begin("a", 0, 1, 1)
+    lane.stop()
+
+    assert lane.extend("a", 0, 0, 1, 10.0, 300.0) == 0
+    assert lane.expire(30.0) == {"a": 2}, "no later than it would have been"
+    assert [(row.queue_offset, row.attempt) for row in persist(lane).redeliveries] == [(1, 2)]
+
+
 def test_a_lane_knows_whether_anything_of_it_is_extended() -> None:
     lane = make_lane(fed=2, config=HOUR)
     take_all(lane)
@@ -128,3 +143,16 @@ def test_a_lane_knows_whether_anything_of_it_is_extended() -> None:
     lane.settle("a", Verdict.ACK, 0, 0, 1, 11.0)
 
     assert [*known, lane.has_extended] == [False, True, False]
+
+
+def test_flights_that_are_extended_as_a_whole_are_not_made_anew() -> None:
+    # There may be a flight for each of ten thousand messages, and a request may extend all of them again and again.
+    flights = Flights()
+    for offset in range(3):
+        flights.add(Flight("a", 30.0, [offset], [0], [""], Begun.NO, offset))
+    before = flights.of_instance("a")
+
+    assert flights.extend("a", 0, 3, Extension(10.0, 30.0, 3_600.0)) == 3
+
+    assert all(after is flight for after, flight in zip(flights.of_instance("a"), before, strict=True))
+    assert [(flight.begun, flight.deadline) for flight in before] == [(Begun.YES, 40.0)] * 3

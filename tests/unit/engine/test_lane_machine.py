@@ -356,11 +356,9 @@ class LaneMachine(RuleBasedStateMachine):
         first = data.draw(st.sampled_from(in_flight), label="first")
         entry = owner.mirror.unsettled[first]
         of_that = (str(entry.instance_id), first, first + length, entry.attempt, self.now, seconds)
-        if owner.lane.is_stopped:
-            assert owner.lane.extend(*of_that, owner.lane.epoch) == 0
-            return
         self.may_have_failed |= set(owner.mirror.answered(*of_that[:4]))
-        assert owner.lane.extend(*of_that, owner.lane.epoch) == owner.mirror.extend(*of_that)
+        expected = owner.mirror.extend(*of_that, is_stopped=owner.lane.is_stopped)
+        assert owner.lane.extend(*of_that, owner.lane.epoch) == expected
 
     def blame(self, owner: Owner, instance_id: str) -> None:
         """As the driver does where an instance is gone, or stuck: somebody must have been begun."""
