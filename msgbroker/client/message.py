@@ -166,7 +166,8 @@ class Message:
 
         While a handler runs the client does that by itself, again and again. So this is for what keeps it from it: an
         async handler that is about to block its event loop for longer than the ack timeout. It never shortens the time
-        there is, and what the group allows at most (`handle_seconds_max`) holds all the same.
+        there is, and what the group allows at most (`handle_seconds_max`) holds all the same. It is the loop that sends
+        it: let it turn for a moment before you block it.
 
         Returns:
             False if the message is somebody else's already: what the handler does now may be done twice.
@@ -176,6 +177,8 @@ class Message:
 
         Example:
             message.extend(300)
+            await asyncio.sleep(0.1)
+            model.train()
         """
         if not 0 < seconds <= limits.HANDLE_SECONDS_CEILING:
             raise InvalidSettingError(

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -14,8 +14,8 @@ import pytest
 from msgbroker.client import Message, MessageCenter
 from msgbroker.client.holding import Hold
 from msgbroker.v1 import subscriber_pb2
-from tests.eventually import eventually
-from tests.unit.client.fake_broker import FakeBroker, SubscribeCall
+from tests.eventually import eventually, eventually_blocking
+from tests.unit.client.fake_broker import FakeBroker, SubscribeCall, ThreadedBroker
 
 ACK = subscriber_pb2.VERDICT_ACK
 HOUR_MS = 3_600_000
@@ -92,6 +92,27 @@ async def test_a_handler_in_a_thread_keeps_what_it_is_at(broker: FakeBroker, cal
         await eventually(lambda: (0, 1, 7_500) in call.extended)
         calls.thread_may_end.set()
         assert await call.settled(1) == [(0, ACK, 1)]
+
+
+async def test_a_handler_that_asks_for_time_and_lets_the_loop_turn_may_block_it_then(served: ThreadedBroker) -> None:
+    heard: list[bool] = []
+
+    async def on_its_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, served.loop))
+
+    async with center_of(served) as center:
+
+        @center.subscriber(group="SG", topic="TP")
+        async def handle(message: Message) -> None:
+            message.extend(300)
+            await asyncio.sleep(0.1)
+            # This loop stands still meanwhile.
+            heard.append(eventually_blocking(lambda: call.extended == [(0, 1, 300_000)]))
+
+        await center.start()
+        call: SubscribeCall = await on_its_loop(served.subscribe_calls.get())
+        served.loop.call_soon_threadsafe(call.deliver, b"one")
+        await eventually(lambda: heard)
 
 
 @pytest.mark.parametrize("handle_ms_max", [0, 250])
