@@ -232,10 +232,10 @@ class HandlerRunner:
                 continue
             work.since = now
             work.message = message
-            has_returned = await self._handle(work, message)
+            await self._handle(work, message)
             work.message = None
             turn += 1
-            if turn >= TURN_MESSAGES or ((not has_returned or work.stopped is message) and is_cancelled()):
+            if turn >= TURN_MESSAGES or work.worker.cancelling():
                 turn = 0
                 await self._ending.pause()
 
@@ -274,9 +274,10 @@ class HandlerRunner:
         except asyncio.CancelledError:
             message.settle(RELEASED_AT_ONCE)
             raise
-        has_returned = not message.is_live(self._loop.time()) or await self._handle(work, message)
+        if message.is_live(self._loop.time()):
+            await self._handle(work, message)
         work.message = None
-        if (not has_returned or work.stopped is message) and is_cancelled():
+        if work.worker.cancelling():
             await self._ending.pause()
 
     async def _take_thread(self, work: Work) -> None:
@@ -315,8 +316,8 @@ class HandlerRunner:
         if not self._waiting and self._busy_count == 0:
             self._at_rest.set()
 
-    async def _handle(self, work: Work, message: Message) -> bool:
-        """Call the handler and settle the message; return whether it returned."""
+    async def _handle(self, work: Work, message: Message) -> None:
+        """Call the handler and settle the message. It may leave the worker cancelled, even where it returned."""
         context = self._context.copy()
         try:
             outcome = await self._call(work, message, context)
@@ -342,8 +343,6 @@ class HandlerRunner:
                 message.ack()
             else:
                 self._settle_as_said(message, outcome, context)
-            return True
-        return False
 
     def _settle_as_said(self, message: Message, said: HandlerVerdict, context: contextvars.Context) -> None:
         verdict = verdict_of(said)

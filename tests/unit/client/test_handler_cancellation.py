@@ -96,6 +96,35 @@ async def test_a_cancellation_that_a_handler_does_not_wait_for_stops_nothing(bro
         assert (3, ACK, 1) in await call.settled(4)
 
 
+@pytest.mark.parametrize("is_bounded", [False, True])
+@pytest.mark.parametrize("is_waited_for", [False, True])
+async def test_a_cancellation_that_a_handler_returns_in_spite_of_is_not_the_next_messages(
+    broker: FakeBroker, is_waited_for: bool, is_bounded: bool
+) -> None:
+    left: list[int] = []
+    async with MessageCenter(broker.address, drain_timeout_seconds=0.5) as center:
+
+        @center.subscriber(group="SG", topic="TP", concurrency=1, timeout_seconds=60 if is_bounded else None)
+        async def handle(message: Message) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            left.append(task.cancelling())
+            if message.body == b"odd":
+                cancel_own_task()
+                if is_waited_for:
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.sleep(0)
+                return
+            await asyncio.sleep(0)
+
+        call = await start(center, broker)
+        call.deliver(b"odd", b"1", suspect=True)
+        call.deliver(b"odd", b"3", first=2)
+        assert await call.settled(4) == [(0, ACK, 1), (1, ACK, 1), (2, ACK, 1), (3, ACK, 1)]
+
+    assert left == [0] * 4
+
+
 # --- of somebody else -------------------------------------------------------------------------------------------------
 
 
