@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 from uuid import UUID
 
+from msgbroker.client.texts import text_of
 from msgbroker.client.typed_bodies import name_of, typed_decoder, validating
 from msgbroker.client.verdicts import UnreadableBody
 from msgbroker.contract.errors import BodyTypeError, InvalidRequestFieldError
@@ -52,7 +53,8 @@ def encode_body(body: Body) -> bytes:
     """Return *body* as bytes: text as UTF-8, dict, list and dataclass as JSON, a pydantic model as its JSON.
 
     Raises:
-        InvalidRequestFieldError: it has text that UTF-8 has no place for (a lone surrogate).
+        InvalidRequestFieldError: it has text that UTF-8 has no place for (a lone surrogate), or is in itself, or cannot
+            be written otherwise.
         BodyTypeError: it is, or has in it, anything else.
     """
     try:
@@ -63,6 +65,9 @@ def encode_body(body: Body) -> bytes:
         raise
     except TypeError as error:
         raise BodyTypeError(f"the body cannot be written as JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        # Of what is in itself, or too deep; pydantic says so of whatever it has no form for.
+        raise InvalidRequestFieldError("body", f"cannot be written as JSON: {text_of(error)}") from error
 
 
 def _encode_body(body: Body) -> bytes:

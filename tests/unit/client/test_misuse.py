@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
 import grpc
+import pydantic
 import pytest
 
 from msgbroker.client import (
@@ -14,12 +16,14 @@ from msgbroker.client import (
     InvalidHeadersError,
     InvalidKeyError,
     InvalidNameError,
+    InvalidRequestError,
     InvalidSettingError,
     Message,
     MessageCenter,
     MessageCenterError,
     OutgoingMessage,
     PublishTimeoutError,
+    Receipt,
 )
 from msgbroker.client.testing import InMemoryCenter
 
@@ -61,6 +65,41 @@ async def test_publish_many_says_what_it_takes() -> None:
         _, wrong = await center.publish_many(tuples)
     assert isinstance(wrong, InvalidSettingError)
     assert wrong.message.startswith("messages[1] is of type tuple; OutgoingMessage(topic, event")
+
+
+def in_itself() -> Any:
+    body: dict[str, Any] = {}
+    body["self"] = body
+    return body
+
+
+def too_deep() -> Any:
+    body: list[Any] = []
+    for _ in range(100_000):
+        body = [body]
+    return body
+
+
+class Anything(pydantic.BaseModel):
+    it: Any
+
+
+@pytest.mark.parametrize(
+    "make", [in_itself, too_deep, lambda: Anything(it=object()), lambda: {"in": Anything(it=chr(0xD800))}]
+)
+async def test_a_body_that_json_has_no_form_for_is_refused_and_its_neighbours_are_stored(
+    make: Callable[[], Any],
+) -> None:
+    async with InMemoryCenter() as center:
+        with pytest.raises(InvalidRequestError) as refused:
+            await center.publish("TP", "EC", make())
+        first, wrong, last = await center.publish_many(
+            OutgoingMessage("TP", "EC", body) for body in ("first", make(), "last")
+        )
+
+    assert refused.value.reason == "INVALID_FIELD"
+    assert refused.value.message.startswith("body cannot be written as JSON: ")
+    assert [type(answer) for answer in (first, wrong, last)] == [Receipt, type(refused.value), Receipt]
 
 
 @pytest.mark.parametrize(
