@@ -57,7 +57,7 @@ def test_the_commands_and_the_service_of_the_readme_and_then_the_tour_work_as_ty
     (dead,) = msgcenter("dead-letters", "list", "--json").json
     assert (dead["reason"], dead["last_error"]) == ("REJECTED", "nothing to reserve")
 
-    tour, _, refused, stress = _blocks(_COMMAND_LINE, "console")
+    tour, repeated, _, refused, missing, stress = _blocks(_COMMAND_LINE, "console")
     for command in [*_typed(tour), *_typed(stress)]:
         if command != ["up"]:
             done = msgcenter(*command)
@@ -65,6 +65,13 @@ def test_the_commands_and_the_service_of_the_readme_and_then_the_tour_work_as_ty
     (command,) = _typed(refused)
     done = msgcenter(*command)
     assert (done.status, done.err.split()) == (1, refused.partition("\n")[2].split())
+
+    same, other = _typed(repeated)
+    assert [msgcenter(*same).out, msgcenter(*other).err] == _said(repeated)
+    registering, showing = _typed(missing)
+    done = msgcenter(*registering)
+    assert " ".join((done.out + done.err).split()) == " ".join(" ".join(_said(missing)).split())
+    assert msgcenter(*showing).status == 0
 
 
 def _blocks(page: Path, language: str) -> list[str]:
@@ -74,6 +81,10 @@ def _blocks(page: Path, language: str) -> list[str]:
 def _typed(block: str) -> list[list[str]]:
     lines = (shlex.split(line, comments=True)[1:] for line in block.splitlines() if line.startswith("$ "))
     return [words[1:] for words in lines if words[0] == "msgcenter"]
+
+
+def _said(block: str) -> list[str]:
+    return [f"{line}\n" for line in block.splitlines() if not line.startswith("$ ")]
 
 
 def test_the_readme_links_only_to_what_exists() -> None:
