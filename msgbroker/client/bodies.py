@@ -87,7 +87,7 @@ def _encode_body(body: Body) -> bytes:
 
 
 def _json(body: object) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_plain).encode()
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode()
 
 
 def _is_record(value: object) -> bool:
@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
             return form(value)
     if _is_record(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    raise TypeError(f"a {type(value).__name__} has no form there")
+    raise TypeError(f"{type(value).__name__} has no form there")
 
 
 _FORMS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (

@@ -40,6 +40,8 @@ class PublishBuffer:
         )
         self.work = asyncio.Event()
         """Set when there may be a frame to send."""
+        self.trouble: MessageCenterError | None = None
+        """Why nothing is stored at the moment, as far as it is known."""
         self._config = config
         self._loop = asyncio.get_running_loop()
         timeout_seconds = config.publish_timeout_seconds
@@ -185,8 +187,14 @@ class PublishBuffer:
         # Who had a time of its own hears of it from whoever set it.
         timeout_seconds = self._config.publish_timeout_seconds or 0.0
         address = self._config.addresses_text
-        fail(expired.never_sent, PublishTimeoutError(timeout_seconds, may_be_stored=False, address=address))
-        fail(expired.maybe_stored, PublishTimeoutError(timeout_seconds, may_be_stored=True, address=address))
+        for waiters, may_be_stored in ((expired.never_sent, False), (expired.maybe_stored, True)):
+            if waiters:
+                fail(
+                    waiters,
+                    PublishTimeoutError(
+                        timeout_seconds, may_be_stored=may_be_stored, address=address, trouble=self.trouble
+                    ),
+                )
         self.after_removal()
 
     def close(self, reason: MessageCenterError) -> None:
@@ -220,7 +228,8 @@ class PublishBuffer:
         for index, waiter in enumerate(frame.waiters):
             if waiter is None:
                 if index in refused:
-                    log.warning("publisher.one_way_refused", extra={"reason": refused[index].reason})
+                    error = refused[index]
+                    log.warning("publisher.one_way_refused: %s", error.message, extra={"reason": error.reason})
             elif waiter.done():
                 continue
             elif index in refused:

@@ -171,10 +171,11 @@ class PublisherStream:
             level = logging.DEBUG if is_heard else logging.ERROR
             log.log(level, "publisher.refused: %s", cause.message, extra={"reason": cause.reason})
             return
+        self.buffer.trouble = cause
         if self._outbox.count:
             # Or nobody misses it.
             self._outages.lost(address, cause, has_others=len(self._addresses.known) > 1)
-        log.info("publisher.disconnected", extra={"reason": cause.reason, "detail": cause.message})
+        log.info("publisher.disconnected: %s", cause.message, extra={"reason": cause.reason})
         if self._config.on_unavailable == "raise":
             self._failures[address] = cause
             if not self._failures.keys() >= set(self._addresses.known):
@@ -278,6 +279,7 @@ class PublisherStream:
         else:
             self._backoff.reset()
             self._outages.back(address)
+            self.buffer.trouble = None
             frame = self._outbox.stored(result.sequence)
             if frame is not None:
                 self._resolve(frame, result)
@@ -293,6 +295,8 @@ class PublisherStream:
 
     def _take_failure(self, result: publisher_pb2.PublishResult) -> None:
         failure = from_refusal(result.failure)
+        if failure.retryable:
+            self.buffer.trouble = failure
         reaction, frame = self._outbox.failed(
             result.sequence,
             failure.reason,
@@ -301,7 +305,7 @@ class PublisherStream:
         )
         if frame is not None:
             self.buffer.fail_frame(frame, failure)
-            log.error("publisher.frame_given_up", extra={"reason": failure.reason, "detail": failure.message})
+            log.error("publisher.frame_given_up: %s", failure.message, extra={"reason": failure.reason})
         if reaction is Reaction.RESTART:
             self._outbox.restart(new_publisher_id())
             self.buffer.after_removal()

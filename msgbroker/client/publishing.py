@@ -20,6 +20,10 @@ class PublishingBuffer(Protocol):
     def unanswered_count(self) -> int:
         """How many messages wait for their answer, or for room."""
 
+    @property
+    def trouble(self) -> MessageCenterError | None:
+        """Why nothing is stored at the moment, as far as it is known."""
+
     def offer(self, encoded: bytes) -> ReceiptFuture:
         """Take one message and return the future of its receipt; raise ClientBufferFullError if there is no room."""
 
@@ -68,7 +72,9 @@ async def publish_within(buffer: PublishingBuffer, encoded: bytes, within_second
         if answer.done() and not answer.cancelled():
             # It came in the same moment.
             return answer.result()
-        raise PublishTimeoutError(within_seconds, may_be_stored=buffer.is_sent(answer), address=address) from error
+        raise PublishTimeoutError(
+            within_seconds, may_be_stored=buffer.is_sent(answer), address=address, trouble=buffer.trouble
+        ) from error
 
 
 def encode_outgoing(encode: Callable[..., bytes], message: object, index: int) -> bytes:
@@ -95,6 +101,7 @@ def note_answers(failure: Exception, answers: Sequence[Receipt | MessageCenterEr
     """Note with what broke `publish_many` off what became of the messages before: nobody else hears of it."""
     errors = [answer for answer in answers if isinstance(answer, MessageCenterError)]
     if answers:
-        failure.add_note(f"publish_many was given {len(answers)} before that: {len(answers) - len(errors)} are stored")
+        stored_count = len(answers) - len(errors)
+        failure.add_note(f"messages that publish_many was given before that: {len(answers)}; stored: {stored_count}")
     if errors:
         failure.add_note(f"{len(errors)} failed, the first of them with {errors[0].reason}: {errors[0].message}")

@@ -169,7 +169,7 @@ class SubscriberSession:
             return
         self._attached.set()
         if attached.careful_ms:
-            log.info("subscriber.careful", extra={"group": self._group, "ms": attached.careful_ms})
+            log.info("subscriber.careful: group %s for %d ms", self._group, attached.careful_ms)
             self._turns.start_carefully(attached.careful_ms / 1_000)
         self._dispatcher.take_turns(self._turns)
         self._on_attached(attached)
@@ -325,7 +325,7 @@ class SubscriberSession:
         time extended.
         """
         await self._is_sent_away.wait()
-        log.info("subscriber.sent_away", extra={"group": self._group})
+        log.info("subscriber.sent_away: group %s", self._group)
         self._stop_taking()
         await self._dispatcher.join(self._hold.ack_timeout_seconds)
         await self._see_off()

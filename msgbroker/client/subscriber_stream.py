@@ -160,7 +160,7 @@ class SubscriberStream:
             self._addresses.advance()
             if cause is not None:
                 self._outages.lost(address, cause, has_others=len(self._addresses.known) > 1)
-            log.info("subscriber.disconnected", extra={"group": self._group, "detail": str(over)})
+            log.info("subscriber.disconnected: group %s: %s", self._group, over)
             await asyncio.wait([closing], timeout=self._backoff.next_seconds())
 
     async def _serve_unless_told(self, address: str, closing: asyncio.Task[None]) -> None:

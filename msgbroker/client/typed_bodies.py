@@ -52,7 +52,8 @@ def validating(name: str, validate: Callable[[bytes], Any]) -> Callable[[bytes],
         try:
             return validate(body)
         except ValueError as error:
-            raise UnreadableBody(f"the body is not of type {name}: {_cause_of(error)}") from error
+            # The cause first: lists of dead letters cut what is long, and types may be.
+            raise UnreadableBody(f"{_cause_of(error)} (the body is not of type {name})") from error
 
     return decode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from msgbroker.contract.error_families import ResourceExhaustedError, UnavailableError
+from msgbroker.contract.error_families import MessageCenterError, ResourceExhaustedError, UnavailableError
 from msgbroker.contract.facts import Fact
 
 
@@ -160,15 +160,25 @@ class PublishTimeoutError(UnavailableError):
     reason = "PUBLISH_TIMEOUT"
     timeout_seconds = Fact(float, 0.0)
     address = Fact(str, "")
+    cause: Fact[UnavailableCause | None] = Fact(UnavailableCause, None)
+    """Why no broker could be reached, where that was so."""
 
-    def __init__(self, timeout_seconds: float, *, may_be_stored: bool, address: str = "") -> None:
+    def __init__(
+        self,
+        timeout_seconds: float,
+        *,
+        may_be_stored: bool,
+        address: str = "",
+        trouble: MessageCenterError | None = None,
+    ) -> None:
         fate = "it was sent and may be stored" if may_be_stored else "it was not sent"
         whose = f" from {address}" if address else ""
         super().__init__(
-            f"no answer{whose} within {timeout_seconds:g} s: {fate}",
+            f"no answer{whose} within {timeout_seconds:g} s: {fate}" + (f" ({trouble.message})" if trouble else ""),
             timeout_seconds=timeout_seconds,
             may_be_stored=may_be_stored,
             address=address,
+            cause=trouble.cause if isinstance(trouble, BrokerUnavailableError) else None,
         )
 
 

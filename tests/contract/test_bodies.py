@@ -46,7 +46,7 @@ async def test_bodies_are_read_by_their_annotations(harness: Harness, caplog: py
         letters = await harness.dead_letters("SG", 1)
 
     assert all(each in seen for each in (sale, Order(number=1), Order(number=2)))
-    cause = "the body is not of type list[Order]: Input should be a valid array"
+    cause = "Input should be a valid array (the body is not of type list[Order])"
     assert letters == [Letter(b'{"number":1}', 1, "UNREADABLE_BODY", cause)]
     said = [record for record in caplog.records if "handler." in record.getMessage()]
     assert [(record.levelno, record.getMessage()) for record in said] == [

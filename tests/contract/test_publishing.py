@@ -157,7 +157,7 @@ WRONG: list[tuple[Any, type[MessageCenterError], str]] = [
         BodyTypeError,
         "a body is bytes, str, dict, list, a dataclass or a pydantic model, not set",
     ),
-    (OutgoingMessage("TP", "EC", {"a": 1j}), BodyTypeError, "cannot be written as JSON: a complex has no form there"),
+    (OutgoingMessage("TP", "EC", {"a": 1j}), BodyTypeError, "cannot be written as JSON: complex has no form there"),
     (
         ("TP", "EC"),
         InvalidSettingError,
@@ -226,7 +226,7 @@ def some_and_then_no_more() -> Iterator[OutgoingMessage]:
 
 def check_notes(raised: Exception) -> None:
     told, failed = raised.__notes__
-    assert told == "publish_many was given 3 before that: 2 are stored"
+    assert told == "messages that publish_many was given before that: 3; stored: 2"
     assert failed.startswith("1 failed, the first of them with EVENT_CODE_NOT_FOUND: ")
 
 

@@ -411,6 +411,8 @@ class _MemoryPublisher:
     def __init__(self, store: Callable[[bytes], Receipt]) -> None:
         self._store = store
 
+    trouble: Final = None
+
     @property
     def buffer(self) -> Any:
         """Where messages go in."""

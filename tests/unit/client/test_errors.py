@@ -31,6 +31,7 @@ _EXAMPLES: dict[object, Any] = {
     str | None: "other name",
     int | None: 7,
     UnavailableCause | None: UnavailableCause.REFUSED,
+    MessageCenterError | None: BrokerUnavailableError("refused", cause=UnavailableCause.REFUSED),
 }
 
 

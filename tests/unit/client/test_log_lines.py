@@ -59,7 +59,7 @@ async def test_a_body_that_cannot_be_read_is_a_warning_without_its_values(caplog
 
     cause = "apples: Input should be a valid integer, unable to parse string as an integer"
     where = f"group=SG topic=TP event_code=EC message_id={receipt.message_id}"
-    assert texts(caplog) == [f"handler.unreadable: {where}: the body is not of type dict[str, int]: {cause}"]
+    assert texts(caplog) == [f"handler.unreadable: {where}: {cause} (the body is not of type dict[str, int])"]
 
 
 @pytest.mark.parametrize("is_raised", [True, False])
@@ -242,3 +242,13 @@ def test_a_cause_that_does_not_name_the_address_is_shown_whole(caplog: pytest.Lo
     OutageLog("group SG").lost("b:1", MessageCenterError("the broker ended the stream"))
 
     assert texts(caplog) == ["group SG cannot reach b:1 (the broker ended the stream), trying again"]
+
+
+async def test_who_waits_in_vain_is_told_why() -> None:
+    async with MessageCenter("127.0.0.1:1", publish_timeout_seconds=0.3, drain_timeout_seconds=0) as center:
+        for timeout_seconds in (None, 0.2):
+            with pytest.raises(PublishTimeoutError) as raised:
+                await center.publish("TP", "EC", timeout_seconds=timeout_seconds)
+
+            assert "it was not sent (broker 127.0.0.1:1: connection refused: nothing listens there" in str(raised.value)
+            assert raised.value.cause is UnavailableCause.REFUSED
