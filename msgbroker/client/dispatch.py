@@ -117,6 +117,11 @@ class Dispatcher:
         for runner in self._runners.values():
             runner.works.keep(hold)
 
+    @property
+    def is_keeping(self) -> bool:
+        """Whether handlers are at messages that nobody else was given, as far as is known."""
+        return any(runner.works.are_keeping for runner in self._runners.values())
+
     def keep_all(self, seconds: float) -> None:
         """Keep all that handlers are at for so long from now on."""
         for runner in self._runners.values():

@@ -225,6 +225,11 @@ class Message:
         """Say that the message is begun; for the client itself, when its handler takes a while."""
         self._lane.begin(self._delivery.queue_offset, self._delivery.attempt or 1)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether nobody else was given it, as far as is known; for the client itself."""
+        return self._lane.live
+
     def is_live(self, now: float) -> bool:
         """Whether it is still this instance's: its lane was not revoked, and its ack timeout has not passed."""
         return self._lane.live and now < self._deadline

@@ -321,13 +321,18 @@ class SubscriberSession:
     async def _go_elsewhere(self) -> None:
         """When the broker sends us away: the same, but handlers have the time they need.
 
-        As long as the broker waits for them, and no longer than it would wait in any case: lanes that it stops have no
-        time extended.
+        As long as the broker waits for them: lanes that it stops have no time extended, others do until it stops.
         """
         await self._is_sent_away.wait()
         log.info("subscriber.sent_away: group %s", self._group)
         self._stop_taking()
-        await self._dispatcher.join(self._hold.ack_timeout_seconds)
+        hold = self._hold
+        until = self._loop.time() + hold.limit_seconds
+        seconds = hold.ack_timeout_seconds
+        while not await self._dispatcher.join(seconds):
+            if not self._dispatcher.is_keeping or self._loop.time() >= until:
+                break
+            seconds = hold.look_seconds
         await self._see_off()
 
     def _stop_taking(self) -> None:

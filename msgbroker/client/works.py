@@ -117,6 +117,11 @@ class Works:
                 work.kept_at = now
                 message.keep(hold.ack_timeout_seconds)
 
+    @property
+    def are_keeping(self) -> bool:
+        """Whether the handler is at messages that nobody else was given, as far as is known."""
+        return any(work.message is not None and work.message.is_held for work in self._works)
+
     def keep_all(self, seconds: float) -> None:
         """Keep all that the handler is at for so long from now on."""
         for work in self._works:
