@@ -505,8 +505,10 @@ class MessageCenter:
         if not isinstance(error, LoopEndedError):
             return self._subscribers.fail(what, error)
         if not self._is_closed:
-            self._is_closed = True
+            self._is_closed = self._is_publishing_over = True
             log_not_closed("MessageCenter", "use `async with`, or await close()", self.unanswered_count)
+            # It works in no other loop; and what it ended with has gRPC's objects at hand, which hold up forks.
+            self._publisher = None
         return False
 
     async def _register_for_handler(self, wanted: Registration) -> None:

@@ -92,6 +92,16 @@ def closed(address: str) -> Said:
     return {"stored": stored, "closed": in_child(lambda: publish(center, "closed"))}
 
 
+def forgotten(address: str) -> Said:
+    """Fork with a center that nobody has closed in its loop, which has ended."""
+    center = MessageCenter(address)
+
+    async def run() -> list[str]:
+        return ["parent", str((await center.publish(TOPIC, PAID, "parent", timeout_seconds=20)).message_id)]
+
+    return {"stored": [asyncio.run(run()), in_child(lambda: publish(SyncMessageCenter(address), "child"))]}
+
+
 def publishing(address: str) -> Said:
     """Fork while other threads publish."""
     center = SyncMessageCenter(address)
@@ -295,6 +305,7 @@ WAYS = [
     made,
     published,
     closed,
+    forgotten,
     publishing,
     beside_each_other,
     soon,

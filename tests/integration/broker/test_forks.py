@@ -61,6 +61,7 @@ async def publishers_of(store: MessageStore) -> int:
         ("made", 2),
         ("published", 4),
         ("closed", 2),
+        ("forgotten", 2),
         ("publishing", 6),
         ("beside_each_other", 13),
         ("locked", 4),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from msgbroker.client import MessageCenter, MessageCenterError
+from msgbroker.client import CenterClosedError, MessageCenter, MessageCenterError
 from tests.eventually import eventually
-from tests.unit.client.fake_broker import FakeBroker
+from tests.unit.client.fake_broker import FakeBroker, ThreadedBroker
 
 _ASYNC = """
 import asyncio, sys
@@ -85,6 +85,21 @@ async def test_it_is_told_how_many_messages_are_not_answered(broker: FakeBroker,
     broker.answers_held.set()
 
     assert done == (0, _SAID[program] + b"; 3 published and not answered may be lost\n")
+
+
+def test_a_center_whose_loop_has_ended_is_closed_in_the_next_one(served: ThreadedBroker) -> None:
+    center = MessageCenter(served.address)
+    asyncio.run(publish(center))
+
+    with pytest.raises(CenterClosedError):
+        asyncio.run(publish(center))
+    with pytest.raises(CenterClosedError):
+        center.publish_one_way("TP", "EC")
+    asyncio.run(center.close())
+
+
+async def publish(center: MessageCenter) -> None:
+    await center.publish("TP", "EC")
 
 
 async def test_a_task_of_ours_that_somebody_cancels_is_a_failure_as_ever(
