@@ -40,7 +40,8 @@ class OpenCenters:
     def __init__(self) -> None:
         self._unanswered_counts: dict[object, Callable[[], int]] = {}
         atexit.register(self._say)
-        os.register_at_fork(after_in_child=self._unanswered_counts.clear)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._unanswered_counts.clear)
 
     def add(self, center: object, unanswered_count: Callable[[], int]) -> None:
         """Take note of one that was opened."""

@@ -107,4 +107,5 @@ def _is_pythons(handler: Any) -> bool:
 
 
 _PROCESS: Final = _ProcessSignals()
-os.register_at_fork(after_in_child=_PROCESS.forget)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_PROCESS.forget)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -414,3 +415,14 @@ def test_blocking_code_may_be_told_not_to_handle_signals(handlers_before: dict[i
     looking = in_thread(look_and_close)
     center.run(handle_signals=False)
     assert looking.result() == handlers_before
+
+
+def test_the_client_can_be_imported_where_processes_do_not_fork() -> None:
+    # `random` has asked for it before: it is not ours.
+    program = """
+import os, random
+del os.register_at_fork
+from msgbroker.client import MessageCenter, SyncMessageCenter
+MessageCenter("127.0.0.1:7400"), SyncMessageCenter("127.0.0.1:7400")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
