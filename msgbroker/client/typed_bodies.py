@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgbroker.client.texts import text_of
@@ -31,13 +31,14 @@ def typed_decoder(wanted: Any, read: Callable[[bytes], Any] | None) -> Callable[
     name = name_of(wanted)
     try:
         from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+        from pydantic_core import SchemaError
     except ImportError as error:
         raise InvalidSettingError(
             "handler", f"asks for a body of {name}, which needs pydantic 2: pip install pydantic; or {_INSTEAD}"
         ) from error
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(wanted)
-    except (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError) as error:
+    except (PydanticUserError, PydanticUndefinedAnnotation, SchemaError, TypeError, ValueError) as error:
         problem = text_of(error).partition("\n")[0]
         raise InvalidSettingError("handler", f"asks for a body of {name}: {problem}; or {_INSTEAD}") from error
     if read is None:
@@ -68,10 +69,17 @@ def _cause_of(error: ValueError) -> str:
     pydantic = sys.modules.get("pydantic")
     if pydantic is None or not isinstance(error, pydantic.ValidationError):
         return text_of(error)
-    causes = error.errors(include_url=False, include_context=False, include_input=False)
+    causes = error.errors(include_url=False, include_input=False)
     shown = [
-        ": ".join(filter(None, [".".join(map(str, cause["loc"])), cause["msg"]]))
+        ": ".join(filter(None, [".".join(map(str, cause["loc"])), _words_of(cause)]))
         for cause in causes[:_CAUSES_SHOWN_MAX]
     ]
     more = len(causes) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
+
+
+def _words_of(cause: Mapping[str, Any]) -> str:
+    if cause["type"] == "union_tag_invalid":
+        # Pydantic's own words have the tag in them.
+        return f"Input tag does not match any of the expected tags: {cause['ctx']['expected_tags']}"
+    return str(cause["msg"])

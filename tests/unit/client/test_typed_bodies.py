@@ -97,6 +97,14 @@ def test_a_body_is_read_as_pydantic_reads_it(wanted: Any, body: bytes, value: ob
     assert decoder_for(wanted)(body) == value
 
 
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+
+
 @pytest.mark.parametrize(
     "wanted, body, cause",
     [
@@ -108,11 +116,12 @@ def test_a_body_is_read_as_pydantic_reads_it(wanted: Any, body: bytes, value: ob
         (Order, b"{", "Invalid JSON: EOF while parsing an object"),
         (int, b"[" * 10_000, "Invalid JSON: recursion limit exceeded"),
         (list[int], b'["secret", "secret", "secret", "secret", "secret", "secret", "secret"]', "; and 2 more"),
+        (Annotated[Cat | Dog, Field(discriminator="kind")], b'{"kind": "secret"}', "expected tags: 'cat', 'dog'"),
         (Annotated[str, Field(max_length=3)], b"secret", "String should have at most 3 characters"),
         (Annotated[Order, AfterValidator(even)], b'{"number": 1}', "the body is not of type Annotated[Order"),
         (Name, b"\xff", "the body is not UTF-8 text"),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_what_is_wrong_is_told_without_the_values(wanted: Any, body: bytes, cause: str) -> None:
     with pytest.raises(UnreadableBody) as unreadable:
@@ -124,7 +133,9 @@ def test_what_is_wrong_is_told_without_the_values(wanted: Any, body: bytes, caus
     assert unreadable.value.verdict.is_unreadable
 
 
-@pytest.mark.parametrize("wanted", [object(), 3, complex | MessageCenter], ids=range(3))
+@pytest.mark.parametrize(
+    "wanted", [object(), 3, complex | MessageCenter, Annotated[str, Field(pattern="(")]], ids=range(4)
+)
 def test_what_pydantic_cannot_read_is_refused_at_declaration(wanted: Any) -> None:
     with pytest.raises(InvalidSettingError, match=r"<lambda> asks for a body of .*; or take a dict, list, str, bytes"):
         MessageCenter().subscriber(group="SG", topic="TP", body=wanted)(lambda body: None)
