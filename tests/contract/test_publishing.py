@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from msgbroker.client import (
     BodyTooLargeError,
     BodyTypeError,
+    CenterClosedError,
     EventCodeNotFoundError,
     InvalidHeadersError,
     InvalidKeyError,
@@ -248,3 +249,21 @@ async def test_blocking_code_hears_likewise_what_became_of_those_before(blocking
     finally:
         await asyncio.to_thread(center.close)
     check_notes(raised.value)
+
+
+async def test_a_center_that_is_closed_does_nothing_any_more(harness: Harness) -> None:
+    center = harness.center()
+    await center.close()
+
+    calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+        lambda: center.publish("TP", "EC"),
+        lambda: center.publish_many([OutgoingMessage("TP", "EC")]),
+        lambda: center.register("TP", "EC"),
+        center.ready,
+        center.start,
+        center.run,
+    ]
+    for call in calls:
+        with pytest.raises(CenterClosedError):
+            await call()
+    await center.flush()

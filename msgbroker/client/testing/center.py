@@ -268,6 +268,7 @@ class InMemoryCenter(MessageCenter):
     ) -> list[str]:
         """Register what does not exist, as `MessageCenter.register` does."""
         check_call_timeout(timeout_seconds)
+        self._check_open()
         self._registry.is_explicit = True
         return self._register(Registration(topic, event_code, group, expression, from_beginning))
 
