@@ -507,8 +507,9 @@ class MessageCenter:
         if not self._is_closed:
             self._is_closed = self._is_publishing_over = True
             log_not_closed("MessageCenter", "use `async with`, or await close()", self.unanswered_count)
-            # It works in no other loop; and what it ended with has gRPC's objects at hand, which hold up forks.
+            # They work in no other loop; and what they ended with has gRPC's objects at hand, which hold up forks.
             self._publisher = None
+            self._subscribers = self._subscribers.anew()
         return False
 
     async def _register_for_handler(self, wanted: Registration) -> None:

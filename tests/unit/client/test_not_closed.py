@@ -89,13 +89,22 @@ async def test_it_is_told_how_many_messages_are_not_answered(broker: FakeBroker,
 
 def test_a_center_whose_loop_has_ended_is_closed_in_the_next_one(served: ThreadedBroker) -> None:
     center = MessageCenter(served.address)
-    asyncio.run(publish(center))
+    center.subscriber(group="SG", topic="TP")(handle)
+    asyncio.run(start_and_publish(center))
 
     with pytest.raises(CenterClosedError):
         asyncio.run(publish(center))
     with pytest.raises(CenterClosedError):
         center.publish_one_way("TP", "EC")
     asyncio.run(center.close())
+
+
+async def handle(body: bytes) -> None: ...
+
+
+async def start_and_publish(center: MessageCenter) -> None:
+    await center.start()
+    await publish(center)
 
 
 async def publish(center: MessageCenter) -> None:
