@@ -16,7 +16,7 @@ import pytest
 from msgbroker.client import BodyTooLargeError, Reject, Release, RetryAfter
 from msgbroker.client.verdicts import HandlerVerdict
 from msgbroker.client.wire import MessageEncoder
-from msgbroker.contract.errors import MessageCenterError, PublishTimeoutError, UnavailableCause
+from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError, PublishTimeoutError, UnavailableCause
 
 Way = Callable[[Exception], Exception]
 

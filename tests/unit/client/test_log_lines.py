@@ -18,7 +18,7 @@ from msgbroker.client import (
 )
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.testing import InMemoryCenter
-from msgbroker.contract.errors import MessageCenterError
+from msgbroker.contract.errors import MessageCenterError, PublishTimeoutError, UnavailableCause
 from msgbroker.v1 import subscriber_pb2
 from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker
