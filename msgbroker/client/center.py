@@ -7,14 +7,13 @@ import dataclasses
 import logging
 import secrets
 import signal
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from msgbroker.client import forks
 from msgbroker.client.background import LoopEndedError
-from msgbroker.client.bodies import Body
 from msgbroker.client.config import (
     AddressesGiven,
     CenterSettings,
@@ -28,21 +27,13 @@ from msgbroker.client.directory import register_through_any, until_answered
 from msgbroker.client.dispatch import Dispatcher
 from msgbroker.client.handlers import Registration, SubscriberOptions, make_handler, make_options
 from msgbroker.client.last_words import log_closing, log_not_closed, log_waiting
-from msgbroker.client.message import OutgoingMessage, Receipt
 from msgbroker.client.outages import OutageLog
 from msgbroker.client.publisher_stream import PublisherStream
-from msgbroker.client.publishing import (
-    Publisher,
-    PublishingBuffer,
-    encode_outgoing,
-    note_answers,
-    outcome_of,
-    publish_within,
-)
+from msgbroker.client.publishing import Publisher
+from msgbroker.client.publishing_center import PublishingCenter
 from msgbroker.client.stop_signals import stopped_by_signals
 from msgbroker.client.subscriber_stream import SubscriberStream
 from msgbroker.client.subscribers import GroupStream, Subscribers
-from msgbroker.client.wire import MessageEncoder
 from msgbroker.contract import limits
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 
@@ -57,7 +48,7 @@ _QUIET_SECONDS: Final = 1.0
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class MessageCenter:
+class MessageCenter(PublishingCenter):
     """A connection to the message center: publishes, and runs the handlers of subscriber groups.
 
     Nothing is opened before it is needed: the first publish connects, and `start` or `run` connects the subscribers. It
@@ -91,14 +82,11 @@ class MessageCenter:
     """
 
     def __init__(self, addresses: AddressesGiven = Unsaid.ADDRESSES, **settings: Unpack[CenterSettings]) -> None:
-        self._config = make_config(addresses, settings)
+        super().__init__(make_config(addresses, settings))
         self._is_instance_named = bool(settings.get("instance_id"))
-        self._encode = MessageEncoder().encode
-        self._publisher: Publisher | None = None
         self._subscribers = Subscribers(self._open_stream, self._register_for_handler)
         self._process_id = b""
         self._is_closed = False
-        self._is_publishing_over = False
         self._closing: asyncio.Task[None] | None = None
         forks.watch_center(self)
 
@@ -129,159 +117,6 @@ class MessageCenter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    # --- publishing ---------------------------------------------------------------------------------------------
-
-    async def publish(
-        self,
-        topic: str,
-        event_code: str,
-        body: Body = b"",
-        *,
-        headers: Mapping[str, str] | None = None,
-        key: str = "",
-        ordering_key: str = "",
-        timeout_seconds: float | None = None,
-    ) -> Receipt:
-        """Publish a message and wait until it is stored.
-
-        Args:
-            topic: the topic's name.
-            event_code: the event code's name.
-            body: bytes, text, a dict, list or dataclass (sent as JSON) or a pydantic model.
-            headers: HEADER subscriptions select by them; at most 64, and 4 KiB in all.
-            key: what the message is about (an order id); it can be looked up by it.
-            ordering_key: messages with the same one stay in order; default: *key*.
-            timeout_seconds: instead of the center's `publish_timeout_seconds`.
-
-        Returns:
-            The receipt: the message's id and place. It is committed to the database.
-
-        Raises:
-            InvalidRequestError: the message can never be stored as it is (BodyTooLargeError, InvalidNameError, ...), or
-                *timeout_seconds* is out of bounds (InvalidSettingError).
-            NotFoundError: the topic or the event code is not registered.
-            FailedPreconditionError: the topic is closed, or the center is.
-            UnavailableError: no answer in time; the text says whether it may be stored.
-
-        Example:
-            receipt = await center.publish("TP_TRADE", "EC_PAID", b"...", headers={"region": "hz"}, key="order-1")
-        """
-        encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
-        buffer = self._running_publisher().buffer
-        if timeout_seconds is None:
-            # The way of nearly all messages: the buffer sees to their time.
-            return await buffer.offer_in_turn(encoded)
-        return await publish_within(buffer, encoded, timeout_seconds, self._config.addresses_text)
-
-    def publish_soon(
-        self,
-        topic: str,
-        event_code: str,
-        body: Body = b"",
-        *,
-        headers: Mapping[str, str] | None = None,
-        key: str = "",
-        ordering_key: str = "",
-    ) -> asyncio.Future[Receipt]:
-        """Publish a message without waiting; the future that is returned gets the receipt or the error.
-
-        Messages are stored in the order of the calls. Arguments and errors of the future as for `publish`.
-
-        Raises:
-            ClientBufferFullError: too many messages are unanswered; `await center.ready()` waits for room.
-            InvalidRequestError: the message can never be stored as it is.
-
-        Example:
-            await center.ready()
-            future = center.publish_soon("TP_TRADE", "EC_PAID", b"...")
-            future.add_done_callback(on_stored)
-        """
-        encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
-        return self._running_publisher().buffer.offer(encoded)
-
-    def publish_one_way(
-        self,
-        topic: str,
-        event_code: str,
-        body: Body = b"",
-        *,
-        headers: Mapping[str, str] | None = None,
-        key: str = "",
-        ordering_key: str = "",
-    ) -> bool:
-        """Publish a message whose fate nobody asks about: it is sent, and may be lost or refused in silence.
-
-        Returns:
-            False if it was dropped at once because too many messages are unanswered.
-
-        Raises:
-            InvalidRequestError: the message can never be stored as it is.
-
-        Example:
-            center.publish_one_way("TP_METRICS", "EC_SAMPLE", {"cpu": 0.7})
-        """
-        encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
-        return self._running_publisher().buffer.offer_one_way(encoded)
-
-    async def publish_many(self, messages: Iterable[OutgoingMessage]) -> list[Receipt | MessageCenterError]:
-        """Publish messages in order and wait for all answers: for each, its receipt or its error.
-
-        One bad message does not hold up its neighbours: what is wrong with it is its answer, a body of a type that
-        cannot be sent (BodyTypeError) as well as what is no OutgoingMessage (InvalidSettingError).
-
-        Args:
-            messages: any number; they are taken as there is room. What this iterable itself raises is raised, once
-                those before are answered, with a note of what became of them.
-
-        Example:
-            answers = await center.publish_many(OutgoingMessage("TP_TRADE", "EC_PAID", row) for row in rows)
-        """
-        answers: list[asyncio.Future[Receipt] | MessageCenterError] = []
-        buffer = self._running_publisher().buffer
-        try:
-            for index, message in enumerate(messages):
-                try:
-                    answer = buffer.offer_in_turn(encode_outgoing(self._encode, message, index))
-                except MessageCenterError as error:
-                    answers.append(error)
-                else:
-                    answers.append(answer)
-                    await buffer.taken(answer)
-        except Exception as failure:
-            note_answers(failure, [await outcome_of(answer) for answer in answers])
-            raise
-        return [await outcome_of(answer) for answer in answers]
-
-    async def ready(self) -> None:
-        """Wait until there is room for another message; at once if there is.
-
-        Example:
-            await center.ready()
-            center.publish_soon("TP_TRADE", "EC_PAID", b"...")
-        """
-        await self._running_publisher().buffer.room()
-
-    async def flush(self) -> None:
-        """Wait until everything published so far has been answered (or has failed)."""
-        if self._publisher is not None:
-            await self._publisher.buffer.flush()
-
-    @property
-    def unanswered_count(self) -> int:
-        """How many published messages wait for their answer, or for room."""
-        return 0 if self._publisher is None else self._publisher.buffer.unanswered_count
-
-    def open_buffer(self) -> PublishingBuffer:
-        """Return where messages go in that are encoded already: for SyncMessageCenter, not for applications."""
-        return self._running_publisher().buffer
-
-    def _running_publisher(self) -> Publisher:
-        if self._publisher is None:
-            if self._is_publishing_over:
-                raise CenterClosedError
-            self._publisher = self._open_publisher()
-        return self._publisher
 
     # --- subscribing --------------------------------------------------------------------------------------------
 
@@ -470,17 +305,6 @@ class MessageCenter:
     def _say_what_is_waited_for(self, until: float) -> None:
         seconds_left = max(0.0, until - asyncio.get_running_loop().time())
         log_waiting(seconds_left, self._subscribers.running_counts, self.unanswered_count)
-
-    async def _close_publisher(self, until: float) -> None:
-        if self._publisher is None:
-            return
-        try:
-            async with asyncio.timeout_at(until):
-                await self._publisher.buffer.flush()
-        except TimeoutError:
-            log.warning("center.messages_unanswered_at_close: count=%d", self.unanswered_count)
-        await self._publisher.close(CenterClosedError())
-        self._publisher = None
 
     def _check_open(self) -> None:
         if self._is_closed:
