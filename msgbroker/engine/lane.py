@@ -44,6 +44,7 @@ class Lane(Generic[MessageT]):
         self.key = key
         self.epoch = epoch
         self._is_stopped = False
+        self._is_held_back = False
         self._state: LaneState[MessageT] = LaneState(key, epoch, acked_offset, acked_ranges, config)
         self._state.load(redeliveries, now)
         self._next_offset = acked_offset
@@ -62,7 +63,7 @@ class Lane(Generic[MessageT]):
 
     def wants(self) -> int:
         """Return how many further offsets of the log it can take; 0 where it is full or stopped."""
-        if self._is_stopped:
+        if self._is_stopped or self._is_held_back:
             return 0
         state = self._state
         # Whatever is unsettled may yet become a redelivery: room for that is kept, so that the limit holds.
@@ -99,7 +100,7 @@ class Lane(Generic[MessageT]):
 
         Each is asked for once, and stays asked for until `feed_again` or `fetch_failed` names it.
         """
-        if self._is_stopped:
+        if self._is_stopped or self._is_held_back:
             return []
         again = self._state.again
         again.promote(now)
@@ -139,7 +140,7 @@ class Lane(Generic[MessageT]):
         *may_hand_out* is asked for each stress message; one that it denies is settled without delivery. *begun* is what
         is known of it from the beginning, *place* how many messages the instance was handed so far, over all lanes.
         """
-        if self._is_stopped or count_max < 1:
+        if self._is_stopped or self._is_held_back or count_max < 1:
             return Handout()
         return take(self._state, instance_id, count_max, bytes_max, now, may_hand_out, begun, place)
 
@@ -391,6 +392,19 @@ class Lane(Generic[MessageT]):
         return self._state.writes.is_outstanding(checkpoint)
 
     # --- stopping, and what others want to know -----------------------------------------------------------------
+
+    def hold_back(self) -> None:
+        """Hand nothing out, and read nothing, until `go_on`; what is in flight may be extended and settled."""
+        self._is_held_back = True
+
+    def go_on(self) -> None:
+        """Hand out again after `hold_back`."""
+        self._is_held_back = False
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether it is held back."""
+        return self._is_held_back
 
     def stop(self) -> None:
         """Hand nothing out any more, let go of the bodies; verdicts still count. There is no way back."""

@@ -26,7 +26,7 @@ from msgbroker.server.alarm_names import lane_alarm
 from msgbroker.server.counters import HubCounters
 from msgbroker.server.evaluation_turns import EvaluationTurns
 from msgbroker.server.evaluations import Evaluations
-from msgbroker.server.group_delivery import BATCH_MESSAGES_MAX, GroupDelivery, PumpBudget
+from msgbroker.server.group_delivery import BATCH_MESSAGES_MAX, GroupDelivery
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import ReadyBytes
 from msgbroker.server.lane_rules import lane_config, stress_check
@@ -37,6 +37,7 @@ from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause, pause_or_wake
 from msgbroker.server.not_understood import refusal
 from msgbroker.server.outgoing import Outgoing, OutgoingConfig
+from msgbroker.server.pump_budget import PumpBudget
 from msgbroker.server.recent_crashes import RecentCrashes
 from msgbroker.server.set_aside import SetAside
 from msgbroker.server.suspects import Suspects

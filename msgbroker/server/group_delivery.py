@@ -35,6 +35,7 @@ from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.leaving import Leaving, StressCheck
 from msgbroker.server.log_cache import LogCache
+from msgbroker.server.pump_budget import PumpBudget
 from msgbroker.server.recent_crashes import RecentCrashes
 from msgbroker.server.set_aside import SetAside
 from msgbroker.server.taken_back import tell_taken_back
@@ -46,15 +47,6 @@ LOOKS_MAX = 1_000
 """So many instances without room are looked at in one go: in a millisecond."""
 REST_SECONDS = 1.0
 """An instance that did not begin with messages in time gets none for so long: time for others to take them."""
-
-
-@dataclass(slots=True)
-class PumpBudget:
-    """How much one turn of the event loop may hand out, over all groups."""
-
-    messages: int = 4_000
-    time_slice: TimeSlice = field(default_factory=TimeSlice)
-    """For expressions."""
 
 
 @dataclass(slots=True, eq=False)
@@ -294,12 +286,16 @@ class GroupDelivery:
     def stop_lane(self, slot: LaneSlot) -> None:
         """Read and hand out nothing more of a lane that is to move, and wait for no answer to what was not written."""
         slot.lane.stop()
+        self.take_back_unwritten(slot)
+        self._reader.count(slot)
+
+    def take_back_unwritten(self, slot: LaneSlot) -> None:
+        """Let what waits of a lane, and was written to nobody, go back to it."""
         # Of those who hold nothing of it nothing waits.
         for name in list(slot.lane.unsettled_by_instance):
             holder = self.instances.get(name)
             if holder is not None:
                 holder.give_back_lane(slot.lane.key.queue_id)
-        self._reader.count(slot)
 
     def tick(self, now: float) -> None:
         """Take back what was not answered in time, see to what is due, and try again what could not be read."""

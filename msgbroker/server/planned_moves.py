@@ -5,10 +5,11 @@ when all that was handed out is answered or has passed its time for that, and wh
 gives nothing twice. Each lane by itself: one whose row somebody has locked is tried again with the next step, and keeps
 no other from its next owner.
 
-A lane of which an instance has extended a message is not stopped yet: its handler takes longer than the ack timeout,
-and to start it anew somewhere else would help nobody. Until it is done the lane goes on here as if it were wanted, but
-no longer than the group allows such a handler (others may have begun meanwhile). Then it is stopped and extends nothing
-any more; what is still unanswered when its time is over comes again with the next owner, uncounted.
+Before that it is held back: it hands nothing out, and may go on. Of a handler that was begun a moment ago nobody knows
+yet whether it takes longer than the ack timeout. If it does, its instance extends its message in time, and to start it
+anew somewhere else would help nobody: then the lane goes on here as if it were wanted, until nothing of it is extended,
+but no longer than the group allows such a handler, as others may have begun meanwhile. After that it is stopped, and
+extends nothing any more; what is still unanswered when its time is over comes again with the next owner, uncounted.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from confdb.routes import TopicRoute
 from msgbroker.server import clock
 from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.delivery import DeliveryHub
+from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.set_aside import divided
@@ -67,7 +69,7 @@ class PlannedMoves:
         self._leaving: dict[LaneSlot, float | None] = {}
         """Until when each waits to be persisted; None: it is not drained yet."""
         self._postponed: dict[LaneSlot, float] = {}
-        """Until when each may wait for what its instances have extended."""
+        """Until when each may wait for what its instances are at."""
         self._given_up: dict[LaneKey, _GivenUp] = {}
 
     def forget(self) -> None:
@@ -83,16 +85,17 @@ class PlannedMoves:
         for group in list(self._hub.groups.values()):
             wanted_here = wanted.get(group, _NO_QUEUES)
             for queue_id, slot in list(group.slots.items()):
-                # One that was stopped because it was not understood is claimed anew, even if it is again by now.
-                if slot in self._leaving or (queue_id in wanted_here and not slot.lane.is_stopped):
+                if slot in self._leaving:
                     continue
                 with group.trusted(slot):
-                    until = self._postponed.get(slot, now + group.route.handle_seconds_max)
-                    if now < until and slot.lane.has_extended and not slot.lane.is_stopped:
-                        postponed[slot] = until
-                        continue
-                    group.stop_lane(slot)
-                    self._leaving[slot] = None
+                    # One that was stopped because it was not understood is claimed anew, even if it is again by now.
+                    if queue_id in wanted_here and not slot.lane.is_stopped:
+                        _let_go_on(group, slot)
+                    elif self._may_wait(group, slot, now):
+                        postponed[slot] = self._postponed.get(slot, now + group.route.handle_seconds_max)
+                    else:
+                        group.stop_lane(slot)
+                        self._leaving[slot] = None
         self._postponed = postponed
         self._leaving = {slot: until for slot, until in self._leaving.items() if self._is_here(slot)}
         drained = [slot for slot in self._leaving if slot.lane.is_drained]
@@ -100,6 +103,17 @@ class PlannedMoves:
             await self._persist(drained)
             self._close(self._ready(drained))
         await self._release()
+
+    def _may_wait(self, group: GroupDelivery, slot: LaneSlot, now: float) -> bool:
+        """Return whether a lane that is to move waits for what is in flight, and hold it back or let it go on."""
+        until = self._postponed.get(slot, now + group.route.handle_seconds_max)
+        if slot.lane.is_stopped or now >= until or slot.lane.in_flight_count == 0:
+            return False
+        if slot.lane.has_extended:
+            _let_go_on(group, slot)
+        else:
+            _hold_back(group, slot)
+        return True
 
     async def leave(self, *, is_last_try: bool) -> bool:
         """Give up all lanes, drained or not, as far as they are persisted; return whether that is all of them.
@@ -173,3 +187,15 @@ class PlannedMoves:
         }
         if released:
             log.info("cluster.lanes_released", count=len(released))
+
+
+def _hold_back(group: GroupDelivery, slot: LaneSlot) -> None:
+    if not slot.lane.is_held_back:
+        slot.lane.hold_back()
+        group.take_back_unwritten(slot)
+
+
+def _let_go_on(group: GroupDelivery, slot: LaneSlot) -> None:
+    if slot.lane.is_held_back:
+        slot.lane.go_on()
+        group.activate(slot)

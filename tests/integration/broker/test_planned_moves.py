@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from types import SimpleNamespace
 
 import psycopg
 import pytest
 
 from confdb.services import ConfigService
-from msgbroker.client import MessageCenter, OutgoingMessage
+from msgbroker.client import Message, MessageCenter, OutgoingMessage
 from msgbroker.server import clock, planned_moves
 from msgbroker.server.app import Broker
 from msgbroker.server.lane_slot import LaneSlot
@@ -170,18 +172,46 @@ async def test_what_is_handled_within_the_ack_timeout_is_given_to_nobody_else_ho
         await one.begin(*one.given)
         other = await start_broker(lease_seconds=60)
         async with raw_subscriber(other.address, _WIDE_GROUP, instance_id="two") as two:
-            await eventually(lambda: any(slot.lane.is_stopped for slot in slots(broker)))
+            await eventually(lambda: any(slot.lane.is_held_back for slot in slots(broker)))
             in_half_an_hour = SimpleNamespace(now=lambda: clock.now() + 1_800)
             monkeypatch.setattr(planned_moves, "clock", in_half_an_hour)
             await some_steps(broker, steps)
             assert busy <= {slot.lane.key.queue_id for slot in slots(broker)}
 
             await one.settle(*one.given)
-            await eventually(lambda: not any(slot.lane.is_stopped for slot in slots(broker)))
+            await eventually(lambda: not any(slot.lane.is_held_back for slot in slots(broker)))
             await eventually(lambda: len(slots(broker)) + len(slots(other)) == _WIDE_QUEUES)
             await publish(other.address, "after ", topic=_WIDE)
             await eventually(lambda: len(one.given) + len(two.given) == 2 * _COUNT)
             assert {body.split()[0] for body in two.bodies} == {"after"}
+
+
+async def test_a_handler_that_has_just_begun_is_alone_at_its_message_though_its_queue_is_to_move(
+    trade: ConfigService, broker: Broker, start_broker: StartBroker
+) -> None:
+    await register_wide(trade, ack_timeout_seconds=2)
+    begun: Counter[tuple[str, int]] = Counter()
+    may_end = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        begun[message.text(), message.attempt] += 1
+        await may_end.wait()
+
+    async with MessageCenter(broker.address) as first:
+        first.subscriber(group=_WIDE_GROUP, topic=_WIDE, concurrency=32)(handle)
+        await first.start()
+        await eventually(lambda: len(slots(broker)) == _WIDE_QUEUES)
+        await publish(broker.address, topic=_WIDE)
+        await eventually(lambda: len(begun) == _COUNT)
+        other = await start_broker(lease_seconds=60)
+        async with MessageCenter(other.address) as second:
+            second.subscriber(group=_WIDE_GROUP, topic=_WIDE, concurrency=32)(handle)
+            await second.start()
+            extended = await eventually(lambda: [slot for slot in slots(broker) if slot.lane.has_extended])
+            await eventually(lambda: not any(slot.lane.is_held_back for slot in extended), what="they go on")
+            may_end.set()
+            await eventually(lambda: all(slot.lane.in_flight_count == 0 for slot in slots(broker)))
+    assert begun == {(str(number), 1): 1 for number in range(_COUNT)}
 
 
 async def test_a_lane_does_not_move_while_a_handler_takes_longer_than_the_ack_timeout_and_goes_on_meanwhile(

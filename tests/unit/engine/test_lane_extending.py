@@ -156,3 +156,17 @@ def test_flights_that_are_extended_as_a_whole_are_not_made_anew() -> None:
 
     assert all(after is flight for after, flight in zip(flights.of_instance("a"), before, strict=True))
     assert [(flight.begun, flight.deadline) for flight in before] == [(Begun.YES, 40.0)] * 3
+
+
+def test_a_lane_that_is_held_back_hands_out_nothing_and_still_extends_and_settles_until_it_goes_on() -> None:
+    lane = make_lane(fed=3, config=HOUR)
+    lane.take("a", 2, ALL_BYTES, 0.0)
+    lane.settle("a", Verdict.RETRY, 0, 0, 1, 0.0, 0.0)
+
+    lane.hold_back()
+    assert (lane.wants(), lane.due(1.0, 10), lane.take("a", 10, ALL_BYTES, 1.0).count) == (0, [], 0)
+    assert lane.extend("a", 1, 1, 1, 1.0, 300.0) == 1
+    assert lane.settle("a", Verdict.ACK, 1, 1, 1, 2.0) == Settled(1, 0)
+
+    lane.go_on()
+    assert (again_offsets(take_all(lane, now=3.0)), lane.wants() > 0) == ([(0, 2)], True)

@@ -13,12 +13,13 @@ from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
-from msgbroker.server.group_delivery import REST_SECONDS, GroupDelivery, PumpBudget
+from msgbroker.server.group_delivery import REST_SECONDS, GroupDelivery
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_rules import lane_config
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.log_message import LogMessage
+from msgbroker.server.pump_budget import PumpBudget
 from msgbroker.server.recent_crashes import RecentCrashes
 from msgbroker.server.set_aside import SetAside
 from msgdb.alarms import Alarm, AlarmKind

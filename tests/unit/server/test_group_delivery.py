@@ -19,7 +19,7 @@ from msgbroker.engine.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
-from msgbroker.server.group_delivery import BEHIND_MESSAGES, GroupDelivery, PumpBudget
+from msgbroker.server.group_delivery import BEHIND_MESSAGES, GroupDelivery
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
 from msgbroker.server.lane_rules import lane_config
@@ -27,6 +27,7 @@ from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.log_cache import Block, LogCache, ReadAgain
 from msgbroker.server.log_message import NO_HEADERS, LogMessage
+from msgbroker.server.pump_budget import PumpBudget
 from msgbroker.server.set_aside import SetAside
 from msgbroker.v1 import subscriber_pb2
 from msgdb.alarms import Alarm, AlarmKind

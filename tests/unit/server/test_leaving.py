@@ -11,9 +11,10 @@ from msgbroker.engine.begun import Begun
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
 from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.group_delivery import GroupDelivery, PumpBudget
+from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.instances import Instance
 from msgbroker.server.log_cache import LogCache
+from msgbroker.server.pump_budget import PumpBudget
 from msgbroker.v1 import message_pb2, subscriber_pb2
 from msgdb.lane_records import ClaimedLane, LaneKey
 from tests.unit.server.builders import board, log_message, route, snapshot
