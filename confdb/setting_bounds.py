@@ -36,7 +36,7 @@ def check_ack_timeout(seconds: float) -> float:
 
 
 def check_handle_seconds_max(seconds: float) -> float:
-    """Return how long a group's instances may handle a message, if it may be set; 0: nothing is renewed."""
+    """Return how long a group's instances may handle a message, if it may be set; 0: nothing is extended."""
     return float(check_between("handle_seconds_max", seconds, 0.0, limits.HANDLE_SECONDS_CEILING))
 
 

@@ -90,6 +90,12 @@ class MessageCenter(PublishingCenter):
         self._closing: asyncio.Task[None] | None = None
         forks.watch_center(self)
 
+    @property
+    def left_count(self) -> int | None:
+        """How many messages are unanswered, were it to end now; None where nothing is under way: for its end only."""
+        count = self.unanswered_count
+        return count if count or self._subscribers.is_started else None
+
     def begin_anew(self) -> None:
         """Go on in a forked process as if this had never been used, with the same handlers; for the client itself."""
         forks.keep(self._publisher, self._subscribers, self._closing)

@@ -161,7 +161,7 @@ async def _look_at_certificate(place: _Place) -> Finding:
             f"the TLS handshake fails ({error.reason or 'no reason is given'}); "
             "it may want a client certificate that the center's credentials do not have"
         )
-        return Finding(UnavailableCause.CERTIFICATE_NOT_TRUSTED, words, may_pass=True)
+        return Finding(UnavailableCause.TLS_FAILED, words, may_pass=True)
     if code in _NAME_MISMATCHES:
         words = f"its certificate is not for {place.host!r}; use a name that is in it"
         return Finding(UnavailableCause.CERTIFICATE_NOT_TRUSTED, words)

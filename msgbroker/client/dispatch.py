@@ -133,10 +133,10 @@ class Dispatcher:
             runner.drop_waiting()
             runner.works.leave(again_seconds)
 
-    def take_away(self, is_meant: Callable[[Message], bool], why: str) -> None:
+    def take_back(self, is_meant: Callable[[Message], bool], why: str) -> None:
         """Take note that messages are somebody else's now: what is at them is stopped."""
         for runner in self._runners.values():
-            runner.works.take_away(is_meant, why)
+            runner.works.take_back(is_meant, why)
 
     def release_waiting(self) -> None:
         """Give back what was not started."""

@@ -38,13 +38,13 @@ class OpenCenters:
     """The centers of this process with a thread of their own, which ends with it without a word."""
 
     def __init__(self) -> None:
-        self._unanswered_counts: dict[object, Callable[[], int]] = {}
+        self._unanswered_counts: dict[object, Callable[[], int | None]] = {}
         atexit.register(self._say)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._unanswered_counts.clear)
 
-    def add(self, center: object, unanswered_count: Callable[[], int]) -> None:
-        """Take note of one that was opened."""
+    def add(self, center: object, unanswered_count: Callable[[], int | None]) -> None:
+        """Take note of one that was opened; None as its count: nothing is lost with it, whenever it ends."""
         self._unanswered_counts[center] = unanswered_count
 
     def discard(self, center: object) -> None:
@@ -53,4 +53,6 @@ class OpenCenters:
 
     def _say(self) -> None:
         for unanswered_count in self._unanswered_counts.values():
-            log_not_closed("SyncMessageCenter", "use `with`, or call close()", unanswered_count())
+            count = unanswered_count()
+            if count is not None:
+                log_not_closed("SyncMessageCenter", "use `with`, or call close()", count)

@@ -190,7 +190,7 @@ class SubscriberSession:
     def _revoke(self, revoked: subscriber_pb2.LaneRevoked) -> None:
         lane = self._settlements.revoke(revoked.queue_id, revoked.epoch)
         if lane is not None:
-            self._dispatcher.take_away(lambda message: message.is_of(lane), "its queue is at another broker")
+            self._dispatcher.take_back(lambda message: message.is_of(lane), "its queue is at another broker")
 
     def _take_back(self, taken: subscriber_pb2.TakenBack) -> None:
         lane = self._settlements.lane(taken.queue_id, taken.epoch)
@@ -200,7 +200,7 @@ class SubscriberSession:
             is_of_that = message.is_of(lane) and message.attempt == taken.attempt
             return is_of_that and any(first <= message.queue_offset <= last for first, last in ranges)
 
-        self._dispatcher.take_away(is_meant, "its time is over")
+        self._dispatcher.take_back(is_meant, "its time is over")
 
     # --- what is begun ------------------------------------------------------------------------------------------
 

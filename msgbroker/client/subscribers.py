@@ -84,6 +84,11 @@ class Subscribers:
                 subscribers.attach(handler)
         return subscribers
 
+    @property
+    def is_started(self) -> bool:
+        """Whether handlers were started."""
+        return self._is_started
+
     def attach(self, handler: Handler) -> None:
         """Add a handler; only before the start."""
         if self._is_started:
@@ -127,6 +132,7 @@ class Subscribers:
                 raise
             except MessageCenterError as error:
                 # The groups behind it are none the worse for it.
+                self._ended[group] = error
                 refused = refused or error
         if refused is not None:
             raise refused
@@ -156,7 +162,8 @@ class Subscribers:
         # Before it was ever attached, `start` raises it. Later perhaps nobody waits who could.
         log.log(
             logging.ERROR if stream.was_attached else logging.DEBUG,
-            "subscriber.refused: group %s is not served any more: %s: %s",
+            "subscriber.%s: group %s is not served any more: %s: %s",
+            "ended" if stream.was_attached else "refused",
             group,
             error.reason,
             error.message,

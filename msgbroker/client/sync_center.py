@@ -334,7 +334,7 @@ class SyncMessageCenter:
                     raise CenterClosedError
                 self._thread = LoopThread()
                 self._handover = Handover(self._thread.loop, self._offer, self._config)
-                _OPEN_CENTERS.add(self, lambda: self._core.unanswered_count)
+                _OPEN_CENTERS.add(self, lambda: self._core.left_count)
             thread = self._thread
         if thread.is_current():
             raise RuntimeError("an async handler cannot call SyncMessageCenter: it would wait for itself")

@@ -145,7 +145,7 @@ class Works:
             self._left.update(left)
             self._loop.call_later(min(again_seconds, AGAIN_SECONDS_MAX), self._give_up, left)
 
-    def take_away(self, is_meant: Callable[[Message], bool], why: str) -> None:
+    def take_back(self, is_meant: Callable[[Message], bool], why: str) -> None:
         """Take note that messages are somebody else's now, and stop what is at them."""
         self._forget_done()
         for work in self._works:
@@ -180,12 +180,12 @@ class Works:
 
     def _stop(self, work: Work, message: Message, why: str) -> None:
         if self._handler.is_async:
-            self._log("handler.given_away", work, message, f"{why}; the handler is cancelled")
+            self._log("handler.taken_back", work, message, f"{why}; the handler is cancelled")
             self._left.pop(message.id_bytes, None)
             work.stopped = message
             work.worker.cancel()
         else:
-            self._log("handler.given_away", work, message, f"{why}; the handler goes on in its thread")
+            self._log("handler.taken_back", work, message, f"{why}; the handler goes on in its thread")
 
     def _forget_done(self) -> None:
         self._left = {message_id: work for message_id, work in self._left.items() if work.is_at(message_id)}

@@ -73,7 +73,7 @@ ACK_TIMEOUT_SECONDS_DEFAULT: Final = 60.0
 ACK_TIMEOUT_SECONDS_MIN: Final = 1.0
 ACK_TIMEOUT_SECONDS_MAX: Final = 12 * 3_600.0
 HANDLE_SECONDS_DEFAULT: Final = 3_600.0
-"""How long an instance may go on with what it has begun, by renewing its hold again and again."""
+"""How long an instance may go on with what it has begun, by extending its time to answer again and again."""
 HANDLE_SECONDS_CEILING: Final = 86_400.0
 """The most a group's own limit may be raised to."""
 UNSETTLED_MAX_DEFAULT: Final = 5_000

@@ -106,7 +106,6 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     listener = Listener(stores.messages, hub, lambda: _poll_seconds(cluster))
     side_loops: dict[str, Loop] = {
         "announcer": announcer.run,
-        "listener-poll": listener.run_poll,
         "event-codes": registrar.run,
         "maintenance": _maintenance(settings, stores).run,
         "health": health.run,
@@ -117,9 +116,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "pressure": PressureWatch(places, hub.outgoing, board).run,
         "housekeeping": lambda stop: _keep_house(stop, served.pull, topics_aside),
     }
-    if not settings.pooled:
-        side_loops["listener"] = listener.run
-        side_loops["listener-doubts"] = listener.run_doubts
+    side_loops |= _listening(listener, settings)
     side = SideLoops(board)
     loops: dict[str, Loop] = {
         "snapshot": stores.feed.run,
@@ -153,6 +150,12 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         loops=loops,
         cut_connections=stores.cut,
     )
+
+
+def _listening(listener: Listener, settings: BrokerSettings) -> dict[str, Loop]:
+    """Return the loops that hear of what other brokers store; behind a pooler there is nothing to listen on."""
+    poll: dict[str, Loop] = {"listener-poll": listener.run_poll}
+    return poll if settings.pooled else poll | {"listener": listener.run, "listener-doubts": listener.run_doubts}
 
 
 class _Services(NamedTuple):

@@ -34,7 +34,7 @@ _HandleMax = Annotated[
     float | None,
     typer.Option(
         "--handle-seconds-max",
-        help="A handler may take so many seconds, as long as its instance renews its hold. 0: the ack timeout counts.",
+        help="A handler may take so many seconds, as long as its instance extends its time. 0: the ack timeout counts.",
     ),
 ]
 _RetrySchedule = Annotated[

@@ -54,7 +54,7 @@ async def test_a_group_that_is_deleted_ends_alone_and_run_says_so_in_the_end(
     assert center.ended_groups == told
 
 
-async def test_where_no_group_ends_run_returns_none(harness: Harness) -> None:
+async def test_where_no_group_ends_run_names_none(harness: Harness) -> None:
     await prepare(harness, "SG")
     async with harness.center() as center:
         record(center, "SG")
@@ -145,7 +145,7 @@ async def test_a_group_that_was_never_attached_is_raised_and_the_others_are_serv
             await center.run()
 
 
-async def test_blocking_code_hears_of_it_alike(blocking_harness: BlockingHarness) -> None:
+async def test_blocking_code_hears_of_a_group_that_ends_as_well(blocking_harness: BlockingHarness) -> None:
     await prepare(blocking_harness, "SG_A", "SG_B")
     recorder = Recorder()
     center = blocking_harness.blocking_center()

@@ -100,7 +100,7 @@ async def test_a_handler_beyond_the_limit_is_cancelled_and_its_message_comes_aga
 
     assert [message.attempt for message in recorder.messages] == [1, 2]
     assert still_its_own == [False]
-    assert sum("handler.given_away" in record.getMessage() for record in caplog.records) == 1
+    assert sum("handler.taken_back" in record.getMessage() for record in caplog.records) == 1
 
 
 async def test_a_handler_can_ask_for_time_itself_within_bounds(harness: Harness) -> None:

@@ -213,7 +213,7 @@ class NodeCenter:
         """Stop the handler of a message that others have now."""
         handling = self._handling.pop(number, None)
         if handling is not None and not handling.done():
-            log.warning("handler.given_away: %s", handling.get_name())
+            log.warning("handler.taken_back: %s", handling.get_name())
             handling.cancel()
 
     def _extend(self, number: int, seconds: float) -> bool:

@@ -198,7 +198,7 @@ class MemoryStream:
         for lane in self._lanes.values():
             late = {(each.queue_offset, each.attempt) for each in lane.lane.late_and_begun(self._clock())}
             if late:
-                self.dispatcher.take_away(functools.partial(_is_of, lane, late), "its time is over")
+                self.dispatcher.take_back(functools.partial(_is_of, lane, late), "its time is over")
             lane.lane.expire(self._clock())
 
     def pump(self) -> None:

@@ -166,9 +166,9 @@ async def test_an_async_handler_is_cancelled_when_its_message_was_taken_back(
         assert await call.settled(1) == [(1, ACK, 1)]
 
     assert calls.cancelled == [b"one"]
-    (given_away,) = [record.getMessage() for record in caplog.records]
-    assert "handler.given_away: group=SG" in given_away
-    assert given_away.endswith("its time is over; the handler is cancelled")
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "handler.taken_back: group=SG" in said
+    assert said.endswith("its time is over; the handler is cancelled")
 
 
 async def test_an_async_handler_is_cancelled_when_its_queue_went_to_another_broker(

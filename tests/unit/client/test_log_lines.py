@@ -234,7 +234,7 @@ async def test_a_refusal_that_nobody_is_told_of_is_logged(broker: FakeBroker, ca
 
     assert sorted(texts(caplog, logging.ERROR)) == [
         "publisher.refused: it was deleted",
-        "subscriber.refused: group SG is not served any more: GROUP_NOT_FOUND: it was deleted",
+        "subscriber.ended: group SG is not served any more: GROUP_NOT_FOUND: it was deleted",
     ]
 
 

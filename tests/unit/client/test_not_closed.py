@@ -53,14 +53,19 @@ _SAID = {
 }
 
 
-async def run(program: str, broker: FakeBroker, tmp_path: Path) -> tuple[int | None, bytes]:
-    """Run a program; return its status and what it said."""
+async def begin(program: str, broker: FakeBroker, tmp_path: Path) -> asyncio.subprocess.Process:
+    """Start a program."""
     script = tmp_path / "program.py"
     script.write_text(program)
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(
         sys.executable, str(script), broker.address, stdin=pipe, stdout=pipe, stderr=pipe
     )
+
+
+async def run(program: str, broker: FakeBroker, tmp_path: Path) -> tuple[int | None, bytes]:
+    """Run a program; return its status and what it said."""
+    process = await begin(program, broker, tmp_path)
     call = await asyncio.wait_for(broker.subscribe_calls.get(), 30)
     if not broker.answers_held.is_set():
         call.deliver(b"1")
@@ -85,6 +90,22 @@ async def test_it_is_told_how_many_messages_are_not_answered(broker: FakeBroker,
     broker.answers_held.set()
 
     assert done == (0, _SAID[program] + b"; 3 published and not answered may be lost\n")
+
+
+async def test_a_program_that_only_publishes_and_has_its_answers_hears_of_nothing(
+    broker: FakeBroker, tmp_path: Path
+) -> None:
+    program = """
+import sys
+from msgbroker.client import SyncMessageCenter
+
+SyncMessageCenter(sys.argv[1]).publish("TP", "EC")
+"""
+
+    process = await begin(program, broker, tmp_path)
+
+    assert await asyncio.wait_for(process.communicate(), 30) == (b"", b"")
+    assert process.returncode == 0
 
 
 def test_a_center_whose_loop_has_ended_is_closed_in_the_next_one(served: ThreadedBroker) -> None:

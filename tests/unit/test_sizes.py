@@ -1,0 +1,38 @@
+"""Nothing grows past what can be read in one go."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+_PACKAGES = ("msgbroker", "confdb", "msgdb", "msgconsole", "spark_etl", "migrations")
+_MODULE_LINES_MAX = 500
+_FUNCTION_LINES_MAX = 70
+
+
+def modules() -> Iterator[Path]:
+    """All of ours: what is generated nobody reads."""
+    generated = _ROOT / "msgbroker" / "v1"
+    for package in _PACKAGES:
+        yield from (path for path in (_ROOT / package).rglob("*.py") if generated not in path.parents)
+
+
+def test_no_module_has_more_than_500_lines() -> None:
+    sizes = {path.relative_to(_ROOT).as_posix(): len(path.read_text().splitlines()) for path in modules()}
+
+    assert len(sizes) > 100
+    assert {name: lines for name, lines in sizes.items() if lines > _MODULE_LINES_MAX} == {}
+
+
+def test_no_function_has_more_than_70_lines() -> None:
+    sizes = {
+        f"{path.relative_to(_ROOT).as_posix()}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+
+    assert len(sizes) > 1_000
+    assert {name: lines for name, lines in sizes.items() if lines > _FUNCTION_LINES_MAX} == {}
