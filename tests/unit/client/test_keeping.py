@@ -254,7 +254,7 @@ async def test_what_was_handled_before_its_stream_ended_is_handled_anew_when_it_
 
 
 async def test_what_has_come_again_and_is_lost_again_has_its_time_anew(broker: FakeBroker, calls: Calls) -> None:
-    allow(broker, 1_000)
+    allow(broker, 3_000)
     async with center_of(broker) as center:
         first = await start(center, broker, calls.handle)
         first.deliver(b"one")
@@ -264,10 +264,10 @@ async def test_what_has_come_again_and_is_lost_again_has_its_time_anew(broker: F
         second.deliver(b"one", attempt=2)
         await eventually(lambda: calls.messages[0].attempt == 2)
         has_passed = passing()
-        await eventually(lambda: has_passed(0.8))
+        await eventually(lambda: has_passed(2.4))
         second.end()
         third = await broker.subscribe_calls.get()
-        await eventually(lambda: has_passed(1.1))
+        await eventually(lambda: has_passed(3.2))
         third.deliver(b"one", attempt=3)
         await eventually(lambda: calls.messages[0].attempt == 3)
         calls.may_end.set()
