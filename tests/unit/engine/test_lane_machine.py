@@ -197,7 +197,9 @@ class LaneMachine(RuleBasedStateMachine):
         assert len(messages) == handout.count <= count_max
         assert len(messages) <= 1 or sum(message.size_bytes for message in messages) <= bytes_max
         assert all(self.is_whitelisted or not message.stress for message in messages)
-        assert bool(messages) or was_ready == owner.lane.counters.denied - denied_before
+        was_denied = owner.lane.counters.denied - denied_before
+        assert bool(messages) or was_ready == was_denied or owner.lane.is_held_back
+        assert not (messages and owner.lane.is_held_back)
 
     @rule(
         who=WHO,
@@ -387,6 +389,14 @@ class LaneMachine(RuleBasedStateMachine):
         if not counts:
             assert sum(entry.attempt for entry in owner.mirror.unsettled.values()) == attempts
         self.note_dead_letters(owner)
+
+    @rule(who=WHO, is_held_back=st.booleans())
+    def wait_with_a_move(self, who: str, *, is_held_back: bool) -> None:
+        lane = self.who(who).lane
+        if is_held_back:
+            lane.hold_back()
+        else:
+            lane.go_on()
 
     # --- time ---------------------------------------------------------------------------------------------------
 
