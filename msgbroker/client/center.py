@@ -331,7 +331,10 @@ class MessageCenter(PublishingCenter):
         )
 
     def _take_failure(self, what: str, error: BaseException) -> bool:
-        """Take note, as `Subscribers.fail` does, that a part of us has ended; or that all has, as nobody closed us."""
+        """Take note that a part of us has ended; where the whole loop has, say that nobody closed us.
+
+        Returns whether somebody waits in `run`, who gets it raised.
+        """
         if not isinstance(error, LoopEndedError):
             return self._subscribers.fail(what, error)
         if not self._is_closed:

@@ -103,7 +103,7 @@ class SubscriberStream:
         await self._has_let_go.wait()
 
     def break_off(self) -> None:
-        """Not this one: it `can_let_go` elsewhere only."""
+        """Do nothing: no fork asks, as `can_let_go` says no on its own loop."""
 
     async def close(self, until: float) -> None:
         """Stop taking messages, finish what is running, if it is done by then, send the verdicts, and leave."""
