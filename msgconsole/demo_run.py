@@ -25,7 +25,7 @@ from msgconsole.demo_scenario import (
     expected_counts,
     make_messages,
 )
-from msgdb.dead_letters import count_dead_letters, list_dead_letters, purge_dead_letters
+from msgdb.lanes.dead_letters import count_dead_letters, list_dead_letters, purge_dead_letters
 from msgdb.store import MessageStore
 
 _SETTLE_POLL_SECONDS: Final = 0.2

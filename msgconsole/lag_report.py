@@ -14,12 +14,12 @@ from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
 from msgconsole.databases import open_config_store, open_message_store
-from msgdb.alarms import AlarmKind, AlarmRow, list_alarms
-from msgdb.dead_letters import count_dead_letters
-from msgdb.expression_failures import ExpressionFailureRow, list_expression_failures
-from msgdb.lag import LaneLag, list_lag
-from msgdb.log import next_offsets
-from msgdb.queues import QueueRow, list_queues
+from msgdb.lanes.dead_letters import count_dead_letters
+from msgdb.lanes.lag import LaneLag, list_lag
+from msgdb.log.log import next_offsets
+from msgdb.log.queues import QueueRow, list_queues
+from msgdb.reports.alarms import AlarmKind, AlarmRow, list_alarms
+from msgdb.reports.expression_failures import ExpressionFailureRow, list_expression_failures
 
 _MICROSECONDS: Final = 1_000_000
 
@@ -37,7 +37,7 @@ class QueueLag:
     behind: int
     redeliveries: int
     alarms: tuple[str, ...]
-    """What is wrong with it, by `msgdb.alarms.AlarmKind`."""
+    """What is wrong with it, by `msgdb.reports.alarms.AlarmKind`."""
     oldest_seconds: float | None
     """Age of the oldest message that is not settled. None: all are, or no instance was ever connected."""
     broker: str | None

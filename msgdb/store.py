@@ -1,8 +1,9 @@
 """The message store as a process holds it: one pool for reads and checkpoints, and dedicated connections.
 
-A process that remembers offsets follows the database's history (`msgdb.history`): every new connection is compared with
-it, and where it leads to another history, nothing is lent before the process has heard of it and forgotten. Those that
-were opened before are cut then: the former primary may be alive, and whatever it is told is told to nobody else.
+A process that remembers offsets follows the database's history (`msgdb.postgres.history`): every new connection is
+compared with it, and where it leads to another history, nothing is lent before the process has heard of it and
+forgotten. Those that were opened before are cut then: the former primary may be alive, and whatever it is told is told
+to nobody else.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from weakref import WeakSet
 import structlog
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.connections import (
+from msgdb.postgres.connections import (
     BlockingConnection,
     Connection,
     ConnectionConfig,
@@ -29,8 +30,8 @@ from msgdb.connections import (
     cut,
     in_use,
 )
-from msgdb.failures import store_failures
-from msgdb.history import History, find_history, find_history_blocking, note_history
+from msgdb.postgres.failures import store_failures
+from msgdb.postgres.history import History, find_history, find_history_blocking, note_history
 
 log = structlog.get_logger(__name__)
 

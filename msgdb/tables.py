@@ -101,7 +101,7 @@ publisher_frame = Table(
     Column("sequence", BigInteger, primary_key=True),
     Column("stored_at", _timestamp(), primary_key=True),
     Column("first_sequence", BigInteger, nullable=False),
-    # msgdb.outcome: landings and refusals of each of these frames.
+    # msgdb.append.outcome: landings and refusals of each of these frames.
     Column("outcome", LargeBinary, nullable=False),
     postgresql_partition_by="RANGE (stored_at)",
 )
@@ -117,7 +117,7 @@ cursor = Table(
     # ... and so are these above it.
     Column("acked_ranges", INT8MULTIRANGE, nullable=False, server_default=text("'{}'")),
     # The broker that owns the lane, while lease_until (by this database's clock) has not passed; or the version of the
-    # configuration that its beginning is kept for (msgdb.beginnings).
+    # configuration that its beginning is kept for (msgdb.log.beginnings).
     Column("owner", Uuid),
     # Bumped by every claim and every reset: writes of a former owner match no row.
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),
@@ -176,7 +176,7 @@ dead_letter = Table(
     Index(None, "group_id", "id"),
 )
 
-# msgdb.history: a row for each timeline that was met; the newest is the one that stands.
+# msgdb.postgres.history: a row for each timeline that was met; the newest is the one that stands.
 log_history = Table(
     names.LOG_HISTORY,
     metadata,
@@ -189,7 +189,7 @@ log_history = Table(
     Column("begun_at", _timestamp(), nullable=False, server_default=func.clock_timestamp()),
 )
 
-# msgdb.config_mark: one row.
+# msgdb.log.config_mark: one row.
 config_mark = Table(
     names.CONFIG_MARK,
     metadata,
@@ -208,7 +208,7 @@ alarm = Table(
     # Of confdb's registry; all zeros where the alarm is about the store itself.
     Column("broker_id", Uuid, nullable=False),
     Column("broker", Text, nullable=False),
-    # msgdb.alarms.AlarmKind.
+    # msgdb.reports.alarms.AlarmKind.
     Column("kind", Text, nullable=False),
     Column("thing", Text, nullable=False),
     Column("detail", Text, nullable=False),
@@ -223,7 +223,7 @@ alarm = Table(
     postgresql_with=_UPDATED_IN_PLACE,
 )
 
-# msgdb.expression_failures: a row for each subscription that fails, added to by every broker that evaluates it.
+# msgdb.reports.expression_failures: a row for each subscription that fails, added to by every broker that evaluates it.
 expression_failure = Table(
     names.EXPRESSION_FAILURE,
     metadata,

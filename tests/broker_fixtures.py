@@ -47,7 +47,7 @@ async def config(database_url: str, message_store: MessageStore) -> AsyncIterato
     """Return the services that change the configuration of the test's brokers."""
     from confdb.services import ConfigService
     from confdb.store import ConfigStore
-    from msgdb.queues import QueueTailReader
+    from msgdb.log.queues import QueueTailReader
 
     async with ConfigStore.open(database_url) as store:
         yield ConfigService(store, "test", QueueTailReader(message_store))

@@ -20,7 +20,7 @@ from msgbroker.contract.errors import NotMigratedError
 _VERSIONS_SKIPPED: Final = 1 << 20
 _IDS_SKIPPED: Final = 100_000
 
-# As in msgdb.history: neither package sees the other.
+# As in msgdb.postgres.history: neither package sees the other.
 _TIMELINE: Final[sa.ColumnElement[str]] = sa.literal_column(
     "(SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
     " FROM pg_control_system())"

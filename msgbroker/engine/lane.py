@@ -23,7 +23,7 @@ from msgbroker.engine.redeliveries import Redelivery
 from msgbroker.engine.taking import MayHandOut, take
 from msgbroker.engine.taking_back import take_back
 from msgbroker.engine.verdicts import Settled, Verdict
-from msgdb.lane_records import LaneCheckpoint, LaneKey, RedeliveryRow
+from msgdb.lanes.lane_records import LaneCheckpoint, LaneKey, RedeliveryRow
 
 STREAM_ENDED = "the instance's stream ended before it answered"
 

@@ -20,7 +20,7 @@ from msgbroker.engine.pending_writes import PendingWrites
 from msgbroker.engine.ready import ReadyMessages
 from msgbroker.engine.redeliveries import Redeliveries, Redelivery, Stage
 from msgbroker.engine.verdicts import DeadLetterReason, Verdict
-from msgdb.lane_records import LaneKey, RedeliveryRow
+from msgdb.lanes.lane_records import LaneKey, RedeliveryRow
 
 
 class LaneState(Generic[MessageT]):

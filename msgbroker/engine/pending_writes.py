@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgbroker.engine.offsets import SettledOffsets
 from msgbroker.engine.redeliveries import Redelivery
-from msgdb.lane_records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
+from msgdb.lanes.lane_records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
 
 
 class PendingWrites:

@@ -36,8 +36,8 @@ from msgbroker.server.message_scan import scan, type_end
 from msgbroker.server.not_understood import check_topic_served, refusal
 from msgbroker.server.wire import delivery_suffix
 from msgbroker.v1 import message_pb2
-from msgdb.copy_rows import row_middle, row_prefix
-from msgdb.outcome import Refused
+from msgdb.append.copy_rows import row_middle, row_prefix
+from msgdb.append.outcome import Refused
 
 # A character is four bytes at most: below this, a key's size in bytes need not be counted.
 _KEY_CHARS_SAFE: Final = limits.KEY_BYTES_MAX // 4

@@ -19,7 +19,7 @@ import structlog
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.loops import pause
-from msgdb.alarms import Alarm, AlarmKind, write_alarms
+from msgdb.reports.alarms import Alarm, AlarmKind, write_alarms
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confdb.routes import GroupRoute, TopicRoute
 from confdb.unserved import name_group, name_topic
-from msgdb.alarms import Alarm, AlarmKind
+from msgdb.reports.alarms import Alarm, AlarmKind
 
 
 def topic_alarm(kind: AlarmKind, topic: TopicRoute, detail: str = "") -> Alarm:

@@ -22,7 +22,7 @@ from msgbroker.server.assembly import Stores, assemble
 from msgbroker.server.broker import Broker
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.settings import BrokerSettings
-from msgdb.partitions import ensure_ahead
+from msgdb.days.partitions import ensure_ahead
 from msgdb.store import MessageStore, SessionLimits
 
 __all__ = ["Broker", "BrokerSettings", "configure_logging", "open_broker", "run_broker"]

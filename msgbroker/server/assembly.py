@@ -53,11 +53,11 @@ from msgbroker.server.set_aside import SetAside
 from msgbroker.server.settings import BrokerSettings
 from msgbroker.server.side_loops import SideLoops
 from msgbroker.server.subscriber_service import SubscriberService
-from msgdb.alarms import Alarm, AlarmKind
-from msgdb.append import AppendConfig, Appender
-from msgdb.partitions import ensure_for
-from msgdb.queues import QueueTailReader
-from msgdb.retention import Maintenance, MaintenanceConfig
+from msgdb.append.append import AppendConfig, Appender
+from msgdb.days.partitions import ensure_for
+from msgdb.days.retention import Maintenance, MaintenanceConfig
+from msgdb.log.queues import QueueTailReader
+from msgdb.reports.alarms import Alarm, AlarmKind
 from msgdb.store import MessageStore
 
 _POLL_SECONDS_AMONG_OTHERS: Final = 1.0

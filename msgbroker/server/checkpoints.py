@@ -23,11 +23,11 @@ from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.loops import pause
 from msgbroker.server.set_aside import divided
-from msgdb.cursors import checkpoint
-from msgdb.failures import RowsHeldError
-from msgdb.history import History
-from msgdb.lane_records import LaneCheckpoint
-from msgdb.lane_writes import prepare
+from msgdb.lanes.cursors import checkpoint
+from msgdb.lanes.lane_records import LaneCheckpoint
+from msgdb.lanes.lane_writes import prepare
+from msgdb.postgres.failures import RowsHeldError
+from msgdb.postgres.history import History
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)

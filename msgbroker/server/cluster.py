@@ -41,10 +41,10 @@ from msgbroker.server.planned_moves import PlannedMoves
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.set_aside import SetAside, divided
 from msgbroker.server.wanted_lanes import LanesByGroup, WantedLanes
-from msgdb.cursors import claim
-from msgdb.failures import RowsHeldError
-from msgdb.history import History
-from msgdb.lane_records import ClaimedLane, LaneKey, LaneToClaim
+from msgdb.lanes.cursors import claim
+from msgdb.lanes.lane_records import ClaimedLane, LaneKey, LaneToClaim
+from msgdb.postgres.failures import RowsHeldError
+from msgdb.postgres.history import History
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)

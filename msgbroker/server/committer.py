@@ -32,10 +32,10 @@ from msgbroker.server.room import Room
 from msgbroker.server.set_aside import SetAside
 from msgbroker.server.waiting_frames import BatchBounds, BatchQueues, PendingFrame, WaitingFrames
 from msgbroker.server.wire import seal
-from msgdb.append import Appender, LayoutChangedError, NotTriedError
-from msgdb.append_plan import AppendFrame, FrameResult, Held, Stored
-from msgdb.failures import RowsHeldError
-from msgdb.outcome import FrameOutcome
+from msgdb.append.append import Appender, LayoutChangedError, NotTriedError
+from msgdb.append.append_plan import AppendFrame, FrameResult, Held, Stored
+from msgdb.append.outcome import FrameOutcome
+from msgdb.postgres.failures import RowsHeldError
 
 log = structlog.get_logger(__name__)
 

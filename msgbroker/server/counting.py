@@ -19,7 +19,7 @@ from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.loops import pause
-from msgdb.alarms import Alarm, AlarmKind
+from msgdb.reports.alarms import Alarm, AlarmKind
 
 log = structlog.get_logger(__name__)
 

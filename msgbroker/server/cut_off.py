@@ -2,7 +2,7 @@
 
 Whoever reports that a change is active waits for the brokers that are live in the registry, and for those that hold
 lanes. A broker that cannot beat is struck off after some seconds; so before that the change is noted in msgdb, as the
-mark (`msgdb.config_mark`). A broker that beats need not heed it: it is waited for. One that has not beaten for
+mark (`msgdb.log.config_mark`). A broker that beats need not heed it: it is waited for. One that has not beaten for
 CONTACT_SECONDS takes messages in for READING_SECONDS after each reading of the mark, and serves a lane only if the mark
 was read after its claim. A mark beyond what it knows means that it is *behind*: it gives its lanes up and serves nobody
 until it has read the new configuration. While the mark cannot be read, its leases run out by themselves.
@@ -29,8 +29,8 @@ from msgbroker.contract.errors import ConfigOutdatedError, StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.loops import PatientCall, pause
-from msgdb.alarms import Alarm, AlarmKind
-from msgdb.config_mark import ConfigMark, read_mark
+from msgdb.log.config_mark import ConfigMark, read_mark
+from msgdb.reports.alarms import Alarm, AlarmKind
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)

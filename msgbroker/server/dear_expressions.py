@@ -31,7 +31,7 @@ from msgbroker.server.log_cache import BLOCK_OFFSETS
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.loops import pause_or_wake
 from msgbroker.server.set_aside import SetAside
-from msgdb.alarms import Alarm, AlarmKind
+from msgdb.reports.alarms import Alarm, AlarmKind
 
 log = structlog.get_logger(__name__)
 

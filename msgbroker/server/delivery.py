@@ -41,9 +41,9 @@ from msgbroker.server.pump_budget import PumpBudget
 from msgbroker.server.recent_crashes import RecentCrashes
 from msgbroker.server.set_aside import SetAside
 from msgbroker.server.suspects import Suspects
-from msgdb.alarms import Alarm, AlarmKind
-from msgdb.lane_records import ClaimedLane, LaneKey, RedeliveryRow
-from msgdb.outcome import FrameOutcome
+from msgdb.append.outcome import FrameOutcome
+from msgdb.lanes.lane_records import ClaimedLane, LaneKey, RedeliveryRow
+from msgdb.reports.alarms import Alarm, AlarmKind
 
 log = structlog.get_logger(__name__)
 

@@ -18,7 +18,7 @@ from confdb.expressions import missing_header
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.loops import pause
-from msgdb.expression_failures import ExpressionFailure, write_expression_failures
+from msgdb.reports.expression_failures import ExpressionFailure, write_expression_failures
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)

@@ -19,7 +19,7 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
 from msgbroker.contract.errors import MessageCenterError, ResourceExhaustedError, UnavailableError, from_wire
 from msgbroker.v1 import message_pb2
-from msgdb.outcome import Refused
+from msgdb.append.outcome import Refused
 
 ERROR_DOMAIN: Final = "msgcenter"
 

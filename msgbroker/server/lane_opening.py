@@ -19,11 +19,11 @@ from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.set_aside import divided
 from msgbroker.server.wanted_lanes import LanesByGroup
-from msgdb.cursors import have_redeliveries, load_redeliveries, release
-from msgdb.failures import RowsHeldError, whole_tables
-from msgdb.history import History
-from msgdb.lane_records import ClaimedLane, LaneKey, OwnedLane, RedeliveryRow
-from msgdb.lost_ends import clamp_to_ends
+from msgdb.lanes.cursors import have_redeliveries, load_redeliveries, release
+from msgdb.lanes.lane_records import ClaimedLane, LaneKey, OwnedLane, RedeliveryRow
+from msgdb.lanes.lost_ends import clamp_to_ends
+from msgdb.postgres.failures import RowsHeldError, whole_tables
+from msgdb.postgres.history import History
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)

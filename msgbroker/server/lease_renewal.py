@@ -14,9 +14,9 @@ from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.lane_work import LaneWork, Work
 from msgbroker.server.set_aside import divided
 from msgbroker.server.wanted_lanes import LanesByGroup
-from msgdb.cursors import Renewal, renew
-from msgdb.failures import RowsHeldError
-from msgdb.lane_records import LaneKey, OwnedLane
+from msgdb.lanes.cursors import Renewal, renew
+from msgdb.lanes.lane_records import LaneKey, OwnedLane
+from msgdb.postgres.failures import RowsHeldError
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)

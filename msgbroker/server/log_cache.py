@@ -28,9 +28,9 @@ from msgbroker.server.fair_turns import FairTurns
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.log_tail import LogTail
 from msgbroker.server.stored_rows import messages_of_rows
-from msgdb.connections import Connection
-from msgdb.failures import whole_tables
-from msgdb.log import MessageRow, first_offsets, next_offsets, read_offsets, read_range
+from msgdb.log.log import MessageRow, first_offsets, next_offsets, read_offsets, read_range
+from msgdb.postgres.connections import Connection
+from msgdb.postgres.failures import whole_tables
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)

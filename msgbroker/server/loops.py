@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from msgdb.pausing import pause
+from msgdb.postgres.pausing import pause
 
 __all__ = ["PatientCall", "pause", "pause_or_wake"]
 

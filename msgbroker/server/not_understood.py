@@ -13,7 +13,7 @@ from typing import Final
 from confdb.routes import GroupRoute, NotUnderstood, Snapshot, TopicRoute, Unserved
 from confdb.unserved import name_group, name_topic
 from msgbroker.contract.errors import NotUnderstoodError
-from msgdb.alarms import Alarm, AlarmKind
+from msgdb.reports.alarms import Alarm, AlarmKind
 
 ALARMS_MAX: Final = 100
 """One alarm for each thing up to here, and one for all the rest."""

@@ -14,7 +14,7 @@ from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.loops import pause
 from msgbroker.server.outgoing import Outgoing
 from msgbroker.server.places import Places
-from msgdb.alarms import Alarm, AlarmKind
+from msgdb.reports.alarms import Alarm, AlarmKind
 
 _LOOK_SECONDS: Final = 1.0
 _STANDS_SECONDS: Final = 60.0

@@ -38,8 +38,8 @@ from msgbroker.server.pace import Pace
 from msgbroker.server.places import Places
 from msgbroker.server.room import Room
 from msgbroker.v1 import publisher_pb2
-from msgdb.append_plan import AppendFrame, FrameResult, Gap, Stored, StoredBefore
-from msgdb.outcome import Refused
+from msgdb.append.append_plan import AppendFrame, FrameResult, Gap, Stored, StoredBefore
+from msgdb.append.outcome import Refused
 
 PublisherContext = grpc.aio.ServicerContext[Any, Any]
 _PUBLISHER_ID_BYTES: Final = 16

@@ -10,8 +10,8 @@ from msgbroker.engine.routing import UnkeyedSpreader, queue_for_key
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.set_aside import SetAside
-from msgdb.append_plan import AppendFrame
-from msgdb.failures import RowsHeldError
+from msgdb.append.append_plan import AppendFrame
+from msgdb.postgres.failures import RowsHeldError
 
 
 class QueueChoice:

@@ -8,8 +8,8 @@ from typing import Final
 
 from confdb.routes import TopicRoute
 from msgbroker.server import clock
-from msgdb.failures import RowsHeldError
-from msgdb.queues import QueueRow, ensure_queues, list_queues, list_topic_queues
+from msgdb.log.queues import QueueRow, ensure_queues, list_queues, list_topic_queues
+from msgdb.postgres.failures import RowsHeldError
 from msgdb.store import MessageStore
 
 

@@ -20,8 +20,8 @@ import structlog
 from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.alarm_board import AlarmBoard
-from msgdb.alarms import Alarm
-from msgdb.failures import RowsHeldError
+from msgdb.postgres.failures import RowsHeldError
+from msgdb.reports.alarms import Alarm
 
 log = structlog.get_logger(__name__)
 

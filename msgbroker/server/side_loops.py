@@ -14,7 +14,7 @@ from typing import Final
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.loops import pause
 from msgbroker.server.set_aside import SetAside
-from msgdb.alarms import Alarm, AlarmKind
+from msgdb.reports.alarms import Alarm, AlarmKind
 
 Loop = Callable[[asyncio.Event], Awaitable[None]]
 

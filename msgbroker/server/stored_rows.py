@@ -16,7 +16,7 @@ from confdb.routes import Headers
 from msgbroker.contract.varint import varint
 from msgbroker.server.log_message import NO_HEADERS, LogMessage
 from msgbroker.server.wire import delivery_suffix, seal
-from msgdb.log import MessageRow
+from msgdb.log.log import MessageRow
 
 # Field numbers and wire types of msgbroker/v1/message.proto, as tags.
 _TOPIC: Final = b"\x0a"

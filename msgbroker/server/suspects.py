@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from msgbroker.server import clock
-from msgdb.lane_records import LaneKey
+from msgdb.lanes.lane_records import LaneKey
 
 _KEPT_SECONDS: Final = 60.0
 """A lane that another broker has by then is that one's to put right; here it must not begin anew months later."""

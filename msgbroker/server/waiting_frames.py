@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from msgdb.append_plan import AppendFrame, FrameResult
+from msgdb.append.append_plan import AppendFrame, FrameResult
 
 
 @dataclass(slots=True, eq=False)

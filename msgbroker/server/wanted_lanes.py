@@ -22,8 +22,8 @@ from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.set_aside import SetAside
-from msgdb.failures import RowsHeldError
-from msgdb.lane_records import LaneKey
+from msgdb.lanes.lane_records import LaneKey
+from msgdb.postgres.failures import RowsHeldError
 
 LanesByGroup: TypeAlias = Mapping[GroupDelivery, Mapping[int, TopicRoute]]
 """The queues of each group, with their topics."""

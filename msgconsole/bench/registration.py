@@ -14,7 +14,7 @@ from msgbroker.contract.errors import ThingAlreadyExistsError
 from msgconsole.bench.center import BenchCenter
 from msgconsole.bench.scenario import EXPRESSION, LateGroup, Phase
 from msgconsole.bench.workers.load import EVENT_CODE, TOPIC
-from msgdb.queues import QueueTailReader
+from msgdb.log.queues import QueueTailReader
 from msgdb.store import MessageStore
 
 NAMESPACE: Final = "default"

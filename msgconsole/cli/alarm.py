@@ -12,8 +12,8 @@ from msgconsole.cli import places
 from msgconsole.cli.options import AsJson
 from msgconsole.cli.output import print_rows, print_thing
 from msgconsole.databases import open_message_store
-from msgdb.alarms import AlarmRow, get_alarm, list_alarms
-from msgdb.connections import Connection
+from msgdb.postgres.connections import Connection
+from msgdb.reports.alarms import AlarmRow, get_alarm, list_alarms
 
 app = typer.Typer(no_args_is_help=True)
 

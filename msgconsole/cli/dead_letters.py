@@ -17,8 +17,8 @@ from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Namespace
 from msgconsole.cli.output import print_rows, print_thing
 from msgconsole.cli.service import look_up
 from msgconsole.databases import open_message_store
-from msgdb.connections import Connection
-from msgdb.dead_letters import DeadLetterSummary, get_dead_letter, list_dead_letters
+from msgdb.lanes.dead_letters import DeadLetterSummary, get_dead_letter, list_dead_letters
+from msgdb.postgres.connections import Connection
 
 app = typer.Typer(no_args_is_help=True)
 

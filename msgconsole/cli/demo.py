@@ -16,7 +16,7 @@ from msgconsole.cli.output import plain, print_json, print_line, print_table
 from msgconsole.cli.service import actor
 from msgconsole.databases import open_config_store, open_message_store
 from msgconsole.demo_run import GroupResult, play
-from msgdb.queues import QueueTailReader
+from msgdb.log.queues import QueueTailReader
 
 
 def command(

@@ -17,7 +17,7 @@ from msgconsole.cli import places
 from msgconsole.cli.if_not_exists import Existing, create_or_find
 from msgconsole.cli.output import plain, print_json, print_line
 from msgconsole.databases import open_config_store, open_message_store
-from msgdb.queues import QueueTailReader
+from msgdb.log.queues import QueueTailReader
 
 ThingT = TypeVar("ThingT")
 AfterT = TypeVar("AfterT", str, int)

@@ -19,7 +19,7 @@ from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, IfNotExists, Limit
 from msgconsole.cli.output import plain, print_json, print_line, print_rows, print_thing
 from msgconsole.cli.service import change, collect, look_up, open_service_with_tails
 from msgconsole.databases import open_message_store
-from msgdb.expression_failures import ExpressionFailureRow, find_expression_failure
+from msgdb.reports.expression_failures import ExpressionFailureRow, find_expression_failure
 
 app = typer.Typer(no_args_is_help=True)
 

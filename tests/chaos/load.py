@@ -11,7 +11,7 @@ from typing import Any
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.client import Message, MessageCenter, OutgoingMessage
-from msgdb.queues import QueueTailReader
+from msgdb.log.queues import QueueTailReader
 from msgdb.store import MessageStore
 from tests.chaos.history import History
 from tests.eventually import eventually

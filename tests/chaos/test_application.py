@@ -26,8 +26,8 @@ import pytest
 
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
-from msgdb.dead_letters import list_dead_letters
-from msgdb.queues import QueueTailReader
+from msgdb.lanes.dead_letters import list_dead_letters
+from msgdb.log.queues import QueueTailReader
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBrokerProcess
 from tests.broker_processes import BrokerProcess, port_to_come_back_to

@@ -10,8 +10,8 @@ from confdb.services import Changed, ConfigService
 from confdb.store import ConfigStore
 from msgbroker.client import Message, MessageCenter, SyncMessageCenter
 from msgbroker.client.testing import InMemoryCenter, SyncInMemoryCenter
-from msgdb.dead_letters import get_dead_letter, list_dead_letters
-from msgdb.queues import QueueTailReader
+from msgdb.lanes.dead_letters import get_dead_letter, list_dead_letters
+from msgdb.log.queues import QueueTailReader
 from msgdb.store import MessageStore
 
 WAIT_SECONDS = 20.0

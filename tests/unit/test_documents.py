@@ -13,7 +13,7 @@ from msgbroker.contract import limits
 from msgbroker.contract.error_families import FAMILIES, MessageCenterError
 from msgbroker.contract.facts import declared_facts
 from msgbroker.server.counters import HubCounters
-from msgdb.alarms import AlarmKind
+from msgdb.reports.alarms import AlarmKind
 
 ROOT = Path(__file__).parents[2]
 OPERATING = (ROOT / "docs" / "operating.md").read_text()

@@ -26,7 +26,7 @@ from msgbroker.engine.lane_config import LaneConfig
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.stress import StressGate
-from msgdb.lane_records import DeadLetterMove, LaneKey
+from msgdb.lanes.lane_records import DeadLetterMove, LaneKey
 
 _INSTANCE: Final = "in-memory"
 _NO_LIMIT: Final = 1 << 60

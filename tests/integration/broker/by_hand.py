@@ -9,7 +9,7 @@ import psycopg
 from confdb.models import CONFIG_CHANNEL
 from confdb.routes import Snapshot
 from msgbroker.server.app import Broker
-from msgdb.alarms import AlarmRow, list_alarms
+from msgdb.reports.alarms import AlarmRow, list_alarms
 from msgdb.store import MessageStore
 from tests.eventually import eventually
 from tests.integration.broker.collecting import GROUP, TOPIC

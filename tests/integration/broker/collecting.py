@@ -10,8 +10,8 @@ from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.client import Message, MessageCenter
 from msgbroker.server.app import Broker
-from msgdb.dead_letters import DeadLetter, get_dead_letter, list_dead_letters
-from msgdb.queues import QueueTailReader
+from msgdb.lanes.dead_letters import DeadLetter, get_dead_letter, list_dead_letters
+from msgdb.log.queues import QueueTailReader
 from msgdb.store import MessageStore
 from tests.eventually import eventually
 

@@ -15,8 +15,8 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter, OutgoingMessage
 from msgbroker.v1 import message_pb2, publisher_pb2
-from msgdb import append_sql
-from msgdb.connections import Connection
+from msgdb.append import append_sql
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker, StartBrokerProcess
 from tests.eventually import eventually

@@ -20,7 +20,7 @@ from msgbroker.contract.errors import ConfigOutdatedError
 from msgbroker.server import cut_off as cut_off_module
 from msgbroker.server.app import Broker
 from msgbroker.v1 import message_pb2
-from msgdb.alarms import AlarmKind
+from msgdb.reports.alarms import AlarmKind
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually
 from tests.integration.broker.collecting import GROUP, PAID, REFUNDED, TOPIC, register_group, register_topic

@@ -12,8 +12,8 @@ import pytest
 from msgbroker.client import MessageCenter, OutgoingMessage
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.app import Broker
-from msgdb.alarms import AlarmKind
-from msgdb.failures import RowsHeldError
+from msgdb.postgres.failures import RowsHeldError
+from msgdb.reports.alarms import AlarmKind
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually

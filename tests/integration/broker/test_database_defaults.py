@@ -12,7 +12,7 @@ import pytest
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc
-from msgdb.alarms import list_alarms
+from msgdb.reports.alarms import list_alarms
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually

@@ -17,7 +17,7 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import ExpressionTooCostlyError, MessageCenter, OutgoingMessage
 from msgbroker.server.app import Broker
-from msgdb.alarms import AlarmKind, list_alarms
+from msgdb.reports.alarms import AlarmKind, list_alarms
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker, StartBrokerProcess
 from tests.eventually import eventually

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
 from msgbroker.server.app import Broker
-from msgdb.expression_failures import ExpressionFailureRow, list_expression_failures
+from msgdb.reports.expression_failures import ExpressionFailureRow, list_expression_failures
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually

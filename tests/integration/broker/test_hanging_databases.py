@@ -17,8 +17,8 @@ from msgbroker.engine.lane import Lane
 from msgbroker.server.app import Broker
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.log_message import LogMessage
-from msgdb.alarms import AlarmKind
-from msgdb.connections import Connection
+from msgdb.postgres.connections import Connection
+from msgdb.reports.alarms import AlarmKind
 from msgdb.store import MessageStore
 from tests.broker_fixtures import LEASE_SECONDS, StartBroker
 from tests.eventually import eventually

@@ -21,7 +21,7 @@ from msgbroker.contract.errors import ConfigUnavailableError, GroupNotFoundError
 from msgbroker.server.app import Broker
 from msgbroker.server.grpc_server import PortInUseError
 from msgbroker.v1 import directory_pb2, directory_pb2_grpc
-from msgdb.queues import QueueTailReader
+from msgdb.log.queues import QueueTailReader
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
-from msgdb import append_sql
+from msgdb.append import append_sql
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually
 from tests.integration.broker.collecting import GROUP, PAID, TOPIC, register_group, register_topic, subscribed

@@ -18,10 +18,10 @@ from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_opening import LaneOpening
 from msgbroker.server.log_cache import LogCache
-from msgdb import cursors
-from msgdb.cursors import claim
-from msgdb.lane_records import LaneToClaim
-from msgdb.lane_writes import PreparedCheckpoints
+from msgdb.lanes import cursors
+from msgdb.lanes.cursors import claim
+from msgdb.lanes.lane_records import LaneToClaim
+from msgdb.lanes.lane_writes import PreparedCheckpoints
 from msgdb.store import MessageStore, SessionLimits
 from tests.loop_probe import probed_loop
 from tests.unit.server.builders import board, log_message, route, snapshot

@@ -18,7 +18,7 @@ from msgbroker.client import MessageCenter
 from msgbroker.contract import limits
 from msgbroker.server.app import Broker
 from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc, subscriber_pb2_grpc
-from msgdb.alarms import AlarmKind
+from msgdb.reports.alarms import AlarmKind
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually
 from tests.integration.broker.collecting import PAID, TOPIC, register_group, subscribed

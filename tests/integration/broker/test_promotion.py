@@ -10,9 +10,9 @@ import pytest
 
 from msgbroker.client import MessageCenter, OutgoingMessage, Receipt
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.append_plan import Stored
-from msgdb.connections import Connection
-from msgdb.queues import list_queues
+from msgdb.append.append_plan import Stored
+from msgdb.log.queues import list_queues
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker, StartBrokerProcess
 from tests.broker_processes import BrokerProcess

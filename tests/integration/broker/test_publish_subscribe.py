@@ -10,7 +10,7 @@ from confdb.services import ConfigService
 from msgbroker.client import Message, MessageCenter, OutgoingMessage, Receipt
 from msgbroker.contract.errors import BeginningPassedError
 from msgbroker.server.app import Broker
-from msgdb.lag import list_lag
+from msgdb.lanes.lag import list_lag
 from msgdb.store import MessageStore
 from tests.eventually import eventually
 from tests.integration.broker.collecting import (

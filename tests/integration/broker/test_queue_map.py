@@ -8,7 +8,7 @@ import pytest
 
 from confdb.routes import TopicKind, TopicRoute
 from msgbroker.server.queue_map import QueueMap
-from msgdb.queues import ensure_queues
+from msgdb.log.queues import ensure_queues
 from msgdb.store import MessageStore
 
 TOPIC_ID = 7

@@ -16,7 +16,7 @@ from msgbroker.client import Message, MessageCenter, OutgoingMessage, Receipt
 from msgbroker.contract.errors import MessageCenterError
 from msgbroker.server import assembly, set_aside
 from msgbroker.server.app import Broker
-from msgdb.alarms import AlarmRow, list_alarms
+from msgdb.reports.alarms import AlarmRow, list_alarms
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually

@@ -13,7 +13,7 @@ from confdb.services import ConfigService
 from msgbroker.client import Message, MessageCenter, OutgoingMessage
 from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2
-from msgdb.connections import Connection
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.broker_fixtures import LEASE_SECONDS, StartBroker
 from tests.eventually import eventually

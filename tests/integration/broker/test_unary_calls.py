@@ -16,7 +16,7 @@ from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
 from msgbroker.server.app import Broker
 from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc, subscriber_pb2, subscriber_pb2_grpc
-from msgdb import append_sql
+from msgdb.append import append_sql
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import date
 
-from msgdb.append import AppendConfig, Appender
-from msgdb.append_plan import AppendFrame, Buffer, Stored
-from msgdb.connections import BlockingConnection, Connection
-from msgdb.copy_rows import row_middle, row_prefix
-from msgdb.log import MessageRow, read_range
-from msgdb.outcome import Refused
-from msgdb.partitions import ensure_for
+from msgdb.append.append import AppendConfig, Appender
+from msgdb.append.append_plan import AppendFrame, Buffer, Stored
+from msgdb.append.copy_rows import row_middle, row_prefix
+from msgdb.append.outcome import Refused
+from msgdb.days.partitions import ensure_for
+from msgdb.log.log import MessageRow, read_range
+from msgdb.postgres.connections import BlockingConnection, Connection
 from msgdb.store import MessageStore
 
 BORN_AT_US = 1_700_000_000_000_000

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from msgdb.connections import Connection
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from msgdb.connections import Connection
-from msgdb.cursors import Checkpointed, checkpoint
-from msgdb.lane_records import ClaimedLane, LaneCheckpoint, LaneKey, LaneToClaim
-from msgdb.lane_writes import prepare
-from msgdb.log import MessageRow, read_range
-from msgdb.partitions import ensure_for
-from msgdb.queues import ensure_queues
+from msgdb.days.partitions import ensure_for
+from msgdb.lanes.cursors import Checkpointed, checkpoint
+from msgdb.lanes.lane_records import ClaimedLane, LaneCheckpoint, LaneKey, LaneToClaim
+from msgdb.lanes.lane_writes import prepare
+from msgdb.log.log import MessageRow, read_range
+from msgdb.log.queues import ensure_queues
+from msgdb.postgres.connections import Connection
 
 OWNER = UUID(int=1)
 OTHER_OWNER = UUID(int=2)

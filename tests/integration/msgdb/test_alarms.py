@@ -8,8 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from msgbroker.server.alarm_board import AlarmBoard
-from msgdb.alarms import Alarm, AlarmKind, forget_alarms, list_alarms, write_alarms
-from msgdb.connections import Connection, ConnectionConfig
+from msgdb.postgres.connections import Connection, ConnectionConfig
+from msgdb.reports.alarms import Alarm, AlarmKind, forget_alarms, list_alarms, write_alarms
 from msgdb.store import MessageStore
 
 ONE, OTHER = UUID(int=1), UUID(int=2)

@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from msgdb.append import Appender, LayoutChangedError
-from msgdb.append_plan import AppendFrame, Gap, Stored, StoredBefore
-from msgdb.connections import Connection
-from msgdb.partitions import ensure_for
-from msgdb.queues import ensure_queues
+from msgdb.append.append import Appender, LayoutChangedError
+from msgdb.append.append_plan import AppendFrame, Gap, Stored, StoredBefore
+from msgdb.days.partitions import ensure_for
+from msgdb.log.queues import ensure_queues
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.integration.msgdb.appending import (
     REFUSED,

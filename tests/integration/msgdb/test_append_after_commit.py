@@ -8,9 +8,9 @@ import secrets
 import psycopg
 import pytest
 
-from msgdb import append_held, append_sql
-from msgdb.connections import BlockingConnection
-from msgdb.queues import ensure_queues
+from msgdb.append import append_held, append_sql
+from msgdb.log.queues import ensure_queues
+from msgdb.postgres.connections import BlockingConnection
 from msgdb.store import MessageStore
 from tests.integration.msgdb.appending import bodies, frame, message, open_appender
 

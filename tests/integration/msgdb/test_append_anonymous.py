@@ -5,11 +5,11 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from msgdb import append_session, append_sql
-from msgdb.append_plan import AppendFrame, Held, Stored
-from msgdb.connections import BlockingConnection, Connection
-from msgdb.poison import find_refused
-from msgdb.queues import ensure_queues
+from msgdb.append import append_session, append_sql
+from msgdb.append.append_plan import AppendFrame, Held, Stored
+from msgdb.append.poison import find_refused
+from msgdb.log.queues import ensure_queues
+from msgdb.postgres.connections import BlockingConnection, Connection
 from msgdb.store import MessageStore
 from tests.integration.msgdb.appending import bodies, frame, message, open_appender, places
 

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.append import Appender
-from msgdb.append_plan import AppendFrame, FrameResult, Held, Stored
+from msgdb.append.append import Appender
+from msgdb.append.append_plan import AppendFrame, FrameResult, Held, Stored
 from msgdb.store import MessageStore
 from tests.eventually import eventually
 from tests.integration.msgdb.appending import bodies, frame, message, new_publisher, open_appender

@@ -11,12 +11,12 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from msgdb import append_sql
-from msgdb.append import AppendConfig, Appender, NotTriedError
-from msgdb.append_plan import AppendFrame, FrameResult, Held, Stored
-from msgdb.connections import Connection
-from msgdb.copy_rows import SIGNATURE
-from msgdb.queues import ensure_queues
+from msgdb.append import append_sql
+from msgdb.append.append import AppendConfig, Appender, NotTriedError
+from msgdb.append.append_plan import AppendFrame, FrameResult, Held, Stored
+from msgdb.append.copy_rows import SIGNATURE
+from msgdb.log.queues import ensure_queues
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.integration.msgdb.appending import bodies, frame, message, new_publisher, open_appender, places
 

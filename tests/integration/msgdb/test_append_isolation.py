@@ -10,9 +10,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from msgdb.cursors import claim, renew
-from msgdb.lane_records import LaneCheckpoint, OwnedLane
-from msgdb.queues import ensure_queues
+from msgdb.lanes.cursors import claim, renew
+from msgdb.lanes.lane_records import LaneCheckpoint, OwnedLane
+from msgdb.log.queues import ensure_queues
 from msgdb.store import MessageStore, SessionLimits
 from tests.integration.msgdb.appending import bodies, frame, message, new_publisher, open_appender, places
 from tests.integration.msgdb.rows import GROUP_NAMES, OWNER, lanes_to_claim, make_queue, persist

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb import append_session
-from msgdb.append_plan import AppendFrame, Stored
-from msgdb.connections import BlockingConnection, Connection
-from msgdb.libpq import execute_copying
+from msgdb.append import append_session
+from msgdb.append.append_plan import AppendFrame, Stored
+from msgdb.postgres.connections import BlockingConnection, Connection
+from msgdb.postgres.libpq import execute_copying
 from msgdb.store import MessageStore
 from tests.integration.msgdb.appending import bodies, frame, message, new_publisher, open_appender, places
 from tests.integration.msgdb.rows import make_queue

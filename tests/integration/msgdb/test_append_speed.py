@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 
-from msgdb.append import Appender
-from msgdb.connections import Connection
-from msgdb.queues import ensure_queues
+from msgdb.append.append import Appender
+from msgdb.log.queues import ensure_queues
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.eventually import eventually
 from tests.integration.msgdb.appending import frame, message, new_publisher, open_appender

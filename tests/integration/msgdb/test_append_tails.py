@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from msgdb.append_plan import AppendFrame, Held, Stored
-from msgdb.connections import BlockingConnection, Connection
+from msgdb.append.append_plan import AppendFrame, Held, Stored
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
-from msgdb.queues import ensure_queues
+from msgdb.log.queues import ensure_queues
+from msgdb.postgres.connections import BlockingConnection, Connection
 from msgdb.store import MessageStore
 from tests.integration.msgdb.appending import bodies, frame, message, new_publisher, open_appender, places
 from tests.integration.msgdb.test_append_outages import die_before, meet

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import psycopg
 
-from msgdb.beginnings import KEPT_SECONDS
-from msgdb.connections import Connection
-from msgdb.cursors import claim
-from msgdb.queues import QueueTailReader, ensure_queues, list_topic_queues
+from msgdb.lanes.cursors import claim
+from msgdb.log.beginnings import KEPT_SECONDS
+from msgdb.log.queues import QueueTailReader, ensure_queues, list_topic_queues
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.integration.msgdb.rows import GROUP, OWNER, lanes_to_claim
 

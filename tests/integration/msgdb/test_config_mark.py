@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from msgdb.config_mark import ConfigMark, raise_mark, read_mark
-from msgdb.connections import Connection
+from msgdb.log.config_mark import ConfigMark, raise_mark, read_mark
+from msgdb.postgres.connections import Connection
 
 
 async def marked(conn: Connection, version: int, lost: ConfigMark | None = None) -> ConfigMark:

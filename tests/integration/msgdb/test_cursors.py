@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from msgbroker.contract.limits import LEASE_SECONDS_MAX
-from msgdb.connections import Connection
-from msgdb.cursors import claim, cut_leases, release, renew
-from msgdb.lane_records import LaneKey, LaneToClaim, OwnedLane
+from msgdb.lanes.cursors import claim, cut_leases, release, renew
+from msgdb.lanes.lane_records import LaneKey, LaneToClaim, OwnedLane
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.integration.msgdb.rows import GROUP, OTHER_OWNER, OWNER, keys_of, lanes_to_claim
 

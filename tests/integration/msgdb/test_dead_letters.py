@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from msgbroker.contract.errors import ThingNotFoundError
-from msgdb.connections import Connection
-from msgdb.cursors import claim
-from msgdb.dead_letters import count_dead_letters, get_dead_letter, list_dead_letters, purge_dead_letters
-from msgdb.lane_records import DeadLetterMove, LaneCheckpoint, LaneToClaim
+from msgdb.lanes.cursors import claim
+from msgdb.lanes.dead_letters import count_dead_letters, get_dead_letter, list_dead_letters, purge_dead_letters
+from msgdb.lanes.lane_records import DeadLetterMove, LaneCheckpoint, LaneToClaim
+from msgdb.postgres.connections import Connection
 from tests.integration.msgdb.rows import GROUP, OWNER, make_queue, persist, put_messages
 
 OTHER_GROUP = GROUP + 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from msgdb.connections import Connection
-from msgdb.expression_failures import (
+from msgdb.postgres.connections import Connection
+from msgdb.reports.expression_failures import (
     ExpressionFailure,
     find_expression_failure,
     list_expression_failures,

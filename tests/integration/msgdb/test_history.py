@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-import msgdb.history
+import msgdb.postgres.history
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.connections import Connection, ConnectionConfig, SessionLimits, connect
-from msgdb.history import History, find_history, find_history_blocking, note_history
-from msgdb.queues import ensure_queues
+from msgdb.log.queues import ensure_queues
+from msgdb.postgres.connections import Connection, ConnectionConfig, SessionLimits, connect
+from msgdb.postgres.history import History, find_history, find_history_blocking, note_history
 from msgdb.store import MessageStore
 from tests.integration.confdb.relay import Relay
 from tests.replicated_postgres import ReplicatedPostgres
@@ -69,7 +69,7 @@ class FrozenWithTheLock(psycopg.AsyncConnection[TupleRow]):
 
     async def execute(self, query: Any, *args: Any, **options: Any) -> psycopg.AsyncCursor[TupleRow]:
         cursor = await super().execute(query, *args, **options)
-        if query == msgdb.history._LOCK:
+        if query == msgdb.postgres.history._LOCK:
             self.has_lock.set()
             await asyncio.Event().wait()
         return cursor

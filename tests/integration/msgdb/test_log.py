@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from msgdb.binary_rows import datetime_of
-from msgdb.connections import Connection
-from msgdb.log import find_message, first_offsets, next_offsets, offset_at_time, read_offsets, read_range
+from msgdb.log.log import find_message, first_offsets, next_offsets, offset_at_time, read_offsets, read_range
+from msgdb.postgres.binary_rows import datetime_of
+from msgdb.postgres.connections import Connection
 from tests.integration.msgdb.rows import make_queue, put_messages
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from msgdb.connections import Connection
-from msgdb.cursors import claim, load_redeliveries, release
-from msgdb.lane_records import LaneCheckpoint, LaneKey, OffsetRange, OwnedLane, RedeliveryUpsert
-from msgdb.lost_ends import clamp_to_ends
+from msgdb.lanes.cursors import claim, load_redeliveries, release
+from msgdb.lanes.lane_records import LaneCheckpoint, LaneKey, OffsetRange, OwnedLane, RedeliveryUpsert
+from msgdb.lanes.lost_ends import clamp_to_ends
+from msgdb.postgres.connections import Connection
 from tests.integration.msgdb.rows import GROUP, OTHER_OWNER, OWNER, lanes_to_claim, make_queue, persist, put_messages
 
 

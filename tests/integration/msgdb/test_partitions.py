@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import date, timedelta
 
-from msgdb.connections import Connection
+from msgdb.days.partitions import drop_partition, ensure_ahead, ensure_for, list_partitions, today
 from msgdb.names import MESSAGE, PARTITIONED_BY_DAY, PUBLISHER_FRAME
-from msgdb.partitions import drop_partition, ensure_ahead, ensure_for, list_partitions, today
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.integration.msgdb.catalogue import describe
 from tests.integration.msgdb.rows import make_queue, put_messages

@@ -12,9 +12,10 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from msgdb import cursors, dead_letters, lag, lane_writes, log, lost_ends, queues
-from msgdb.beginnings import FIRST_KEEPER, keeper_of
-from msgdb.binary_rows import datetime_of
+from msgdb.lanes import cursors, dead_letters, lag, lane_writes, lost_ends
+from msgdb.log import log, queues
+from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
+from msgdb.postgres.binary_rows import datetime_of
 from tests.conftest import database_named
 
 LANES = range(1, 501)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from msgdb.connections import Connection
-from msgdb.cursors import claim
+from msgdb.lanes.cursors import claim
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
-from msgdb.queues import QueueTailReader, ensure_queues, list_queues, list_topic_queues
+from msgdb.log.queues import QueueTailReader, ensure_queues, list_queues, list_topic_queues
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.integration.msgdb.rows import GROUP, OWNER, lanes_to_claim, put_messages
 from tests.integration.msgdb.waiting import until_someone_waits_for_a_lock

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from msgdb import append_sql
-from msgdb.alarms import list_alarms
-from msgdb.binary_rows import datetime_of
-from msgdb.connections import Connection
-from msgdb.cursors import claim, load_redeliveries
-from msgdb.dead_letters import list_dead_letters
-from msgdb.expression_failures import ExpressionFailure, list_expression_failures, write_expression_failures
-from msgdb.lane_records import ClaimedLane, LaneCheckpoint, RedeliveryUpsert
+from msgdb.append import append_sql
+from msgdb.days.partitions import ensure_for, list_partitions, today
+from msgdb.days.retention import Maintenance, MaintenanceConfig, MaintenanceReport
+from msgdb.lanes.cursors import claim, load_redeliveries
+from msgdb.lanes.dead_letters import list_dead_letters
+from msgdb.lanes.lane_records import ClaimedLane, LaneCheckpoint, RedeliveryUpsert
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
-from msgdb.log import first_offsets, next_offsets
+from msgdb.log.log import first_offsets, next_offsets
+from msgdb.log.queues import ensure_queues
 from msgdb.names import MESSAGE, PUBLISHER_FRAME
-from msgdb.partitions import ensure_for, list_partitions, today
-from msgdb.queues import ensure_queues
-from msgdb.retention import Maintenance, MaintenanceConfig, MaintenanceReport
+from msgdb.postgres.binary_rows import datetime_of
+from msgdb.postgres.connections import Connection
+from msgdb.reports.alarms import list_alarms
+from msgdb.reports.expression_failures import ExpressionFailure, list_expression_failures, write_expression_failures
 from msgdb.store import MessageStore
 from tests.integration.msgdb.rows import (
     GROUP_NAMES,

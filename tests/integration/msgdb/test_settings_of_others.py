@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from msgbroker.server.announcements import Announcer
-from msgdb.connections import Connection
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.eventually import eventually
 from tests.integration.msgdb.appending import frame, message, new_publisher, open_appender

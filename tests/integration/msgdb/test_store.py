@@ -9,7 +9,13 @@ import psycopg
 import pytest
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.connections import BlockingConnection, Connection, ConnectionConfig, ConnectionPool, connect_blocking
+from msgdb.postgres.connections import (
+    BlockingConnection,
+    Connection,
+    ConnectionConfig,
+    ConnectionPool,
+    connect_blocking,
+)
 from msgdb.store import MessageStore, SessionLimits
 from tests.eventually import eventually
 from tests.integration.confdb.relay import Relay

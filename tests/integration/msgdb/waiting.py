@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgdb.connections import Connection
+from msgdb.postgres.connections import Connection
 
 _WAITING = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'

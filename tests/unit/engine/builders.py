@@ -18,7 +18,7 @@ from confdb.routes import (
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.lane_config import Handout, LaneConfig
 from msgbroker.engine.retry import RetryPolicy
-from msgdb.lane_records import LaneCheckpoint, LaneKey, RedeliveryRow
+from msgdb.lanes.lane_records import LaneCheckpoint, LaneKey, RedeliveryRow
 
 KEY = LaneKey(group_id=7, member="", queue_id=3)
 CONFIG = LaneConfig(ack_timeout_seconds=30.0, retry=RetryPolicy((10.0, 20.0), attempts_max=3))

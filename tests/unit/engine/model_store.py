@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from msgdb.lane_records import LaneCheckpoint, RedeliveryRow
+from msgdb.lanes.lane_records import LaneCheckpoint, RedeliveryRow
 from tests.unit.engine.builders import FakeMessage, stored_at_us
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgbroker.engine.lane_config import LaneConfig
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.verdicts import Settled, Verdict
-from msgdb.lane_records import RedeliveryRow
+from msgdb.lanes.lane_records import RedeliveryRow
 from tests.unit.engine.builders import (
     ALL_BYTES,
     CONFIG,

@@ -18,7 +18,7 @@ from msgbroker.engine.lane import Lane
 from msgbroker.engine.lane_config import Handout, LaneConfig
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.verdicts import Verdict
-from msgdb.lane_records import LaneCheckpoint
+from msgdb.lanes.lane_records import LaneCheckpoint
 from tests.unit.engine.builders import ALL_BYTES, KEY, FakeMessage
 from tests.unit.engine.lane_mirror import Mirror
 from tests.unit.engine.model_store import ModelStore

@@ -6,7 +6,7 @@ import pytest
 
 from msgbroker.engine.lane import Lane
 from msgbroker.engine.verdicts import Settled, Verdict
-from msgdb.lane_records import RedeliveryRow
+from msgdb.lanes.lane_records import RedeliveryRow
 from tests.unit.engine.builders import (
     CONFIG,
     FakeMessage,

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from msgdb.append_plan import (
+from msgdb.append.append_plan import (
     Appendable,
     AppendFrame,
     Buffer,
@@ -27,8 +27,8 @@ from msgdb.append_plan import (
     StoredBefore,
     plan_append,
 )
-from msgdb.copy_rows import POSTGRES_EPOCH_US
-from msgdb.outcome import FrameOutcome, Refused, decode, encode
+from msgdb.append.copy_rows import POSTGRES_EPOCH_US
+from msgdb.append.outcome import FrameOutcome, Refused, decode, encode
 
 _HEAD = struct.Struct(">hiqiqiqi16s")
 _UNANSWERED_MAX = 16

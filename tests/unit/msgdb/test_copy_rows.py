@@ -7,7 +7,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgdb.copy_rows import COLUMNS, POSTGRES_EPOCH_US, SIGNATURE, TRAILER, row_head, row_middle, row_prefix
+from msgdb.append.copy_rows import COLUMNS, POSTGRES_EPOCH_US, SIGNATURE, TRAILER, row_head, row_middle, row_prefix
 
 _TEXT = st.text(
     'aZ é文𝄞"\

@@ -7,7 +7,7 @@ import pytest
 from psycopg import errors
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.failures import store_failures, translate
+from msgdb.postgres.failures import store_failures, translate
 
 OUTAGES = [
     psycopg.OperationalError,

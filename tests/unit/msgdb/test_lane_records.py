@@ -8,7 +8,7 @@ import sys
 
 def test_they_need_the_standard_library_only() -> None:
     program = (
-        "import sys; import msgdb.lane_records; "
+        "import sys; import msgdb.lanes.lane_records; "
         "print([name for name in ('psycopg', 'sqlalchemy', 'orjson') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

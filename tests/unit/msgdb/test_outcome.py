@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgdb.outcome import FrameOutcome, Refused, decode, encode
+from msgdb.append.outcome import FrameOutcome, Refused, decode, encode
 
 _TEXT = st.text('aé文"\\ ', max_size=5)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from msgdb.pausing import pause
+from msgdb.postgres.pausing import pause
 
 
 async def test_a_pause_ends_at_once_when_the_loop_is_stopped() -> None:

@@ -10,7 +10,7 @@ from confdb.routes import Snapshot, TopicKind, TopicRoute
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.log_message import NO_HEADERS, LogMessage
 from msgbroker.server.wire import seal
-from msgdb.alarms import Alarm, AlarmKind
+from msgdb.reports.alarms import Alarm, AlarmKind
 
 TOPIC = "TP_TRADE"
 PAID = "EC_PAID"

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.alarm_board import RAISED_MAX, STANDING_MAX, AlarmBoard
 from msgbroker.server.set_aside import UNTRIED_SECONDS_MAX, WAIT_SECONDS_MAX, WAIT_SECONDS_MIN, SetAside, divided
-from msgdb.alarms import Alarm, AlarmKind
-from msgdb.failures import RowsHeldError
+from msgdb.postgres.failures import RowsHeldError
+from msgdb.reports.alarms import Alarm, AlarmKind
 
 FULL = Alarm(AlarmKind.REDELIVERIES_FULL, "queue 1", "full")
 

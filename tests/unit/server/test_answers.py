@@ -8,7 +8,7 @@ import pytest
 
 from msgbroker.server.answers import Answers
 from msgbroker.server.outgoing import Outgoing, OutgoingConfig, Outlet
-from msgdb.append_plan import FrameResult, Gap
+from msgdb.append.append_plan import FrameResult, Gap
 
 
 class Told:

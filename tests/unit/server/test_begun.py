@@ -22,8 +22,8 @@ from msgbroker.server.log_message import LogMessage
 from msgbroker.server.pump_budget import PumpBudget
 from msgbroker.server.recent_crashes import RecentCrashes
 from msgbroker.server.set_aside import SetAside
-from msgdb.alarms import Alarm, AlarmKind
-from msgdb.lane_records import LaneKey
+from msgdb.lanes.lane_records import LaneKey
+from msgdb.reports.alarms import Alarm, AlarmKind
 from tests.unit.server.builders import PAID, board, log_message, route
 
 QUEUES = (1, 2, 3)

@@ -15,9 +15,9 @@ from msgbroker.server.checkpoints import Checkpointer
 from msgbroker.server.delivery import DeliveryHub
 from msgbroker.server.instances import Instance
 from msgbroker.server.log_cache import LogCache
-from msgdb.cursors import Checkpointed
-from msgdb.lane_records import ClaimedLane, LaneCheckpoint, LaneKey
-from msgdb.lane_writes import PreparedCheckpoints, prepare
+from msgdb.lanes.cursors import Checkpointed
+from msgdb.lanes.lane_records import ClaimedLane, LaneCheckpoint, LaneKey
+from msgdb.lanes.lane_writes import PreparedCheckpoints, prepare
 from tests.unit.server.builders import board, route, snapshot
 from tests.unit.server.test_group_delivery import group_route
 

@@ -21,9 +21,9 @@ from msgbroker.server.log_message import LogMessage
 from msgbroker.server.queue_map import Layout
 from msgbroker.server.set_aside import SetAside
 from msgbroker.server.waiting_frames import BatchBounds
-from msgdb.append import LayoutChangedError, NotTriedError
-from msgdb.append_plan import AppendFrame, FrameResult, Gap, Held, Stored
-from msgdb.outcome import FrameOutcome, Refused
+from msgdb.append.append import LayoutChangedError, NotTriedError
+from msgdb.append.append_plan import AppendFrame, FrameResult, Gap, Held, Stored
+from msgdb.append.outcome import FrameOutcome, Refused
 from tests.unit.server.builders import board, log_message, route, topic_alarm
 
 Answer = list[FrameResult] | Exception

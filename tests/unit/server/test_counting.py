@@ -18,8 +18,8 @@ from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.instances import Instance
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
-from msgdb.alarms import AlarmKind
-from msgdb.lane_records import ClaimedLane, LaneKey, RedeliveryRow
+from msgdb.lanes.lane_records import ClaimedLane, LaneKey, RedeliveryRow
+from msgdb.reports.alarms import AlarmKind
 from tests.unit.server.builders import PAID, board, log_message, route, snapshot
 
 LANE = LaneKey(1, "", 1)

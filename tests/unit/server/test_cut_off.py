@@ -17,7 +17,7 @@ from confdb.routes import Snapshot
 from msgbroker.contract.errors import ConfigOutdatedError, StoreUnavailableError
 from msgbroker.server import cut_off as module
 from msgbroker.server.cut_off import CONTACT_SECONDS, READING_SECONDS, CutOff
-from msgdb.config_mark import ConfigMark
+from msgdb.log.config_mark import ConfigMark
 from tests.unit.server.builders import board
 
 ERA = UUID(int=1)

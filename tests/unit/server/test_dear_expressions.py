@@ -25,9 +25,9 @@ from msgbroker.server.instances import Instance
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import Block, LogCache
 from msgbroker.server.log_message import LogMessage
-from msgdb.alarms import Alarm, AlarmKind
-from msgdb.expression_failures import ExpressionFailure
-from msgdb.lane_records import ClaimedLane, LaneKey
+from msgdb.lanes.lane_records import ClaimedLane, LaneKey
+from msgdb.reports.alarms import Alarm, AlarmKind
+from msgdb.reports.expression_failures import ExpressionFailure
 from tests.eventually import eventually
 from tests.unit.server.builders import board, log_message, route, snapshot
 from tests.unit.server.test_group_delivery import group_route

@@ -16,7 +16,7 @@ from msgbroker.server.instances import Instance
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.pump_budget import PumpBudget
-from msgdb.lane_records import ClaimedLane, LaneKey
+from msgdb.lanes.lane_records import ClaimedLane, LaneKey
 from tests.unit.server.builders import board, log_message, route, snapshot
 from tests.unit.server.test_counting import group_route
 

@@ -17,7 +17,7 @@ from msgbroker.server.evaluations import LONG_SECONDS, Evaluations
 from msgbroker.server.group_delivery import BEHIND_MESSAGES, GroupDelivery
 from msgbroker.server.instances import Instance
 from msgbroker.server.log_cache import LogCache
-from msgdb.lane_records import ClaimedLane, LaneKey
+from msgdb.lanes.lane_records import ClaimedLane, LaneKey
 from tests.unit.server.builders import PAID, board, log_message, route, snapshot
 from tests.unit.server.test_group_delivery import group_route
 

@@ -9,7 +9,7 @@ import pytest
 
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.expression_failures import ExpressionFailures, FailureWriter
-from msgdb.expression_failures import ExpressionFailure
+from msgdb.reports.expression_failures import ExpressionFailure
 
 MISSING = 'NOT_FOUND: Key not found in map : "{}"'
 

@@ -30,8 +30,8 @@ from msgbroker.server.log_message import NO_HEADERS, LogMessage
 from msgbroker.server.pump_budget import PumpBudget
 from msgbroker.server.set_aside import SetAside
 from msgbroker.v1 import subscriber_pb2
-from msgdb.alarms import Alarm, AlarmKind
-from msgdb.lane_records import LaneKey
+from msgdb.lanes.lane_records import LaneKey
+from msgdb.reports.alarms import Alarm, AlarmKind
 from tests.unit.server.builders import PAID, board, log_message, route
 
 QUEUE = 1

@@ -16,7 +16,7 @@ from msgbroker.server.instances import Instance
 from msgbroker.server.log_cache import LogCache
 from msgbroker.server.pump_budget import PumpBudget
 from msgbroker.v1 import message_pb2, subscriber_pb2
-from msgdb.lane_records import ClaimedLane, LaneKey
+from msgdb.lanes.lane_records import ClaimedLane, LaneKey
 from tests.unit.server.builders import board, log_message, route, snapshot
 from tests.unit.server.test_group_delivery import QUEUE, group_route
 

@@ -28,7 +28,7 @@ class FakeStore:
 
 
 class Reads:
-    """Stands for msgdb.log: a queue of so many messages; counts the reads."""
+    """Stands for msgdb.log.log: a queue of so many messages; counts the reads."""
 
     def __init__(self, end: int, first: int = 0, *, limit: int = 10_000) -> None:
         self.end = end

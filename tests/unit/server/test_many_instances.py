@@ -20,7 +20,7 @@ from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_message import LogMessage
 from msgbroker.server.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.pump_budget import PumpBudget
-from msgdb.lane_records import LaneKey
+from msgdb.lanes.lane_records import LaneKey
 from tests.unit.server.builders import route
 from tests.unit.server.test_group_delivery import QUEUE, OneGroup, group_route
 

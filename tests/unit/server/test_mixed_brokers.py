@@ -36,7 +36,7 @@ from msgbroker.server.not_understood import WITHHELD_MAX, withheld_to_tell
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.set_aside import SetAside
 from msgbroker.server.wanted_lanes import WantedLanes
-from msgdb.queues import QueueRow
+from msgdb.log.queues import QueueRow
 from tests.unit.server.builders import PAID, board, route, topic_alarm
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,8 +12,8 @@ from msgbroker.contract.errors import NotUnderstoodError, from_wire
 from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.grpc_failures import refusal_of_stored
 from msgbroker.server.not_understood import ALARMS_MAX, alarms_of, check_topic_served, process_version, refusal
-from msgdb.alarms import AlarmKind
-from msgdb.outcome import Refused
+from msgdb.append.outcome import Refused
+from msgdb.reports.alarms import AlarmKind
 from tests.unit.server.builders import route
 
 KEY = NotUnderstood(("group-order-key",))

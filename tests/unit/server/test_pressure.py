@@ -13,7 +13,7 @@ from msgbroker.server.alarm_board import AlarmBoard
 from msgbroker.server.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.places import Places
 from msgbroker.server.pressure import PressureWatch
-from msgdb.alarms import AlarmKind
+from msgdb.reports.alarms import AlarmKind
 
 
 class Pressed:

@@ -13,7 +13,7 @@ from msgbroker.server.lane_rules import lane_config
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_cache import Block, LogCacheConfig
 from msgbroker.server.log_message import LogMessage
-from msgdb.lane_records import LaneKey
+from msgdb.lanes.lane_records import LaneKey
 from tests.unit.server.builders import log_message, route
 from tests.unit.server.test_group_delivery import OneGroup, group_route
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgbroker.server.stored_rows import messages_of_rows
 from msgbroker.server.wire import delivery_of
 from msgbroker.v1 import message_pb2, subscriber_pb2
-from msgdb.log import MessageRow
+from msgdb.log.log import MessageRow
 
 _TEXT = st.text("aZ é文𝄞", max_size=20) | st.just("x" * 200)
 _TEXT_OR_NULL = st.none() | _TEXT.filter(bool)

@@ -18,7 +18,7 @@ from confdb.routes import GroupMode, GroupOrder, GroupRoute, Snapshot, Subscript
 from msgbroker.server.queue_map import QueueMap
 from msgbroker.server.set_aside import SetAside
 from msgbroker.server.wanted_lanes import LanesByGroup, WantedLanes
-from msgdb.queues import QueueRow
+from msgdb.log.queues import QueueRow
 from tests.unit.server.builders import PAID, board, route, topic_alarm
 
 OWN = UUID(int=1)

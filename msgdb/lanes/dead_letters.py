@@ -1,4 +1,4 @@
-"""Dead letters: listed, shown, counted, purged. `msgdb.lane_writes` and `msgdb.expiry` make them."""
+"""Dead letters: listed, shown, counted, purged. `msgdb.lanes.lane_writes` and `msgdb.days.expiry` make them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from msgbroker.contract.errors import ThingNotFoundError
-from msgdb.binary_rows import TO_1970, binary_cursor
-from msgdb.connections import Connection
+from msgdb.postgres.binary_rows import TO_1970, binary_cursor
+from msgdb.postgres.connections import Connection
 
 PAGE_MAX: Final = 1_000
 

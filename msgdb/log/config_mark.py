@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
-from msgdb.connections import Connection
+from msgdb.postgres.connections import Connection
 
 
 class ConfigMark(NamedTuple):

@@ -12,7 +12,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
-from msgdb.connections import Connection
+from msgdb.postgres.connections import Connection
 
 TO_1970: Final = "interval '262968 hours'"
 """A timestamptz on the wire is microseconds since 2000: with this added in the statement, `binary_cursor` returns

@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from msgdb.array_rows import array_rows
-from msgdb.binary_rows import TO_1970, binary_cursor
-from msgdb.connections import Connection
-from msgdb.lane_records import LaneKey, OwnedLane
-from msgdb.log import offset_at_time
+from msgdb.lanes.lane_records import LaneKey, OwnedLane
+from msgdb.log.log import offset_at_time
+from msgdb.postgres.array_rows import array_rows
+from msgdb.postgres.binary_rows import TO_1970, binary_cursor
+from msgdb.postgres.connections import Connection
 
 LOOK_BACK_SECONDS: Final = 30.0
 """The longest time between the first message after a loss and a broker that notices it: a lease, and some polls."""

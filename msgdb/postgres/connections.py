@@ -33,7 +33,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.failures import store_failures
+from msgdb.postgres.failures import store_failures
 
 log = structlog.get_logger(__name__)
 

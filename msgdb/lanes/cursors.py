@@ -18,12 +18,12 @@ from uuid import UUID
 from psycopg.types.multirange import Multirange
 
 from msgbroker.contract.limits import LEASE_SECONDS_MAX, REDELIVERIES_PER_LANE_MAX
-from msgdb.array_rows import array_rows, integer_array
-from msgdb.beginnings import FIRST_KEEPER, keeper_of
-from msgdb.binary_rows import TO_1970, binary_cursor
-from msgdb.connections import Connection
-from msgdb.lane_records import ClaimedLane, LaneKey, LaneToClaim, OffsetRange, OwnedLane, RedeliveryRow
-from msgdb.lane_writes import MOVE_CURSORS, PreparedCheckpoints, key_columns, write_lanes
+from msgdb.lanes.lane_records import ClaimedLane, LaneKey, LaneToClaim, OffsetRange, OwnedLane, RedeliveryRow
+from msgdb.lanes.lane_writes import MOVE_CURSORS, PreparedCheckpoints, key_columns, write_lanes
+from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
+from msgdb.postgres.array_rows import array_rows, integer_array
+from msgdb.postgres.binary_rows import TO_1970, binary_cursor
+from msgdb.postgres.connections import Connection
 
 _ROWS_AT_ONCE: Final = 2_000
 
@@ -158,7 +158,7 @@ async def claim(
 
     Count the lease from before the call: the database counts it from later on. *epoch_floor* is of the database's
     history: the epochs of an earlier one are not given out again. *config_version* is the configuration that the lanes
-    will be served by: what is kept for it (`msgdb.beginnings`) is free.
+    will be served by: what is kept for it (`msgdb.log.beginnings`) is free.
     """
     wanted = {lane.key: lane for lane in lanes}
     if not wanted:

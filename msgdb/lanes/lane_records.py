@@ -1,4 +1,4 @@
-"""What a lane persists and is built from. Standard library only: the engine makes these, `msgdb.cursors` stores them.
+"""What a lane persists and is built from. Standard library only: the engine makes these, `cursors` stores them.
 
 Times that only say "when from now" are seconds relative to the database's clock, because no two clocks agree.
 """

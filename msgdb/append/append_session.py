@@ -4,7 +4,7 @@ Many frames at once: advisory locks on the publishers and queues, *then* a look 
 row per publisher, COMMIT. The locks are held until the commit, so offsets are gapless and in commit order over all
 brokers, without an UPDATE that would leave a dead row behind per commit.
 
-It blocks, on a blocking connection: `msgdb.append` gives it a thread. What can go wrong, and what then:
+It blocks, on a blocking connection: `msgdb.append.append` gives it a thread. What can go wrong, and what then:
 - another broker holds a lock for too long: its frames are answered `Held`, the others are stored, and a holder that
   does not move is ended;
 - PostgreSQL refuses a value: the offending messages are found and refused, their neighbours stored;
@@ -28,16 +28,16 @@ from psycopg import errors as pg_errors
 from psycopg.pq import TransactionStatus
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb import append_sql, outcome
-from msgdb.anonymous import AnonymousNumbers
-from msgdb.append_held import Lock, StuckHolders, set_aside, try_locks
-from msgdb.append_plan import AppendFrame, AppendPlan, Buffer, FrameResult, Stored, StoredBefore, plan_append
-from msgdb.append_tails import TailBounds, Tails, read_tails
-from msgdb.connections import BlockingConnection
-from msgdb.copy_rows import SIGNATURE, TRAILER
-from msgdb.failures import store_failures, translate
-from msgdb.libpq import execute, execute_copying
-from msgdb.poison import REFUSED_ERRORS, find_refused, is_missing_partition
+from msgdb.append import append_sql, outcome
+from msgdb.append.anonymous import AnonymousNumbers
+from msgdb.append.append_held import Lock, StuckHolders, set_aside, try_locks
+from msgdb.append.append_plan import AppendFrame, AppendPlan, Buffer, FrameResult, Stored, StoredBefore, plan_append
+from msgdb.append.append_tails import TailBounds, Tails, read_tails
+from msgdb.append.copy_rows import SIGNATURE, TRAILER
+from msgdb.append.poison import REFUSED_ERRORS, find_refused, is_missing_partition
+from msgdb.postgres.connections import BlockingConnection
+from msgdb.postgres.failures import store_failures, translate
+from msgdb.postgres.libpq import execute, execute_copying
 
 log = structlog.get_logger(__name__)
 

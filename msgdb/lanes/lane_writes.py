@@ -1,8 +1,9 @@
 """What a checkpoint writes: cursors, redeliveries, dead letters, each in one statement for all of its lanes.
 
 `prepare` makes the statements' parameters, before the transaction and without the database: of thousands of rows that
-takes a while, in which nobody must wait for row locks. `msgdb.cursors.checkpoint` carries them out in one transaction,
-cursors first: the other statements are only given lanes whose cursor matched owner and epoch, and holds its row lock.
+takes a while, in which nobody must wait for row locks. `msgdb.lanes.cursors.checkpoint` carries them out in one
+transaction, cursors first: the other statements are only given lanes whose cursor matched owner and epoch, and holds
+its row lock.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgdb.array_rows import array_rows, float_array, integer_array, text_array
-from msgdb.connections import Connection
-from msgdb.lane_records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
+from msgdb.lanes.lane_records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
+from msgdb.postgres.array_rows import array_rows, float_array, integer_array, text_array
+from msgdb.postgres.connections import Connection
 
 _KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
 _CURSOR: Final = {**_KEY, "epoch": "bigint", "acked_offset": "bigint", "acked_ranges": "text"}

@@ -16,9 +16,9 @@ from typing import Final
 
 from psycopg import sql
 
-from msgdb.connections import Connection
+from msgdb.days.partitions import DayPartition, day_bounds
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
-from msgdb.partitions import DayPartition, day_bounds
+from msgdb.postgres.connections import Connection
 
 _BATCH: Final = 1_000
 _QUEUES_AT_ONCE: Final = 300

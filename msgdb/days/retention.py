@@ -24,13 +24,8 @@ import structlog
 from msgbroker.contract.errors import InvalidSettingError, StoreUnavailableError
 from msgbroker.contract.limits import RETENTION_DAYS_MAX
 from msgdb import names
-from msgdb.alarms import STORE_ITSELF, Alarm, AlarmKind, forget_alarms, write_alarms
-from msgdb.cursors import cut_leases
-from msgdb.expiry import expire_day
-from msgdb.expression_failures import forget_expression_failures
-from msgdb.failures import translate
-from msgdb.locks import MAINTENANCE_LOCK_CLASS
-from msgdb.partitions import (
+from msgdb.days.expiry import expire_day
+from msgdb.days.partitions import (
     DAYS_AHEAD,
     DayPartition,
     drop_partition,
@@ -39,7 +34,12 @@ from msgdb.partitions import (
     list_partitions,
     today,
 )
-from msgdb.pausing import pause
+from msgdb.lanes.cursors import cut_leases
+from msgdb.locks import MAINTENANCE_LOCK_CLASS
+from msgdb.postgres.failures import translate
+from msgdb.postgres.pausing import pause
+from msgdb.reports.alarms import STORE_ITSELF, Alarm, AlarmKind, forget_alarms, write_alarms
+from msgdb.reports.expression_failures import forget_expression_failures
 from msgdb.store import Connection, MessageStore
 
 log = structlog.get_logger(__name__)

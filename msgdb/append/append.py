@@ -1,7 +1,7 @@
 """Append: frames into the store, from asyncio.
 
-The transaction (`msgdb.append_session`) runs in a thread of its own: it waits for PostgreSQL most of the time, and what
-it waits for must not wait in turn until an event loop that is busy with the next messages gets round to it.
+The transaction (`msgdb.append.append_session`) runs in a thread of its own: it waits for PostgreSQL most of the time,
+and what it waits for must not wait in turn until an event loop that is busy with the next messages gets round to it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from functools import partial
 import structlog
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.append_plan import AppendFrame, FrameResult, Held
-from msgdb.append_session import AppendConfig, AppendSession, LayoutChangedError, PartitionMissingError
-from msgdb.connections import BlockingConnection
+from msgdb.append.append_plan import AppendFrame, FrameResult, Held
+from msgdb.append.append_session import AppendConfig, AppendSession, LayoutChangedError, PartitionMissingError
+from msgdb.postgres.connections import BlockingConnection
 
 __all__ = ["AppendConfig", "Appender", "LayoutChangedError", "NotTriedError"]
 

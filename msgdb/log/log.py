@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from msgdb import ids
-from msgdb.array_rows import array_rows
-from msgdb.binary_rows import TO_1970, binary_cursor, datetime_of
-from msgdb.connections import Connection
+from msgdb.postgres.array_rows import array_rows
+from msgdb.postgres.binary_rows import TO_1970, binary_cursor, datetime_of
+from msgdb.postgres.connections import Connection
 
 
 class MessageRow(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from msgdb.connections import Connection
+from msgdb.postgres.connections import Connection
 
 KEPT_SECONDS: Final = 60.0
 """Far longer than it takes brokers to hear of a version."""

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from psycopg import sql
 
 from msgdb import names
-from msgdb.connections import Connection
 from msgdb.locks import PARTITION_LOCK_CLASS
+from msgdb.postgres.connections import Connection
 
 DAYS_AHEAD: Final = 3
 _LOCK_TIMEOUT: Final = "3s"

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from msgbroker.contract.errors import ThingNotFoundError
-from msgdb.array_rows import array_rows
-from msgdb.connections import Connection
+from msgdb.postgres.array_rows import array_rows
+from msgdb.postgres.connections import Connection
 
 PAGE_MAX: Final = 1_000
 SILENT_SECONDS: Final = 60.0

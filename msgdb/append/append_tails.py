@@ -15,10 +15,10 @@ from typing import Final
 
 import structlog
 
-from msgdb import append_sql
-from msgdb.append_plan import PublisherTail, QueueTail
-from msgdb.connections import BlockingConnection
-from msgdb.libpq import execute
+from msgdb.append import append_sql
+from msgdb.append.append_plan import PublisherTail, QueueTail
+from msgdb.postgres.connections import BlockingConnection
+from msgdb.postgres.libpq import execute
 
 log = structlog.get_logger(__name__)
 

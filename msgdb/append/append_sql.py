@@ -12,15 +12,15 @@ from datetime import datetime
 from typing import Final
 
 from msgdb import names
-from msgdb.copy_rows import COLUMNS
+from msgdb.append.copy_rows import COLUMNS
+from msgdb.append.outcome import FrameOutcome, encode
 from msgdb.locks import PUBLISHER_LOCK_CLASS, QUEUE_LOCK_CLASS, publisher_lock_key, queue_lock_key
-from msgdb.outcome import FrameOutcome, encode
 
 COPY_MESSAGES: Final = f"COPY {names.MESSAGE} ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)"
 
 # Index: the primary keys, backwards, one row per partition. Read in a statement of its own *after* the locks: in READ
-# COMMITTED its snapshot is younger than the last commit of whoever held them. It may be older than the statement's
-# lock on `message`, and a day may go in between, but none that one of these queues ends in (`msgdb.expiry`). The bounds
+# COMMITTED its snapshot is younger than the last commit of whoever held them. It may be older than the statement's lock
+# on `message`, and a day may go in between, but none that one of these queues ends in (`msgdb.days.expiry`). The bounds
 # on stored_at (what this broker knows to be there) let the executor leave out the partitions of earlier days.
 _TAILS: Final = f"""
     SELECT q.queue_id, NULL::uuid AS publisher_id,

@@ -15,10 +15,10 @@ from typing import Final
 
 import structlog
 
-from msgdb import append_sql
-from msgdb.append_plan import AppendFrame, Held
-from msgdb.connections import BlockingConnection
+from msgdb.append import append_sql
+from msgdb.append.append_plan import AppendFrame, Held
 from msgdb.locks import PUBLISHER_LOCK_CLASS, QUEUE_LOCK_CLASS, publisher_lock_key, queue_lock_key
+from msgdb.postgres.connections import BlockingConnection
 
 log = structlog.get_logger(__name__)
 

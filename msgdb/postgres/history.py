@@ -19,8 +19,8 @@ from uuid import UUID, uuid4
 from psycopg.rows import TupleRow
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.connections import BlockingConnection, Connection, SessionLimits
 from msgdb.locks import HISTORY_LOCK_CLASS
+from msgdb.postgres.connections import BlockingConnection, Connection, SessionLimits
 
 _EPOCHS_SKIPPED: Final = 1 << 32
 _QUEUE_IDS_SKIPPED: Final = 100_000

@@ -13,11 +13,11 @@ from typing import Final
 
 import psycopg
 
-from msgdb import append_sql
-from msgdb.append_plan import Appendable, AppendFrame, Buffer
-from msgdb.connections import BlockingConnection
-from msgdb.copy_rows import SIGNATURE, TRAILER, row_head
-from msgdb.failures import translate
+from msgdb.append import append_sql
+from msgdb.append.append_plan import Appendable, AppendFrame, Buffer
+from msgdb.append.copy_rows import SIGNATURE, TRAILER, row_head
+from msgdb.postgres.connections import BlockingConnection
+from msgdb.postgres.failures import translate
 
 REFUSED_ERRORS: Final = (
     psycopg.DataError,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from msgdb.array_rows import array_rows
-from msgdb.connections import Connection
+from msgdb.postgres.array_rows import array_rows
+from msgdb.postgres.connections import Connection
 
 KEPT_DAYS: Final = 30
 """How long the last failure of a subscription is remembered."""

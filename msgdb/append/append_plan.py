@@ -1,10 +1,10 @@
 """Decide what one append transaction stores: which frames are next, and which offset each message gets.
 
-Pure. The driver (`msgdb.append`) has taken the locks, read the tails *after* that, and carries out what the plan says:
-one COPY, one row per publisher. Rules: a publisher's frames are stored without a gap and once; a queue's offsets go
-up by one; time never goes back within a queue, nor for a publisher (tails are looked for from the last known time on).
-A queue or publisher whose last time is ahead of the clock (which was wrong then) stays at it by itself: the others of
-its batch do not go there with it.
+Pure. The driver (`msgdb.append.append`) has taken the locks, read the tails *after* that, and carries out what the plan
+says: one COPY, one row per publisher. Rules: a publisher's frames are stored without a gap and once; a queue's offsets
+go up by one; time never goes back within a queue, nor for a publisher (tails are looked for from the last known time
+on). A queue or publisher whose last time is ahead of the clock (which was wrong then) stays at it by itself: the others
+of its batch do not go there with it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from msgdb import ids
-from msgdb.copy_rows import row_head
-from msgdb.outcome import FrameOutcome, Refused
+from msgdb.append.copy_rows import row_head
+from msgdb.append.outcome import FrameOutcome, Refused
 
 Buffer: TypeAlias = bytes | memoryview
 

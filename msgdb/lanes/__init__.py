@@ -1,0 +1,1 @@
+"""What lanes persist: cursors with their leases, redeliveries and dead letters."""

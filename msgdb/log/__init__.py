@@ -1,0 +1,1 @@
+"""The log's queues: made, sealed, and read."""

@@ -1,0 +1,1 @@
+"""The way to PostgreSQL: connections, its errors, its binary formats."""
