@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from msgbroker.engine.lane_config import LaneCounters
+from msgbroker.engine.lane.lane_config import LaneCounters
 from msgbroker.server.lane_slot import LaneSlot
 
 

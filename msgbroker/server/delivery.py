@@ -18,7 +18,7 @@ import structlog
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
 from confdb.unserved import name_group
 from msgbroker.contract.errors import GroupNotFoundError, UnavailableError
-from msgbroker.engine.lane import Lane
+from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.server import clock
 from msgbroker.server.alarm_board import AlarmBoard

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from confdb.routes import GroupRoute
-from msgbroker.engine.begun import Begun
-from msgbroker.engine.lane_config import Again, Handed, Handout
+from msgbroker.engine.lane.begun import Begun
+from msgbroker.engine.lane.lane_config import Again, Handed, Handout
 from msgbroker.server import clock, wire
 from msgbroker.server.log_message import WIRE_OVERHEAD_BYTES, LogMessage, Wire
 from msgbroker.server.outgoing import Outgoing, Outlet

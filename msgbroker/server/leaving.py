@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from msgbroker.engine.lane_config import Handout
+from msgbroker.engine.lane.lane_config import Handout
 from msgbroker.server.instances import Batch, Instance, Stress, wires_of
 from msgbroker.server.lane_slot import LaneSlot
 from msgbroker.server.log_message import LogMessage

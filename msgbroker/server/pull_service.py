@@ -23,7 +23,7 @@ from msgbroker.contract.errors import (
     MessageCenterError,
     TooManyCallsError,
 )
-from msgbroker.engine.begun import Begun
+from msgbroker.engine.lane.begun import Begun
 from msgbroker.server import clock
 from msgbroker.server.call_ending import end_at_once, when_ended
 from msgbroker.server.cluster import Cluster

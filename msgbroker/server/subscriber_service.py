@@ -17,8 +17,8 @@ from msgbroker.contract.errors import (
     InvalidRequestFieldError,
     MessageCenterError,
 )
-from msgbroker.engine.begun import Begun
 from msgbroker.engine.handled import list_missing
+from msgbroker.engine.lane.begun import Begun
 from msgbroker.server import clock
 from msgbroker.server.call_ending import end_at_once, write
 from msgbroker.server.cluster import Cluster

@@ -20,9 +20,9 @@ from msgbroker.client.testing.registry import Registry, queue_ids_of
 from msgbroker.client.verdicts import Verdict, VerdictKind
 from msgbroker.contract.errors import MessageCenterError
 from msgbroker.engine import verdicts as engine_verdicts
-from msgbroker.engine.begun import Begun
-from msgbroker.engine.lane import Lane
-from msgbroker.engine.lane_config import LaneConfig
+from msgbroker.engine.lane.begun import Begun
+from msgbroker.engine.lane.lane import Lane
+from msgbroker.engine.lane.lane_config import LaneConfig
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.stress import StressGate

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2
 from confdb.brokers import BrokerBeat, BrokerRegistry, LiveBroker
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
-from msgbroker.engine.lane import Lane
+from msgbroker.engine.lane.lane import Lane
 from msgbroker.server.app import Broker
 from msgbroker.server.group_delivery import GroupDelivery
 from msgbroker.server.log_message import LogMessage

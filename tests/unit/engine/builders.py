@@ -15,8 +15,8 @@ from confdb.routes import (
     TopicKind,
     TopicRoute,
 )
-from msgbroker.engine.lane import Lane
-from msgbroker.engine.lane_config import Handout, LaneConfig
+from msgbroker.engine.lane.lane import Lane
+from msgbroker.engine.lane.lane_config import Handout, LaneConfig
 from msgbroker.engine.retry import RetryPolicy
 from msgdb.lanes.lane_records import LaneCheckpoint, LaneKey, RedeliveryRow
 

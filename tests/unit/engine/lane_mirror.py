@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from msgbroker.engine.begun import Begun
-from msgbroker.engine.lane_config import Handout, LaneConfig
+from msgbroker.engine.lane.begun import Begun
+from msgbroker.engine.lane.lane_config import Handout, LaneConfig
 from msgbroker.engine.verdicts import Verdict
 from tests.unit.engine.builders import FakeMessage
 from tests.unit.engine.model_store import ModelStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msgbroker.engine.lane_config import LaneConfig
+from msgbroker.engine.lane.lane_config import LaneConfig
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.verdicts import Settled, Verdict
 from msgdb.lanes.lane_records import RedeliveryRow

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from msgbroker.engine.begun import Begun, FirstHeld
+from msgbroker.engine.lane.begun import Begun, FirstHeld
 from msgbroker.engine.verdicts import Settled, Verdict
 from tests.unit.engine.builders import (
     ALL_BYTES,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from msgbroker.engine.begun import Begun, Late
-from msgbroker.engine.extension import Extension
-from msgbroker.engine.flights import Flight, Flights
+from msgbroker.engine.lane.begun import Begun, Late
+from msgbroker.engine.lane.extension import Extension
+from msgbroker.engine.lane.flights import Flight, Flights
 from msgbroker.engine.verdicts import Settled, Verdict
 from tests.unit.engine.builders import ALL_BYTES, CONFIG, again_offsets, make_lane, persist, take_all
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from msgbroker.engine.begun import Begun
-from msgbroker.engine.lane import Lane
-from msgbroker.engine.lane_config import Handout, LaneConfig
+from msgbroker.engine.lane.begun import Begun
+from msgbroker.engine.lane.lane import Lane
+from msgbroker.engine.lane.lane_config import Handout, LaneConfig
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.verdicts import Verdict
 from msgdb.lanes.lane_records import LaneCheckpoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msgbroker.engine.lane import Lane
+from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.verdicts import Settled, Verdict
 from msgdb.lanes.lane_records import RedeliveryRow
 from tests.unit.engine.builders import (

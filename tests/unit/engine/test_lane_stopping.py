@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgbroker.engine.begun import Begun
+from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.verdicts import Verdict
 from tests.unit.engine.builders import ALL_BYTES, FakeMessage, begin_all, make_lane, persist, take_all
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from msgbroker.engine.lane import Lane
+from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.verdicts import Settled, Verdict
 from tests.unit.engine.builders import (
     ALL_BYTES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgbroker.engine.ready import ReadyMessages
+from msgbroker.engine.lane.ready import ReadyMessages
 from tests.unit.engine.builders import FakeMessage
 
 _SIZES = st.lists(st.integers(1, 50), max_size=8)

@@ -8,8 +8,8 @@ import pytest
 
 from confdb.routes import GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
 from msgbroker.contract.errors import GroupNotFoundError, InstanceReplacedError
-from msgbroker.engine.begun import Begun
-from msgbroker.engine.lane import Lane
+from msgbroker.engine.lane.begun import Begun
+from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock

@@ -9,7 +9,7 @@ from typing import Any, cast
 from structlog.testing import capture_logs
 
 from confdb.routes import ExpressionFailedError, GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
-from msgbroker.engine.lane_config import LaneCounters
+from msgbroker.engine.lane.lane_config import LaneCounters
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server.committer import CommitterCounters
 from msgbroker.server.counting import BrokerCounters

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from confdb.routes import GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
 from msgbroker.contract.errors import StoreUnavailableError
-from msgbroker.engine.lane import Lane
+from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock

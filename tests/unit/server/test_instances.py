@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from msgbroker.engine.lane_config import Handout
+from msgbroker.engine.lane.lane_config import Handout
 from msgbroker.server import clock
 from msgbroker.server.instances import Batch, Instance
 from msgbroker.server.log_message import LogMessage

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from confdb.routes import Snapshot
-from msgbroker.engine.begun import Begun
+from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
 from msgbroker.server.delivery import DeliveryHub

@@ -10,8 +10,8 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
-from msgbroker.engine.begun import Begun, Late
-from msgbroker.engine.extension import Extension
+from msgbroker.engine.lane.begun import Begun, Late
+from msgbroker.engine.lane.extension import Extension
 
 
 class Flight:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from msgbroker.engine.begun import Begun
-from msgbroker.engine.flights import Flight
-from msgbroker.engine.lane_config import Again, Handout
-from msgbroker.engine.lane_state import LaneState
+from msgbroker.engine.lane.begun import Begun
+from msgbroker.engine.lane.flights import Flight
+from msgbroker.engine.lane.lane_config import Again, Handout
+from msgbroker.engine.lane.lane_state import LaneState
+from msgbroker.engine.lane.reading import settle_between
 from msgbroker.engine.messages import MessageT
-from msgbroker.engine.reading import settle_between
 
 MayHandOut = Callable[[MessageT], bool]
 """Asked for stress messages only, at every hand-out: False settles the message without delivery."""

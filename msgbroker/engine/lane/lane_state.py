@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic
 
-from msgbroker.engine.flights import Flight, Flights
-from msgbroker.engine.lane_config import Handed, LaneConfig, LaneCounters
+from msgbroker.engine.lane.flights import Flight, Flights
+from msgbroker.engine.lane.lane_config import Handed, LaneConfig, LaneCounters
+from msgbroker.engine.lane.offsets import OffsetRange, SettledOffsets
+from msgbroker.engine.lane.pending_writes import PendingWrites
+from msgbroker.engine.lane.ready import ReadyMessages
+from msgbroker.engine.lane.redeliveries import Redeliveries, Redelivery, Stage
 from msgbroker.engine.messages import MessageT
-from msgbroker.engine.offsets import OffsetRange, SettledOffsets
-from msgbroker.engine.pending_writes import PendingWrites
-from msgbroker.engine.ready import ReadyMessages
-from msgbroker.engine.redeliveries import Redeliveries, Redelivery, Stage
 from msgbroker.engine.verdicts import DeadLetterReason, Verdict
 from msgdb.lanes.lane_records import LaneKey, RedeliveryRow
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic
 
-from msgbroker.engine.begun import Begun, Late
-from msgbroker.engine.extension import Extension
+from msgbroker.engine.lane.begun import Begun, Late
+from msgbroker.engine.lane.extension import Extension
 from msgbroker.engine.messages import MessageT
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgbroker.engine.offsets import SettledOffsets
-from msgbroker.engine.redeliveries import Redelivery
+from msgbroker.engine.lane.offsets import SettledOffsets
+from msgbroker.engine.lane.redeliveries import Redelivery
 from msgdb.lanes.lane_records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from msgbroker.engine.flights import Flight
-from msgbroker.engine.lane_state import LaneState
+from msgbroker.engine.lane.flights import Flight
+from msgbroker.engine.lane.lane_state import LaneState
+from msgbroker.engine.lane.redeliveries import Redelivery
 from msgbroker.engine.messages import MessageT
-from msgbroker.engine.redeliveries import Redelivery
 from msgbroker.engine.verdicts import Verdict
 
 

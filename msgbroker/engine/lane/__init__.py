@@ -1,0 +1,1 @@
+"""The lane: delivery of one cursor as a pure state machine."""
