@@ -13,17 +13,17 @@ import structlog
 
 from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
-from msgbroker.server.alarm_board import AlarmBoard
-from msgbroker.server.checkpoints import Checkpointer
-from msgbroker.server.cluster import Cluster
-from msgbroker.server.committer import Committer
-from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.expression_failures import FailureWriter
-from msgbroker.server.health_watch import HealthWatch
-from msgbroker.server.publisher_service import PublisherService
-from msgbroker.server.pull_service import PullService
+from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.cluster.cluster import Cluster
+from msgbroker.server.deliver.checkpoints import Checkpointer
+from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.deliver.expressions.expression_failures import FailureWriter
+from msgbroker.server.edge.health_watch import HealthWatch
+from msgbroker.server.edge.publisher_service import PublisherService
+from msgbroker.server.edge.pull_service import PullService
+from msgbroker.server.edge.subscriber_service import SubscriberService
+from msgbroker.server.publish.committer import Committer
 from msgbroker.server.settings import BrokerSettings
-from msgbroker.server.subscriber_service import SubscriberService
 
 log = structlog.get_logger(__name__)
 

@@ -11,14 +11,14 @@ import structlog
 
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgbroker.server import clock
-from msgbroker.server.alarm_board import AlarmBoard
-from msgbroker.server.alarm_names import lane_alarm
-from msgbroker.server.committer import Committer
-from msgbroker.server.dear_expressions import slow_alarms
-from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.group_delivery import GroupDelivery
-from msgbroker.server.lane_slot import LaneSlot
+from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.alarms.alarm_names import lane_alarm
+from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.deliver.expressions.dear_expressions import slow_alarms
+from msgbroker.server.deliver.group_delivery import GroupDelivery
+from msgbroker.server.deliver.lane_slot import LaneSlot
 from msgbroker.server.loops import pause
+from msgbroker.server.publish.committer import Committer
 from msgdb.reports.alarms import Alarm, AlarmKind
 
 log = structlog.get_logger(__name__)

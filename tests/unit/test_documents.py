@@ -12,7 +12,7 @@ import pytest
 from msgbroker.contract import limits
 from msgbroker.contract.error_families import FAMILIES, MessageCenterError
 from msgbroker.contract.facts import declared_facts
-from msgbroker.server.counters import HubCounters
+from msgbroker.server.deliver.counters import HubCounters
 from msgdb.reports.alarms import AlarmKind
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from confdb.services import ConfigService
 from msgbroker.client import MessageCenter, OutgoingMessage, Receipt
 from msgbroker.contract.errors import BeginningPassedError
 from msgbroker.server.app import Broker
-from msgbroker.server.wanted_lanes import LanesByGroup
+from msgbroker.server.cluster.wanted_lanes import LanesByGroup
 from tests.eventually import eventually
 from tests.integration.broker.collecting import GROUP, PAID, REFUNDED, TOPIC, register_group
 from tests.integration.broker.raw_streams import raw_subscriber

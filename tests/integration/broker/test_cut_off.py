@@ -17,8 +17,8 @@ from confdb.routes import StressOperator
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
 from msgbroker.contract.errors import ConfigOutdatedError
-from msgbroker.server import cut_off as cut_off_module
 from msgbroker.server.app import Broker
+from msgbroker.server.cluster import cut_off as cut_off_module
 from msgbroker.v1 import message_pb2
 from msgdb.reports.alarms import AlarmKind
 from tests.broker_fixtures import StartBroker

@@ -8,7 +8,7 @@ import pytest
 
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
-from msgbroker.server import grpc_server
+from msgbroker.server.edge import grpc_server
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually
 from tests.integration.broker.collecting import PAID, TOPIC, register_group, subscribed

@@ -11,13 +11,13 @@ import pytest
 
 from confdb.routes import GroupMode, GroupOrder, GroupRoute
 from msgbroker.engine.verdicts import Verdict
-from msgbroker.server import checkpoints
 from msgbroker.server.app import tune_collector
-from msgbroker.server.checkpoints import CHANGES_MAX, Checkpointer
-from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.instances import Instance
-from msgbroker.server.lane_opening import LaneOpening
-from msgbroker.server.log_cache import LogCache
+from msgbroker.server.cluster.lane_opening import LaneOpening
+from msgbroker.server.deliver import checkpoints
+from msgbroker.server.deliver.checkpoints import CHANGES_MAX, Checkpointer
+from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.log.log_cache import LogCache
 from msgdb.lanes import cursors
 from msgdb.lanes.cursors import claim
 from msgdb.lanes.lane_records import LaneToClaim

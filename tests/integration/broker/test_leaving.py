@@ -12,7 +12,7 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter, OutgoingMessage
 from msgbroker.server.app import Broker
-from msgbroker.server.instances import Instance
+from msgbroker.server.deliver.instances.instances import Instance
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker

@@ -11,9 +11,10 @@ import pytest
 
 from confdb.services import ConfigService
 from msgbroker.client import Message, MessageCenter, OutgoingMessage
-from msgbroker.server import clock, planned_moves
+from msgbroker.server import clock
 from msgbroker.server.app import Broker
-from msgbroker.server.lane_slot import LaneSlot
+from msgbroker.server.cluster import planned_moves
+from msgbroker.server.deliver.lane_slot import LaneSlot
 from msgdb.store import MessageStore
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from confdb.routes import TopicKind, TopicRoute
-from msgbroker.server.queue_map import QueueMap
+from msgbroker.server.log.queue_map import QueueMap
 from msgdb.log.queues import ensure_queues
 from msgdb.store import MessageStore
 

@@ -14,7 +14,8 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import Message, MessageCenter, OutgoingMessage, Receipt
 from msgbroker.contract.errors import MessageCenterError
-from msgbroker.server import assembly, set_aside
+from msgbroker.server import assembly
+from msgbroker.server.alarms import set_aside
 from msgbroker.server.app import Broker
 from msgdb.reports.alarms import AlarmRow, list_alarms
 from msgdb.store import MessageStore

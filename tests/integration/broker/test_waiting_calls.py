@@ -12,8 +12,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from confdb.services import ConfigService
 from msgbroker.contract import limits
-from msgbroker.server import unread_calls
 from msgbroker.server.app import Broker
+from msgbroker.server.edge.calls import unread_calls
 from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc, subscriber_pb2, subscriber_pb2_grpc
 from tests.broker_fixtures import StartBroker
 from tests.eventually import eventually

@@ -7,7 +7,7 @@ import asyncio
 import psycopg
 import pytest
 
-from msgbroker.server.announcements import Announcer
+from msgbroker.server.cluster.announcements import Announcer
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.eventually import eventually

@@ -14,8 +14,8 @@ from msgbroker.contract.errors import (
     InvalidRequestFieldError,
     NamespaceNotFoundError,
 )
-from msgbroker.server.admission import Admission, Origin, check_origin
-from msgbroker.server.decoding import frame_decoder
+from msgbroker.server.edge.decoding import frame_decoder
+from msgbroker.server.publish.admission import Admission, Origin, check_origin
 from msgbroker.v1 import message_pb2, publisher_pb2
 from tests.unit.server.builders import PAID, TOPIC, route, snapshot
 

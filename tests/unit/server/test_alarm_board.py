@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgbroker.server.alarm_board import RAISED_MAX, STANDING_MAX, AlarmBoard
-from msgbroker.server.set_aside import UNTRIED_SECONDS_MAX, WAIT_SECONDS_MAX, WAIT_SECONDS_MIN, SetAside, divided
+from msgbroker.server.alarms.alarm_board import RAISED_MAX, STANDING_MAX, AlarmBoard
+from msgbroker.server.alarms.set_aside import UNTRIED_SECONDS_MAX, WAIT_SECONDS_MAX, WAIT_SECONDS_MIN, SetAside, divided
 from msgdb.postgres.failures import RowsHeldError
 from msgdb.reports.alarms import Alarm, AlarmKind
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from msgbroker.server.alarm_names import lane_alarm, reading_alarm, topic_alarm
-from msgbroker.server.set_aside import SetAside
+from msgbroker.server.alarms.alarm_names import lane_alarm, reading_alarm, topic_alarm
+from msgbroker.server.alarms.set_aside import SetAside
 from msgdb.reports.alarms import Alarm, AlarmKind
 from tests.unit.server.builders import board, route
 from tests.unit.server.test_group_delivery import group_route

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from msgbroker.server.answers import Answers
-from msgbroker.server.outgoing import Outgoing, OutgoingConfig, Outlet
+from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig, Outlet
+from msgbroker.server.edge.answers import Answers
 from msgdb.append.append_plan import FrameResult, Gap
 
 

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from msgbroker.server import checkpoints
-from msgbroker.server.checkpoints import Checkpointer
-from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.instances import Instance
-from msgbroker.server.log_cache import LogCache
+from msgbroker.server.deliver import checkpoints
+from msgbroker.server.deliver.checkpoints import Checkpointer
+from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.log.log_cache import LogCache
 from msgdb.lanes.cursors import Checkpointed
 from msgdb.lanes.lane_records import ClaimedLane, LaneCheckpoint, LaneKey
 from msgdb.lanes.lane_writes import PreparedCheckpoints, prepare

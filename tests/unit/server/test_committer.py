@@ -16,11 +16,11 @@ from msgbroker.contract.errors import (
     StoreUnavailableError,
     TopicSetAsideError,
 )
-from msgbroker.server.committer import Committer, CommitterConfig
-from msgbroker.server.log_message import LogMessage
-from msgbroker.server.queue_map import Layout
-from msgbroker.server.set_aside import SetAside
-from msgbroker.server.waiting_frames import BatchBounds
+from msgbroker.server.alarms.set_aside import SetAside
+from msgbroker.server.log.log_message import LogMessage
+from msgbroker.server.log.queue_map import Layout
+from msgbroker.server.publish.committer import Committer, CommitterConfig
+from msgbroker.server.publish.waiting_frames import BatchBounds
 from msgdb.append.append import LayoutChangedError, NotTriedError
 from msgdb.append.append_plan import AppendFrame, FrameResult, Gap, Held, Stored
 from msgdb.append.outcome import FrameOutcome, Refused

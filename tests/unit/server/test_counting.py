@@ -11,13 +11,13 @@ from structlog.testing import capture_logs
 from confdb.routes import ExpressionFailedError, GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
 from msgbroker.engine.lane.lane_config import LaneCounters
 from msgbroker.engine.verdicts import Verdict
-from msgbroker.server.committer import CommitterCounters
 from msgbroker.server.counting import BrokerCounters
-from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.group_delivery import GroupDelivery
-from msgbroker.server.instances import Instance
-from msgbroker.server.lane_slot import LaneSlot
-from msgbroker.server.log_cache import LogCache
+from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.deliver.group_delivery import GroupDelivery
+from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.log.log_cache import LogCache
+from msgbroker.server.publish.committer import CommitterCounters
 from msgdb.lanes.lane_records import ClaimedLane, LaneKey, RedeliveryRow
 from msgdb.reports.alarms import AlarmKind
 from tests.unit.server.builders import PAID, board, log_message, route, snapshot

@@ -15,8 +15,8 @@ import pytest
 from confdb.brokers import LIVE_SECONDS
 from confdb.routes import Snapshot
 from msgbroker.contract.errors import ConfigOutdatedError, StoreUnavailableError
-from msgbroker.server import cut_off as module
-from msgbroker.server.cut_off import CONTACT_SECONDS, READING_SECONDS, CutOff
+from msgbroker.server.cluster import cut_off as module
+from msgbroker.server.cluster.cut_off import CONTACT_SECONDS, READING_SECONDS, CutOff
 from msgdb.log.config_mark import ConfigMark
 from tests.unit.server.builders import board
 

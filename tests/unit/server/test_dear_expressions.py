@@ -16,15 +16,15 @@ from confdb.routes import GroupRoute, Headers, SubscriptionMode, SubscriptionRou
 from msgbroker.contract import limits
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.engine.matching import Outcome
-from msgbroker.server.dear_expressions import DearExpressions, slow_alarms
-from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.group_delivery import GroupDelivery
-from msgbroker.server.helper_frames import Answer, HelperBounds, Request
-from msgbroker.server.helper_process import HelperConfig, HelperDiedError, HelperProcess
-from msgbroker.server.instances import Instance
-from msgbroker.server.lane_slot import LaneSlot
-from msgbroker.server.log_cache import Block, LogCache
-from msgbroker.server.log_message import LogMessage
+from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.deliver.expressions.dear_expressions import DearExpressions, slow_alarms
+from msgbroker.server.deliver.expressions.helper_frames import Answer, HelperBounds, Request
+from msgbroker.server.deliver.expressions.helper_process import HelperConfig, HelperDiedError, HelperProcess
+from msgbroker.server.deliver.group_delivery import GroupDelivery
+from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.log.log_cache import Block, LogCache
+from msgbroker.server.log.log_message import LogMessage
 from msgdb.lanes.lane_records import ClaimedLane, LaneKey
 from msgdb.reports.alarms import Alarm, AlarmKind
 from msgdb.reports.expression_failures import ExpressionFailure

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgbroker.contract.errors import FrameTooLargeError, InvalidRequestError, InvalidRequestFieldError
-from msgbroker.server.decoding import FramePart, Received, decoder, frame_decoder, stream_decoder
+from msgbroker.server.edge.decoding import FramePart, Received, decoder, frame_decoder, stream_decoder
 from msgbroker.v1 import message_pb2, publisher_pb2, subscriber_pb2
 
 NOT_UTF8 = b"\x0a\x04\x12\x02\xff\xfe\x10\x01"

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgbroker.server.delivery import DeliveryConfig, DeliveryHub
-from msgbroker.server.group_delivery import GroupDelivery
-from msgbroker.server.instances import Instance
-from msgbroker.server.lane_slot import LaneSlot
-from msgbroker.server.log_cache import LogCache
-from msgbroker.server.pump_budget import PumpBudget
+from msgbroker.server.deliver.delivery import DeliveryConfig, DeliveryHub
+from msgbroker.server.deliver.group_delivery import GroupDelivery
+from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.log.log_cache import LogCache
 from msgdb.lanes.lane_records import ClaimedLane, LaneKey
 from tests.unit.server.builders import board, log_message, route, snapshot
 from tests.unit.server.test_counting import group_route

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from confdb.routes import GroupRoute, SubscriptionMode
-from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.evaluation_turns import TURN_SECONDS, EvaluationTurns, TimeSlice
-from msgbroker.server.evaluations import LONG_SECONDS, Evaluations
-from msgbroker.server.group_delivery import BEHIND_MESSAGES, GroupDelivery
-from msgbroker.server.instances import Instance
-from msgbroker.server.log_cache import LogCache
+from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.deliver.expressions.evaluation_turns import TURN_SECONDS, EvaluationTurns, TimeSlice
+from msgbroker.server.deliver.expressions.evaluations import LONG_SECONDS, Evaluations
+from msgbroker.server.deliver.group_delivery import BEHIND_MESSAGES, GroupDelivery
+from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.log.log_cache import LogCache
 from msgdb.lanes.lane_records import ClaimedLane, LaneKey
 from tests.unit.server.builders import PAID, board, log_message, route, snapshot
 from tests.unit.server.test_group_delivery import group_route

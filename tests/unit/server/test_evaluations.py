@@ -6,10 +6,10 @@ import pytest
 
 from msgbroker.contract import limits
 from msgbroker.engine.matching import Outcome
-from msgbroker.server.evaluations import CHEAP_SECONDS, SLOW_SECONDS, Measured
-from msgbroker.server.known_outcomes import KnownOutcomes
-from msgbroker.server.lane_line import LaneInLine, LaneLine
-from msgbroker.server.lane_slot import LaneSlot
+from msgbroker.server.deliver.expressions.evaluations import CHEAP_SECONDS, SLOW_SECONDS, Measured
+from msgbroker.server.deliver.expressions.known_outcomes import KnownOutcomes
+from msgbroker.server.deliver.expressions.lane_line import LaneInLine, LaneLine
+from msgbroker.server.deliver.lane_slot import LaneSlot
 from tests.unit.server.builders import log_message
 from tests.unit.server.test_evaluation_turns import Loop
 

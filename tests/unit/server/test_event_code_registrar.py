@@ -9,7 +9,7 @@ import pytest
 
 from msgbroker.contract import limits
 from msgbroker.contract.errors import ConfigUnavailableError, TopicNotFoundError
-from msgbroker.server.event_code_registrar import EventCodeRegistrar
+from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
 from tests.unit.server.builders import TOPIC, route
 
 OPEN = route(is_open=True)

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgbroker.server.expression_failures import ExpressionFailures, FailureWriter
+from msgbroker.server.deliver.expressions.expression_failures import ExpressionFailures, FailureWriter
 from msgdb.reports.expression_failures import ExpressionFailure
 
 MISSING = 'NOT_FOUND: Key not found in map : "{}"'

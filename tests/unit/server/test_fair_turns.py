@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from msgbroker.server.fair_turns import FairTurns
+from msgbroker.server.log.fair_turns import FairTurns
 
 
 class Work:

@@ -19,16 +19,16 @@ from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
-from msgbroker.server.group_delivery import BEHIND_MESSAGES, GroupDelivery
-from msgbroker.server.instances import Instance
-from msgbroker.server.lane_reading import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
-from msgbroker.server.lane_rules import lane_config
-from msgbroker.server.lane_slot import LaneSlot
-from msgbroker.server.lane_work import LaneWork, Work
-from msgbroker.server.log_cache import Block, LogCache, ReadAgain
-from msgbroker.server.log_message import NO_HEADERS, LogMessage
-from msgbroker.server.pump_budget import PumpBudget
-from msgbroker.server.set_aside import SetAside
+from msgbroker.server.alarms.set_aside import SetAside
+from msgbroker.server.deliver.group_delivery import BEHIND_MESSAGES, GroupDelivery
+from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.deliver.lane_reading import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
+from msgbroker.server.deliver.lane_rules import lane_config
+from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.deliver.lane_work import LaneWork, Work
+from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.log.log_cache import Block, LogCache, ReadAgain
+from msgbroker.server.log.log_message import NO_HEADERS, LogMessage
 from msgbroker.v1 import subscriber_pb2
 from msgdb.lanes.lane_records import LaneKey
 from msgdb.reports.alarms import Alarm, AlarmKind

@@ -18,7 +18,7 @@ from msgbroker.contract.errors import (
     SubscriptionDiffersError,
     TopicSetAsideError,
 )
-from msgbroker.server.grpc_failures import METADATA_BYTES_MAX, status_of
+from msgbroker.server.edge.grpc_failures import METADATA_BYTES_MAX, status_of
 
 PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """What gRPC does not escape in the text of a status."""

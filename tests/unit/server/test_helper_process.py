@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from msgbroker.server.helper_frames import HelperBounds, Question, Request
-from msgbroker.server.helper_process import HelperConfig, HelperDiedError, HelperProcess
+from msgbroker.server.deliver.expressions.helper_frames import HelperBounds, Question, Request
+from msgbroker.server.deliver.expressions.helper_process import HelperConfig, HelperDiedError, HelperProcess
 from tests.eventually import eventually
 
 IS_HZ = 'headers.region == "hz"'

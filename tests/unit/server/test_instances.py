@@ -9,8 +9,8 @@ import pytest
 
 from msgbroker.engine.lane.lane_config import Handout
 from msgbroker.server import clock
-from msgbroker.server.instances import Batch, Instance
-from msgbroker.server.log_message import LogMessage
+from msgbroker.server.deliver.instances.instances import Batch, Instance
+from msgbroker.server.log.log_message import LogMessage
 from msgbroker.v1 import subscriber_pb2
 from tests.unit.server.builders import log_message
 

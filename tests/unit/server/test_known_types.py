@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from confdb.routes import Snapshot
-from msgbroker.server.admission import Admission, Origin
-from msgbroker.server.decoding import frame_decoder
-from msgbroker.server.known_types import KnownTypes
+from msgbroker.server.edge.decoding import frame_decoder
+from msgbroker.server.publish.admission import Admission, Origin
+from msgbroker.server.publish.known_types import KnownTypes
 from msgbroker.v1 import message_pb2, publisher_pb2
 from tests.unit.server.builders import PAID, TOPIC, route, snapshot
 

@@ -10,11 +10,11 @@ from confdb.routes import Snapshot
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
-from msgbroker.server.delivery import DeliveryHub
-from msgbroker.server.group_delivery import GroupDelivery
-from msgbroker.server.instances import Instance
-from msgbroker.server.log_cache import LogCache
-from msgbroker.server.pump_budget import PumpBudget
+from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.deliver.group_delivery import GroupDelivery
+from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.log.log_cache import LogCache
 from msgbroker.v1 import message_pb2, subscriber_pb2
 from msgdb.lanes.lane_records import ClaimedLane, LaneKey
 from tests.unit.server.builders import board, log_message, route, snapshot

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from msgbroker.server.announcements import Listener
-from msgbroker.server.log_cache import LogCache
+from msgbroker.server.cluster.announcements import Listener
+from msgbroker.server.log.log_cache import LogCache
 
 
 class OneQueue:

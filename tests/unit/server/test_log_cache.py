@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgbroker.server import log_cache
-from msgbroker.server.log_cache import BLOCK_OFFSETS, LogCache, LogCacheConfig
-from msgbroker.server.log_message import MESSAGE_OVERHEAD_BYTES, LogMessage
+from msgbroker.server.log import log_cache
+from msgbroker.server.log.log_cache import BLOCK_OFFSETS, LogCache, LogCacheConfig
+from msgbroker.server.log.log_message import MESSAGE_OVERHEAD_BYTES, LogMessage
 from tests.unit.server.builders import log_message
 
 GROUP = "SG"

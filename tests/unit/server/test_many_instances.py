@@ -13,13 +13,13 @@ from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
-from msgbroker.server.group_delivery import LOOKS_MAX
-from msgbroker.server.instances import Instance, InstanceRoom
-from msgbroker.server.lane_rules import lane_config
-from msgbroker.server.lane_slot import LaneSlot
-from msgbroker.server.log_message import LogMessage
-from msgbroker.server.outgoing import Outgoing, OutgoingConfig
-from msgbroker.server.pump_budget import PumpBudget
+from msgbroker.server.deliver.group_delivery import LOOKS_MAX
+from msgbroker.server.deliver.instances.instances import Instance, InstanceRoom
+from msgbroker.server.deliver.lane_rules import lane_config
+from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
+from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.log.log_message import LogMessage
 from msgdb.lanes.lane_records import LaneKey
 from tests.unit.server.builders import route
 from tests.unit.server.test_group_delivery import QUEUE, OneGroup, group_route

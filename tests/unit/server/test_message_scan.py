@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from msgbroker.server.message_scan import scan, type_end
+from msgbroker.server.log.message_scan import scan, type_end
 from msgbroker.v1 import message_pb2
 
 _TEXT = st.text("aZ é文𝄞\0", max_size=20) | st.sampled_from(["x" * 127, "x" * 128, "文" * 60])

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from confdb.routes import SubscriptionRoute
-from msgbroker.server.subscriber_service import missing_subscriptions
+from msgbroker.server.edge.subscriber_service import missing_subscriptions
 from msgbroker.v1 import subscriber_pb2
 from tests.unit.server.builders import PAID, route, snapshot
 from tests.unit.server.test_group_delivery import group_route

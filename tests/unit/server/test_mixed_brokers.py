@@ -31,11 +31,11 @@ from confdb.routes import (
     requirements,
     withheld_topics,
 )
-from msgbroker.server.elsewhere import Here, find_elsewhere
-from msgbroker.server.not_understood import WITHHELD_MAX, withheld_to_tell
-from msgbroker.server.queue_map import QueueMap
-from msgbroker.server.set_aside import SetAside
-from msgbroker.server.wanted_lanes import WantedLanes
+from msgbroker.server.alarms.not_understood import WITHHELD_MAX, withheld_to_tell
+from msgbroker.server.alarms.set_aside import SetAside
+from msgbroker.server.cluster.elsewhere import Here, find_elsewhere
+from msgbroker.server.cluster.wanted_lanes import WantedLanes
+from msgbroker.server.log.queue_map import QueueMap
 from msgdb.log.queues import QueueRow
 from tests.unit.server.builders import PAID, board, route, topic_alarm
 

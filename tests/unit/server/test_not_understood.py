@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from confdb.routes import NotUnderstood, Snapshot, Unserved
 from msgbroker.contract.errors import NotUnderstoodError, from_wire
-from msgbroker.server.alarm_board import AlarmBoard
-from msgbroker.server.grpc_failures import refusal_of_stored
-from msgbroker.server.not_understood import ALARMS_MAX, alarms_of, check_topic_served, process_version, refusal
+from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.alarms.not_understood import ALARMS_MAX, alarms_of, check_topic_served, process_version, refusal
+from msgbroker.server.edge.grpc_failures import refusal_of_stored
 from msgdb.append.outcome import Refused
 from msgdb.reports.alarms import AlarmKind
 from tests.unit.server.builders import route

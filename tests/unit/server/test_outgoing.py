@@ -8,7 +8,7 @@ import pytest
 
 from msgbroker.contract.errors import MessageCenterError, NotReadingError, OutgoingFullError
 from msgbroker.server import clock
-from msgbroker.server.outgoing import Outgoing, OutgoingConfig, Outlet
+from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig, Outlet
 
 CONFIG = OutgoingConfig(bytes_max=1_000, stalled_seconds=2.0, stalled_seconds_max=60.0, outlets_per_look_max=3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msgbroker.server.pace import Pace
+from msgbroker.server.publish.pace import Pace
 
 TOPICS = {1}
 
@@ -15,8 +15,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         self.slept: list[float] = []
-        monkeypatch.setattr("msgbroker.server.pace.time.monotonic", lambda: self.now)
-        monkeypatch.setattr("msgbroker.server.pace.asyncio.sleep", self._sleep)
+        monkeypatch.setattr("msgbroker.server.publish.pace.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("msgbroker.server.publish.pace.asyncio.sleep", self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(round(seconds, 6))

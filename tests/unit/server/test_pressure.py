@@ -9,10 +9,10 @@ import pytest
 
 from msgbroker.contract.errors import TooManyStreamsError
 from msgbroker.server import clock
-from msgbroker.server.alarm_board import AlarmBoard
-from msgbroker.server.outgoing import Outgoing, OutgoingConfig
-from msgbroker.server.places import Places
-from msgbroker.server.pressure import PressureWatch
+from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
+from msgbroker.server.edge.calls.places import Places
+from msgbroker.server.edge.pressure import PressureWatch
 from msgdb.reports.alarms import AlarmKind
 
 

@@ -8,11 +8,11 @@ from collections.abc import Hashable
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
-from msgbroker.server.lane_reading import READS_AHEAD_MAX, ReadyBytes
-from msgbroker.server.lane_rules import lane_config
-from msgbroker.server.lane_slot import LaneSlot
-from msgbroker.server.log_cache import Block, LogCacheConfig
-from msgbroker.server.log_message import LogMessage
+from msgbroker.server.deliver.lane_reading import READS_AHEAD_MAX, ReadyBytes
+from msgbroker.server.deliver.lane_rules import lane_config
+from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.log.log_cache import Block, LogCacheConfig
+from msgbroker.server.log.log_message import LogMessage
 from msgdb.lanes.lane_records import LaneKey
 from tests.unit.server.builders import log_message, route
 from tests.unit.server.test_group_delivery import OneGroup, group_route

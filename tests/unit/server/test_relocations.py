@@ -13,8 +13,8 @@ import pytest
 from confdb.brokers import LiveBroker
 from confdb.routes import GroupMode, GroupOrder, GroupRoute, Snapshot, SubscriptionMode, SubscriptionRoute
 from msgbroker.engine.lane.begun import Begun
-from msgbroker.server.elsewhere import Relocations
-from msgbroker.server.instances import Instance
+from msgbroker.server.cluster.elsewhere import Relocations
+from msgbroker.server.deliver.instances.instances import Instance
 from tests.unit.server.builders import PAID, route, snapshot
 
 GROUP = 7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from msgbroker.server.room import Room
+from msgbroker.server.publish.room import Room
 
 
 class Crowd:

@@ -10,7 +10,7 @@ import pytest
 
 from msgbroker.contract import limits
 from msgbroker.contract.errors import UnfinishedError
-from msgbroker.server.sending_in_time import Sending, sent_in_time
+from msgbroker.server.edge.calls.sending_in_time import Sending, sent_in_time
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pytest
 
 from msgbroker.contract.errors import InvalidRequestFieldError
 from msgbroker.engine.verdicts import Verdict
-from msgbroker.server.instances import Instance
-from msgbroker.server.settling import begin_all, settle_all, verdict_of
+from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.edge.settling import begin_all, settle_all, verdict_of
 from msgbroker.v1 import subscriber_pb2
 
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgbroker.server import set_aside, side_loops
-from msgbroker.server.side_loops import SideLoops
+from msgbroker.server.alarms import set_aside, side_loops
+from msgbroker.server.alarms.side_loops import SideLoops
 from tests.unit.server.builders import board
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgbroker.server.stored_rows import messages_of_rows
-from msgbroker.server.wire import delivery_of
+from msgbroker.server.log.stored_rows import messages_of_rows
+from msgbroker.server.log.wire import delivery_of
 from msgbroker.v1 import message_pb2, subscriber_pb2
 from msgdb.log.log import MessageRow
 

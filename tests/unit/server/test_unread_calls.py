@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from msgbroker.server.places import Place, Places
-from msgbroker.server.unread_calls import UnreadCall, UnreadCalls
+from msgbroker.server.edge.calls.places import Place, Places
+from msgbroker.server.edge.calls.unread_calls import UnreadCall, UnreadCalls
 from tests.eventually import eventually
 
 

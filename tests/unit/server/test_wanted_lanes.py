@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from confdb.brokers import LiveBroker
 from confdb.routes import GroupMode, GroupOrder, GroupRoute, Snapshot, SubscriptionMode, SubscriptionRoute
-from msgbroker.server.queue_map import QueueMap
-from msgbroker.server.set_aside import SetAside
-from msgbroker.server.wanted_lanes import LanesByGroup, WantedLanes
+from msgbroker.server.alarms.set_aside import SetAside
+from msgbroker.server.cluster.wanted_lanes import LanesByGroup, WantedLanes
+from msgbroker.server.log.queue_map import QueueMap
 from msgdb.log.queues import QueueRow
 from tests.unit.server.builders import PAID, board, route, topic_alarm
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgbroker.contract.varint import varint
-from msgbroker.server import wire
-from msgbroker.server.log_message import NO_HEADERS, LogMessage
+from msgbroker.server.log import wire
+from msgbroker.server.log.log_message import NO_HEADERS, LogMessage
 from msgbroker.v1 import message_pb2, subscriber_pb2
 
 _TEXT = st.text("aZ é文𝄞\0", max_size=20) | st.just("x" * 200)

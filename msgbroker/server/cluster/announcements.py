@@ -1,0 +1,179 @@
+"""Telling other brokers that queues went on, and hearing it from them.
+
+A NOTIFY is a hint, and may be anybody's: whoever can connect to the database can send one. It is worth a look into
+the store and nothing more; the store, and a poll of the queues' ends, are the truth. Announcements go out on a
+connection of their own, never inside the append transaction (where a NOTIFY takes a lock over the whole database),
+coalesced while one is under way, and only for queues that another broker reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import psycopg
+import structlog
+
+from confdb.snapshot import SnapshotFeed
+from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.server import clock
+from msgbroker.server.alarms.set_aside import divided
+from msgbroker.server.cluster.cluster import Cluster
+from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.log.log_message import LogMessage
+from msgbroker.server.loops import pause
+from msgdb.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+CHANNEL: Final = "msgcenter_appended"
+_QUEUES_PER_NOTICE_MAX: Final = 200
+_RETRY_SECONDS: Final = 1.0
+_DOUBT_SECONDS: Final = 1.0
+_WARN_SECONDS: Final = 60.0
+# Numbers of PostgreSQL's bigint, in its digits.
+_NOTICE: Final = re.compile(r"[0-9]{1,18}:[0-9]{1,18}(?:,[0-9]{1,18}:[0-9]{1,18})*\Z")
+
+
+class WatchedTopics:
+    """Which topics' queues other brokers read: worked out again when snapshot or registry changed."""
+
+    def __init__(self, cluster: Cluster, feed: SnapshotFeed) -> None:
+        self._cluster = cluster
+        self._feed = feed
+        self._known: tuple[object, object] | None = None
+        self._topic_ids: frozenset[int] = frozenset()
+
+    def includes(self, message: LogMessage) -> bool:
+        """Return whether another broker may read the message's queue."""
+        now = (self._feed.current, self._cluster.brokers)
+        if self._known is None or self._known[0] is not now[0] or self._known[1] is not now[1]:
+            self._known = now
+            elsewhere = self._cluster.groups_elsewhere()
+            self._topic_ids = frozenset(
+                subscription.topic_id
+                for group in self._feed.current.groups.values()
+                if group.group_id in elsewhere
+                for subscription in group.subscriptions
+            )
+        return message.route is not None and message.route.topic_id in self._topic_ids
+
+
+# It waits for no disk and no standby. For this transaction only: behind a pooler the session is anybody's.
+_TELL: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
+
+
+class Announcer:
+    """Tells the others."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._pending: dict[int, int] = {}
+        self._wake = asyncio.Event()
+
+    def announce(self, ends: Mapping[int, int]) -> None:
+        """Say, soon, that these queues reach up to these offsets."""
+        self._pending.update(ends)
+        self._wake.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Announce until *stop* is set."""
+        while not stop.is_set():
+            try:
+                async with self._store.dedicated_connection() as connection:
+                    await self._announce_on(connection, stop)
+            except StoreUnavailableError:
+                log.warning("announcer.store_unavailable")
+                await pause(stop, _RETRY_SECONDS)
+
+    async def _announce_on(self, connection: psycopg.AsyncConnection[tuple[object, ...]], stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                some = [self._pending.popitem() for _ in range(min(len(self._pending), _QUEUES_PER_NOTICE_MAX))]
+                payload = ",".join(f"{queue_id}:{end}" for queue_id, end in some)
+                await connection.execute(_TELL, (CHANNEL, payload))
+
+
+class Listener:
+    """Hears the others."""
+
+    def __init__(self, store: MessageStore, hub: DeliveryHub, poll_seconds: Callable[[], float]) -> None:
+        self._store = store
+        self._hub = hub
+        self._poll_seconds = poll_seconds
+        self._warn_at = 0.0
+        self._doubted: set[int] = set()
+        self._doubt = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Listen until *stop* is set."""
+        while not stop.is_set():
+            try:
+                async with self._store.dedicated_connection() as connection:
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    while not stop.is_set():
+                        async for notice in connection.notifies(timeout=1.0):
+                            self.hear(notice.payload)
+            except StoreUnavailableError:
+                log.warning("listener.store_unavailable")
+                await pause(stop, _RETRY_SECONDS)
+
+    def hear(self, payload: str) -> None:
+        """Take note of what somebody said: another broker, if it is in the form in which brokers say it."""
+        if not _NOTICE.match(payload):
+            if clock.now() >= self._warn_at:
+                self._warn_at = clock.now() + _WARN_SECONDS
+                log.warning("listener.notice_not_understood", payload=payload[:80])
+            return
+        for part in payload.split(","):
+            queue_id, _, end = part.partition(":")
+            if self._hub.reads(int(queue_id)):
+                self._look(int(queue_id), int(end))
+
+    def _look(self, queue_id: int, end: int) -> None:
+        if self._hub.cache.hint_end(queue_id, end):
+            self._hub.queue_went_on(queue_id)
+        elif end < self._hub.cache.end_of(queue_id):
+            # Said before what is known, and heard after it; or the log lost its end, and is written anew.
+            self._doubted.add(queue_id)
+            self._doubt.set()
+
+    async def run_doubts(self, stop: asyncio.Event) -> None:
+        """Ask for the ends that others see lower than this broker, once a second at most, until *stop* is set."""
+        while not stop.is_set():
+            await self._doubt.wait()
+            self._doubt.clear()
+            doubted, self._doubted = self._doubted.intersection(self._hub.queues_read()), set()
+            try:
+                await self._refresh(list(doubted))
+            except StoreUnavailableError:
+                log.warning("listener.poll_failed")
+            await pause(stop, _DOUBT_SECONDS)
+
+    async def run_poll(self, stop: asyncio.Event) -> None:
+        """Ask for the queues' ends, slowly, until *stop* is set."""
+        while not stop.is_set():
+            await pause(stop, self._poll_seconds())
+            try:
+                await self.poll_once()
+            except StoreUnavailableError:
+                log.warning("listener.poll_failed")
+
+    async def poll_once(self) -> None:
+        """Ask msgdb where the queues of this broker's lanes end."""
+        await self._refresh(self._hub.queues_read())
+
+    async def _refresh(self, queue_ids: Sequence[int]) -> None:
+        # One that cannot be read does not keep the others from being found.
+        await divided(
+            [q for q in queue_ids if not self._hub.is_end_set_aside(q)], self._look_at_ends, self._hub.end_not_found
+        )
+
+    async def _look_at_ends(self, queue_ids: Sequence[int]) -> None:
+        for queue_id in await self._hub.cache.refresh_ends(queue_ids):
+            self._hub.queue_went_on(queue_id)
+        self._hub.ends_found(queue_ids)

@@ -1,0 +1,201 @@
+"""Planned moves: the lanes that this broker serves no longer, from the stop until somebody else may claim them.
+
+A lane that is to move is stopped: nothing more of it is read or handed out. It is given up when it is drained, that is,
+when all that was handed out is answered or has passed its time for that, and when that is persisted: so its next owner
+gives nothing twice. Each lane by itself: one whose row somebody has locked is tried again with the next step, and keeps
+no other from its next owner.
+
+Before that it is held back: it hands nothing out, and may go on. Of a handler that was begun a moment ago nobody knows
+yet whether it takes longer than the ack timeout. If it does, its instance extends its message in time, and to start it
+anew somewhere else would help nobody: then the lane goes on here as if it were wanted, until nothing of it is extended,
+but no longer than the group allows such a handler, as others may have begun meanwhile. After that it is stopped, and
+extends nothing any more; what is still unanswered when its time is over comes again with the next owner, uncounted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from confdb.routes import TopicRoute
+from msgbroker.server import clock
+from msgbroker.server.alarms.set_aside import divided
+from msgbroker.server.cluster.wanted_lanes import LanesByGroup
+from msgbroker.server.deliver.checkpoints import Checkpointer
+from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.deliver.group_delivery import GroupDelivery
+from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.deliver.lane_work import LaneWork, Work
+from msgdb.lanes.cursors import release
+from msgdb.lanes.lane_records import LaneKey, OwnedLane
+from msgdb.postgres.failures import RowsHeldError
+from msgdb.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+_NO_QUEUES: Final[Mapping[int, TopicRoute]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenUp:
+    """A lane that is served here no longer, and is still this broker's by its row."""
+
+    lane: OwnedLane
+    lease_until: float
+    """Others may claim it then, whatever the row says."""
+
+
+class PlannedMoves:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        broker_id: UUID,
+        hub: DeliveryHub,
+        checkpointer: Checkpointer,
+        persist_seconds_max: float,
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._hub = hub
+        self._checkpointer = checkpointer
+        self._persist_seconds_max = persist_seconds_max
+        self._leaving: dict[LaneSlot, float | None] = {}
+        """Until when each waits to be persisted; None: it is not drained yet."""
+        self._postponed: dict[LaneSlot, float] = {}
+        """Until when each may wait for what its instances are at."""
+        self._given_up: dict[LaneKey, _GivenUp] = {}
+
+    def forget(self) -> None:
+        """Give up nothing of a former history of the store: those leases pass by themselves."""
+        self._leaving.clear()
+        self._postponed.clear()
+        self._given_up.clear()
+
+    async def go_on(self, wanted: LanesByGroup) -> None:
+        """Stop what is not *wanted* here, and give up what may go. Raises StoreUnavailableError."""
+        now = clock.now()
+        postponed: dict[LaneSlot, float] = {}
+        for group in list(self._hub.groups.values()):
+            wanted_here = wanted.get(group, _NO_QUEUES)
+            for queue_id, slot in list(group.slots.items()):
+                if slot in self._leaving:
+                    continue
+                with group.trusted(slot):
+                    # One that was stopped because it was not understood is claimed anew, even if it is again by now.
+                    if queue_id in wanted_here and not slot.lane.is_stopped:
+                        _let_go_on(group, slot)
+                    elif self._may_wait(group, slot, now):
+                        postponed[slot] = self._postponed.get(slot, now + group.route.handle_seconds_max)
+                    else:
+                        group.stop_lane(slot)
+                        self._leaving[slot] = None
+        self._postponed = postponed
+        self._leaving = {slot: until for slot, until in self._leaving.items() if self._is_here(slot)}
+        drained = [slot for slot in self._leaving if slot.lane.is_drained]
+        if drained:
+            await self._persist(drained)
+            self._close(self._ready(drained))
+        await self._release()
+
+    def _may_wait(self, group: GroupDelivery, slot: LaneSlot, now: float) -> bool:
+        """Return whether a lane that is to move waits for what is in flight, and hold it back or let it go on."""
+        until = self._postponed.get(slot, now + group.route.handle_seconds_max)
+        if slot.lane.is_stopped or now >= until or slot.lane.in_flight_count == 0:
+            return False
+        if slot.lane.has_extended:
+            _let_go_on(group, slot)
+        else:
+            _hold_back(group, slot)
+        return True
+
+    async def leave(self, *, is_last_try: bool) -> bool:
+        """Give up all lanes, drained or not, as far as they are persisted; return whether that is all of them.
+
+        With *is_last_try* those that are not persisted go, too. Raises StoreUnavailableError.
+        """
+        slots: list[LaneSlot] = []
+        for group in list(self._hub.groups.values()):
+            for slot in list(group.slots.values()):
+                slots.append(slot)
+                with group.trusted(slot):
+                    slot.lane.stop()
+        await self._persist(slots)
+        self._close([slot for slot in slots if is_last_try or slot.lane.is_persisted])
+        await self._release()
+        return not self._given_up and not any(group.slots for group in self._hub.groups.values())
+
+    async def _persist(self, slots: Sequence[LaneSlot]) -> None:
+        for slot in slots:
+            # It may have nothing to persist but what stopping it gave rows to.
+            self._hub.touched(slot)
+        await self._checkpointer.flush_once()
+
+    def _ready(self, drained: Sequence[LaneSlot]) -> list[LaneSlot]:
+        """Return those that are persisted, or that could not be for so long that their queues shall not wait more."""
+        now = clock.now()
+        ready: list[LaneSlot] = []
+        for slot in drained:
+            if slot not in self._leaving:
+                # Forgotten meanwhile, with the history it was of.
+                continue
+            until = self._leaving[slot]
+            if until is None:
+                until = self._leaving[slot] = now + self._persist_seconds_max
+            if slot.lane.is_persisted or now >= until:
+                ready.append(slot)
+        return ready
+
+    def _is_here(self, slot: LaneSlot) -> bool:
+        group = self._hub.groups.get(slot.lane.key.group_id)
+        return group is not None and group.slots.get(slot.lane.key.queue_id) is slot
+
+    def _close(self, slots: Collection[LaneSlot]) -> None:
+        """Serve these no longer."""
+        for slot in slots:
+            if not self._is_here(slot):
+                # Lost meanwhile: it is another broker's already.
+                continue
+            key = slot.lane.key
+            self._given_up[key] = _GivenUp(OwnedLane(key, slot.lane.epoch), slot.lease_until)
+            self._hub.close_lane(self._hub.groups[key.group_id], key.queue_id)
+
+    async def _release(self) -> None:
+        """Let others claim what is served here no longer. What cannot be given up is theirs when its lease passes."""
+        history = self._store.history
+        released: set[LaneKey] = set()
+
+        async def release_some(lanes: Sequence[OwnedLane]) -> None:
+            async with self._store.transaction_in(history) as connection:
+                released.update(await release(connection, self._broker_id, lanes))
+
+        def not_released(lane: OwnedLane, error: Exception) -> None:
+            if not isinstance(error, RowsHeldError):
+                self._given_up.pop(lane.key, None)
+                self._hub.aside.failed(LaneWork(lane.key, Work.RELEASING), error)
+
+        await divided([given.lane for given in self._given_up.values()], release_some, not_released)
+        now = clock.now()
+        self._given_up = {
+            key: given for key, given in self._given_up.items() if key not in released and now < given.lease_until
+        }
+        if released:
+            log.info("cluster.lanes_released", count=len(released))
+
+
+def _hold_back(group: GroupDelivery, slot: LaneSlot) -> None:
+    if not slot.lane.is_held_back:
+        slot.lane.hold_back()
+        group.take_back_unwritten(slot)
+
+
+def _let_go_on(group: GroupDelivery, slot: LaneSlot) -> None:
+    if slot.lane.is_held_back:
+        slot.lane.go_on()
+        group.activate(slot)

@@ -1,0 +1,152 @@
+"""Persisting what the lanes settled, a few times a second: many lanes in a transaction, but not so many that it lasts.
+
+Cursors, redeliveries and dead letters of the same moment commit together, each lane guarded by its epoch. A lane whose
+guard matched nothing has another owner: it is closed here. One whose rows somebody has locked is kept for the next
+time, and one that the store refuses for an unknown reason is set aside; neither holds up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, TypeAlias
+from uuid import UUID
+
+import structlog
+
+from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.server import clock
+from msgbroker.server.alarms.set_aside import divided
+from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.deliver.lane_work import LaneWork, Work
+from msgbroker.server.loops import pause
+from msgdb.lanes.cursors import checkpoint
+from msgdb.lanes.lane_records import LaneCheckpoint
+from msgdb.lanes.lane_writes import prepare
+from msgdb.postgres.failures import RowsHeldError
+from msgdb.postgres.history import History
+from msgdb.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+CHANGES_MAX: Final = 2_000
+"""Rows of a transaction, or as much in ranges. A lane that has more is one by itself: it persists all of it at once."""
+PREPARED_HERE_MAX: Final = 500
+"""To put more together takes milliseconds: in a thread, beside the event loop."""
+
+Mark: TypeAlias = tuple[LaneSlot, LaneCheckpoint]
+
+
+class Checkpointer:
+    """See the module."""
+
+    def __init__(self, hub: DeliveryHub, store: MessageStore, broker_id: UUID, interval_seconds: float = 0.2) -> None:
+        self._hub = hub
+        self._store = store
+        self._broker_id = broker_id
+        self._interval_seconds = interval_seconds
+        self._one_at_a_time = asyncio.Lock()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Flush until *stop* is set."""
+        while not stop.is_set():
+            await self._hub.persist.wait()
+            self._hub.persist.clear()
+            try:
+                await self.flush_once()
+            except StoreUnavailableError:
+                # The lanes keep it all: the next flush has it.
+                log.warning("checkpoints.store_unavailable")
+                self._hub.persist.set()
+            if self._hub.dirty_slots:
+                # Kept for the next time, without anything new to be told of.
+                self._hub.persist.set()
+            await pause(stop, self._interval_seconds)
+
+    async def flush_once(self) -> int:
+        """Persist what all touched lanes have; return how many lanes had something."""
+        async with self._one_at_a_time:
+            slots, self._hub.dirty_slots = self._hub.dirty_slots, set()
+            waiting = deque(slots)
+            count = 0
+            while waiting:
+                history = self._store.history
+                chunk = self._next_chunk(waiting)
+                try:
+                    await divided(chunk, partial(self._write, history), self._set_aside)
+                except BaseException:
+                    for slot, mark in chunk:
+                        self._keep(slot, mark)
+                    self._hub.dirty_slots.update(waiting)
+                    raise
+                count += len(chunk)
+            return count
+
+    def _next_chunk(self, waiting: deque[LaneSlot]) -> list[Mark]:
+        """Take lanes for the next transaction: not so many that it, or putting it together, takes long."""
+        now = clock.now()
+        chunk: list[Mark] = []
+        changes = 0
+        while waiting and changes < CHANGES_MAX:
+            slot = waiting.popleft()
+            if self._hub.aside.is_waiting(LaneWork(slot.lane.key, Work.PERSISTING)):
+                self._hub.dirty_slots.add(slot)
+                continue
+            mark = self._mark_of(slot, now)
+            if mark is not None:
+                chunk.append((slot, mark))
+                changes += 1 + mark.change_count
+        return chunk
+
+    def _mark_of(self, slot: LaneSlot, now: float) -> LaneCheckpoint | None:
+        group = self._hub.groups.get(slot.lane.key.group_id)
+        if group is None or group.slots.get(slot.lane.key.queue_id) is not slot:
+            # Given up meanwhile: what it has is nobody's any more.
+            return None
+        with group.trusted(slot):
+            return slot.lane.checkpoint(now)
+        # mypy does not see that `trusted` may swallow what fails.
+        return None  # type: ignore[unreachable]
+
+    async def _write(self, history: History, chunk: Sequence[Mark]) -> None:
+        """Persist these in one transaction, and tell the lanes."""
+        names = {group.route.group_id: group.route.name for group in self._hub.groups.values()}
+        marks = [mark for _, mark in chunk]
+        if sum(mark.change_count for mark in marks) > PREPARED_HERE_MAX:
+            # So much of it would hold everybody up.
+            prepared = await asyncio.to_thread(prepare, marks, names)
+        else:
+            prepared = prepare(marks, names)
+        async with self._store.transaction_in(history) as connection:
+            persisted, held_up = await checkpoint(connection, self._broker_id, prepared)
+        for slot, mark in chunk:
+            if mark.key in persisted:
+                slot.lane.confirm(mark)
+                self._hub.aside.worked(LaneWork(mark.key, Work.PERSISTING))
+            elif mark.key in held_up:
+                self._keep(slot, mark)
+            else:
+                self._lose(slot)
+        if held_up:
+            log.warning("checkpoints.held_up", lanes=len(held_up))
+
+    def _set_aside(self, part: Mark, error: Exception) -> None:
+        """Keep what cannot be written for later: for soon, if only somebody has locked its rows."""
+        slot, mark = part
+        self._keep(slot, mark)
+        if not isinstance(error, RowsHeldError):
+            self._hub.aside.failed(LaneWork(mark.key, Work.PERSISTING), error)
+
+    def _keep(self, slot: LaneSlot, mark: LaneCheckpoint) -> None:
+        if slot.lane.is_outstanding(mark):
+            slot.lane.abandon(mark)
+            self._hub.dirty_slots.add(slot)
+
+    def _lose(self, slot: LaneSlot) -> None:
+        log.warning("checkpoints.lane_lost", lane=slot.lane.key)
+        group = self._hub.groups.get(slot.lane.key.group_id)
+        if group is not None and group.slots.get(slot.lane.key.queue_id) is slot:
+            self._hub.close_lane(group, slot.lane.key.queue_id)

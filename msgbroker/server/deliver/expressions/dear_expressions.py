@@ -1,0 +1,251 @@
+"""Expressions that are too dear for the event loop, evaluated in the helper process: one lane's messages at a time.
+
+A group that has such a subscription gets that topic more slowly; its other topics, and all other groups, notice
+nothing. Nothing is settled for being dear: what the helper process cannot finish, because a message takes more time or
+memory than it may, is tried again. Then it is asked for one message at a time, so that all before that one are decided;
+and when it dies again the lane is set aside with an alarm, and tried again later and later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.engine.matching import Outcome
+from msgbroker.server import clock
+from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.alarms.alarm_names import reading_alarm
+from msgbroker.server.alarms.set_aside import SetAside
+from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.deliver.expressions.helper_frames import Answer, Question, Request
+from msgbroker.server.deliver.expressions.helper_process import HelperDiedError, HelperProcess
+from msgbroker.server.deliver.expressions.lane_line import LaneInLine
+from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.deliver.lane_work import LaneWork, Work
+from msgbroker.server.log.log_cache import BLOCK_OFFSETS
+from msgbroker.server.log.log_message import LogMessage
+from msgbroker.server.loops import pause_or_wake
+from msgdb.reports.alarms import Alarm, AlarmKind
+
+log = structlog.get_logger(__name__)
+
+_REQUEST_SECONDS: Final = 0.1
+_REQUEST_MESSAGES_MAX: Final = 256
+_REQUEST_MESSAGES_FIRST: Final = 8
+"""Where nobody knows yet how long one takes."""
+_REQUEST_BYTES_MAX: Final = 64 * 1024
+_LOOK_SECONDS: Final = 1.0
+_DEATHS_MAX: Final = 1
+"""The first may be anybody's doing; from the second on it is the lane's."""
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """A lane during whose evaluation the helper process died."""
+
+    deaths: int
+    careful_until: int
+    """Below this offset it is asked for one message at a time."""
+
+
+class DearExpressions:
+    """See the module."""
+
+    def __init__(
+        self,
+        hub: DeliveryHub,
+        helper: HelperProcess,
+        board: AlarmBoard,
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        self.aside: SetAside[LaneSlot] = SetAside(
+            board, lambda slot: hub.alarm_of(LaneWork(slot.lane.key, Work.EVALUATING)), now
+        )
+        self._hub = hub
+        self._evaluations = hub.evaluations
+        self._helper = helper
+        self._waiting: dict[LaneSlot, LaneInLine] = {}
+        """Lanes that are set aside."""
+        self._troubles: dict[LaneSlot, _Trouble] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Evaluate for the lanes in line until *stop* is set."""
+        try:
+            while not stop.is_set():
+                self.tend()
+                if not len(self._evaluations.line):
+                    await self._helper.rest()
+                if not await self.evaluate_once():
+                    await pause_or_wake(self._evaluations.line.wake, _LOOK_SECONDS)
+                # However many lanes there are about which nothing needs to be asked.
+                await asyncio.sleep(0)
+        finally:
+            self._helper.close()
+
+    def tend(self) -> None:
+        """Let those that were set aside long enough stand in line again, and forget those that are not served here."""
+        for slot, lane in list(self._waiting.items()):
+            if slot.lane.is_stopped or not self._evaluations.measured(slot).is_slow:
+                del self._waiting[slot]
+                self._forget(slot)
+                # Where its expressions are cheap by now, it needs nobody here.
+                lane.activate(slot)
+            elif not self.aside.is_waiting(slot):
+                del self._waiting[slot]
+                self._evaluations.line.add(lane)
+        # Those as well that stand in line again: nobody will take them from there.
+        for slot in [slot for slot in {*self._troubles, *self.aside.units} if slot.lane.is_stopped]:
+            self._forget(slot)
+
+    async def evaluate_once(self) -> bool:
+        """Have the next lane's messages evaluated; return whether there was something to do, and somebody to do it."""
+        if not len(self._evaluations.line):
+            return False
+        is_ready = await self._helper.is_ready()
+        self._evaluations.problem = self._helper.problem
+        if not is_ready:
+            return False
+        lane = self._evaluations.line.take()
+        if lane is None:
+            return False
+        if self.aside.is_waiting(lane.slot):
+            self._waiting[lane.slot] = lane
+            return True
+        try:
+            with self.aside.contained(lane.slot):
+                await self._evaluate(lane)
+        except StoreUnavailableError:
+            # As with any read: the next tick tries again.
+            lane.slot.is_read_failed = True
+            lane.activate(lane.slot)
+        if self.aside.is_waiting(lane.slot):
+            self._waiting[lane.slot] = lane
+        return True
+
+    async def _evaluate(self, lane: LaneInLine) -> None:
+        slot = lane.slot
+        measured = self._evaluations.measured(slot)
+        asked = self._to_ask(slot, await self._messages(slot))
+        if asked:
+            request = _request(asked)
+            try:
+                answer = await self._helper.ask(request)
+            except HelperDiedError as error:
+                self._died(lane, asked[-1][0].queue_offset + 1, error)
+                return
+            self._take(asked, request, answer)
+            measured.add_elsewhere(answer.seconds, answer.evaluations, answer.longest_seconds)
+            if not measured.is_slow:
+                log.warning("expressions.moved_back", lane=slot.lane.key, seconds=round(measured.seconds_each, 6))
+            self._worked(slot)
+        elif slot not in self._troubles or self._is_past_trouble(slot):
+            self._forget(slot)
+        lane.activate(slot)
+
+    async def _messages(self, slot: LaneSlot) -> Sequence[LogMessage]:
+        """Return what the lane reads next."""
+        cache, queue_id = self._hub.cache, slot.lane.key.queue_id
+        offset = slot.lane.next_offset
+        if slot.lane.is_stopped or offset >= cache.end_of(queue_id):
+            return ()
+        messages = cache.find(queue_id, offset, BLOCK_OFFSETS)
+        if messages is not None:
+            return messages
+        # It was in memory when the lane came to the line, and is not any more. That may happen again before its turn
+        # comes, so it is not sent back to read it.
+        await cache.read(queue_id, offset, slot.reader)
+        return cache.find(queue_id, offset, BLOCK_OFFSETS) or ()
+
+    def _to_ask(self, slot: LaneSlot, messages: Sequence[LogMessage]) -> list[tuple[LogMessage, tuple[str, ...]]]:
+        """Return the first messages of which something must be evaluated, with what that is."""
+        find = self._evaluations.known.find
+        asked: list[tuple[LogMessage, tuple[str, ...]]] = []
+        count_max, bytes_left = self._count_max(slot), _REQUEST_BYTES_MAX
+        for message, texts in zip(messages, slot.matcher.questions(messages, slot.lane.key.queue_id), strict=False):
+            known = [find(text, message) for text in texts]
+            if not texts or Outcome.MATCH in known or None not in known:
+                continue
+            bytes_left -= sum(len(name) + len(value) for name, value in message.headers.items())
+            if asked and (len(asked) >= count_max or bytes_left < 0):
+                break
+            asked.append((message, tuple(text for text, outcome in zip(texts, known, strict=True) if outcome is None)))
+        return asked
+
+    def _count_max(self, slot: LaneSlot) -> int:
+        if slot in self._troubles and not self._is_past_trouble(slot):
+            return 1
+        seconds_each = self._evaluations.measured(slot).seconds_each
+        if not seconds_each:
+            return _REQUEST_MESSAGES_FIRST
+        return min(_REQUEST_MESSAGES_MAX, int(_REQUEST_SECONDS / seconds_each) + 1)
+
+    def _take(self, asked: list[tuple[LogMessage, tuple[str, ...]]], request: Request, answer: Answer) -> None:
+        for (message, texts), outcomes in zip(asked, answer.outcomes, strict=False):
+            for text, outcome in zip(texts, outcomes, strict=False):
+                self._evaluations.known.put(text, message, Outcome(outcome))
+        for text, problem in zip(request.expressions, answer.problems, strict=False):
+            if problem:
+                self._evaluations.known.put_problem(text, problem)
+
+    def _died(self, lane: LaneInLine, end: int, error: HelperDiedError) -> None:
+        """Ask again with more care, or set the lane aside."""
+        trouble = self._troubles.setdefault(lane.slot, _Trouble(0, 0))
+        trouble.deaths += 1
+        trouble.careful_until = max(trouble.careful_until, end)
+        log.warning("expressions.not_finished", lane=lane.slot.lane.key, deaths=trouble.deaths, problem=str(error))
+        if trouble.deaths > _DEATHS_MAX:
+            self.aside.failed(lane.slot, error)
+        else:
+            self._evaluations.line.add(lane)
+
+    def _worked(self, slot: LaneSlot) -> None:
+        self.aside.worked(slot)
+        if slot in self._troubles:
+            self._troubles[slot].deaths = 0
+            if self._is_past_trouble(slot):
+                del self._troubles[slot]
+
+    def _is_past_trouble(self, slot: LaneSlot) -> bool:
+        return slot.lane.next_offset >= self._troubles[slot].careful_until
+
+    def _forget(self, slot: LaneSlot) -> None:
+        self.aside.worked(slot)
+        self._troubles.pop(slot, None)
+
+
+def _request(asked: list[tuple[LogMessage, tuple[str, ...]]]) -> Request:
+    numbers: dict[str, int] = {}
+    questions = tuple(
+        Question(dict(message.headers), tuple(numbers.setdefault(text, len(numbers)) for text in texts))
+        for message, texts in asked
+    )
+    return Request(tuple(numbers), questions, _REQUEST_SECONDS)
+
+
+def slow_alarms(hub: DeliveryHub) -> list[Alarm]:
+    """Return an alarm for each group and topic whose expressions are evaluated in the helper process."""
+    alarms: list[Alarm] = []
+    for group_id, topic_id in hub.evaluations.slow():
+        group = hub.groups.get(group_id)
+        slots = [] if group is None else [slot for slot in group.slots.values() if slot.topic.topic_id == topic_id]
+        if group is None or not slots or not slots[0].matcher.expressions:
+            continue
+        measured = hub.evaluations.measured(slots[0])
+        if measured.is_slow:
+            detail = _slow_detail(measured.seconds_each, hub.evaluations.problem)
+            alarms.append(reading_alarm(AlarmKind.EXPRESSION_SLOW, group.route, slots[0].topic, detail))
+    return alarms
+
+
+def _slow_detail(seconds: float, problem: str) -> str:
+    # Rounded to powers of two: an alarm that says something new is written again.
+    takes = (
+        f"an evaluation takes about {2 ** round(math.log2(seconds * 1_000)):g} ms" if seconds else "not measured yet"
+    )
+    return f"{takes}: done in a process of its own, and so more slowly{'; ' if problem else ''}{problem}"

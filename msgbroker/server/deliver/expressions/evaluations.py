@@ -1,0 +1,205 @@
+"""What comes of HEADER expressions on the messages that lanes read, and what that costs.
+
+Most are evaluated on the event loop, in slices of time: what a slice has decided the lane is fed at once, and it is
+never evaluated again. What is too dear for that waits for the helper process (`dear_expressions`), and is decided here
+by what that said: expressions that cost too much by their structure, from before there was a limit, and those that
+turned out to take long. The time they take is measured by the thread's own time, for each slice and not for each
+message; so a machine that is busy with something else makes no expression look slow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from msgbroker.contract import limits
+from msgbroker.engine.matching import Outcome, Selected
+from msgbroker.server.deliver.expressions.evaluation_turns import TURN_SECONDS, TimeSlice
+from msgbroker.server.deliver.expressions.expression_failures import ExpressionFailures
+from msgbroker.server.deliver.expressions.known_outcomes import KnownOutcomes
+from msgbroker.server.deliver.expressions.lane_line import LaneInLine, LaneLine
+from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.log.log_message import LogMessage
+
+log = structlog.get_logger(__name__)
+
+SLOW_SECONDS: Final = 0.001
+"""What takes so long for a message is not evaluated on the event loop: twice what may be registered can take."""
+CHEAP_SECONDS: Final = SLOW_SECONDS / 4
+LONG_SECONDS: Final = 0.000_02
+"""What takes no longer for a message is work like any other: all else that a broker does for one takes half as long."""
+DEAR_SECONDS: Final = 0.000_05
+"""Who takes so long for a message is behind by its own doing: nobody else is made to wait for it."""
+_SLOW_SLICES: Final = 3
+"""One may be chance: a collection of garbage falls into some slice."""
+_ONE_SLOW_MESSAGE_SECONDS: Final = 0.008
+"""A slice that took so long had a message that took most of it: slices end after each message, and are shorter."""
+_FORGOTTEN_SECONDS: Final = 0.000_01
+"""A slow slice is forgotten once it comes to so little for each of the evaluations since: what takes 10 ms on one
+message in a thousand is slow, however quick it is on the others."""
+_QUIET_HERE_MIN: Final = 100
+_QUIET_ELSEWHERE_MIN: Final = 1_000
+_LOOK_SECONDS: Final = 0.000_000_5
+"""What a message takes beside its evaluation: most of a batch may be of other event codes."""
+_REACH_MIN: Final = 64
+"""Messages: some of them may take no expression, and need no time."""
+_REACH_SECONDS_EACH_MIN: Final = 0.000_001
+_MEASURED_MAX: Final = 10_000
+_REMEMBERED: Final = 256
+
+TopicOfGroup = tuple[int, int]
+"""group_id, topic_id."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """What the expressions of one group on one topic were measured to take."""
+
+    expressions: tuple[str, ...]
+    is_costly: bool
+    """By structure: nobody knows what the next message makes of it, whatever the last ones took."""
+    is_slow: bool
+    """Not evaluated on the event loop."""
+    seconds: float = 0.0
+    evaluations: int = 0
+    _slow_slices: int = 0
+    _quiet_left: int = 0
+    """So many evaluations more that are quick here, or cheap elsewhere, and what was slow is forgotten."""
+
+    @property
+    def seconds_each(self) -> float:
+        """What an evaluation takes, by the last few hundred."""
+        return self.seconds / self.evaluations if self.evaluations else 0.0
+
+    def add_slice(self, seconds: float, evaluations: int) -> None:
+        """Take note of a slice on the event loop."""
+        self._add(seconds, evaluations)
+        if seconds >= _ONE_SLOW_MESSAGE_SECONDS or seconds >= SLOW_SECONDS * evaluations:
+            self._slow_slices += 1
+            self._remember(seconds, _QUIET_HERE_MIN)
+            self.is_slow = self._slow_slices >= _SLOW_SLICES
+        else:
+            self._count_quiet(evaluations)
+
+    def add_elsewhere(self, seconds: float, evaluations: int, longest_seconds: float) -> None:
+        """Take note of what the helper process took, in all and for the message that took longest."""
+        self._add(seconds, evaluations)
+        if self.is_costly or seconds > CHEAP_SECONDS * evaluations or longest_seconds >= SLOW_SECONDS:
+            self._remember(longest_seconds, _QUIET_ELSEWHERE_MIN)
+            return
+        self._count_quiet(evaluations)
+        self.is_slow = self._slow_slices >= _SLOW_SLICES
+
+    def _remember(self, seconds: float, evaluations_min: int) -> None:
+        self._quiet_left = max(self._quiet_left, evaluations_min, round(seconds / _FORGOTTEN_SECONDS))
+
+    def _count_quiet(self, evaluations: int) -> None:
+        self._quiet_left -= evaluations
+        if self._quiet_left <= 0:
+            self._slow_slices = self._quiet_left = 0
+
+    def _add(self, seconds: float, evaluations: int) -> None:
+        self.seconds += seconds
+        self.evaluations += evaluations
+        if self.evaluations > _REMEMBERED:
+            self.seconds, self.evaluations = self.seconds / 2, self.evaluations // 2
+
+
+class Evaluations:
+    """See the module."""
+
+    def __init__(
+        self, now: Callable[[], float] = time.monotonic, cpu_now: Callable[[], float] = time.thread_time
+    ) -> None:
+        self.known = KnownOutcomes()
+        self.failures = ExpressionFailures()
+        self.line = LaneLine()
+        """Lanes that wait for what the helper process says."""
+        self.problem = ""
+        """Why it says nothing, where that is so."""
+        self._now = now
+        self._cpu_now = cpu_now
+        self._measured: dict[TopicOfGroup, Measured] = {}
+
+    def reach(self, slot: LaneSlot, time_slice: TimeSlice) -> int:
+        """Return how many messages are worth looking at for *time_slice*: those that it will do for, and some more."""
+        measured = self.measured(slot)
+        if measured.is_slow:
+            return _REACH_MIN
+        seconds = min(time_slice.seconds_left, TURN_SECONDS)
+        return max(_REACH_MIN, int(seconds / max(measured.seconds_each, _REACH_SECONDS_EACH_MIN)))
+
+    def decide(
+        self,
+        slot: LaneSlot,
+        messages: Sequence[LogMessage],
+        time_slice: TimeSlice,
+        activate: Callable[[LaneSlot], None],
+    ) -> Selected[LogMessage]:
+        """Decide what the lane reads, as far as it can be decided now. Where more can be, *activate* is called."""
+        measured = self.measured(slot)
+        if measured.is_slow:
+            slot.is_dear = True
+            selected = slot.matcher.select_known(messages, slot.lane.key.queue_id, self.known.find)
+            self._take_failed(slot)
+            if selected.decided < len(messages):
+                self.line.add(LaneInLine(slot, activate))
+            return selected
+        if time_slice.is_over:
+            # What takes no expression takes no time either.
+            selected = slot.matcher.select_known(messages, slot.lane.key.queue_id, _nothing_known)
+            if selected.decided < len(messages):
+                time_slice.held[slot.lane.key.queue_id] = slot
+            return selected
+        return self._evaluate(slot, measured, messages, time_slice)
+
+    def _evaluate(
+        self, slot: LaneSlot, measured: Measured, messages: Sequence[LogMessage], time_slice: TimeSlice
+    ) -> Selected[LogMessage]:
+        matcher, now = slot.matcher, self._now
+        evaluated_before = matcher.evaluations
+        cpu_before = self._cpu_now()
+        started_at = now()
+        ends_at = started_at + time_slice.seconds_left
+        selected = matcher.select_within(messages, slot.lane.key.queue_id, lambda: now() >= ends_at)
+        evaluations = matcher.evaluations - evaluated_before
+        if evaluations:
+            spent_seconds = now() - started_at
+            looking_seconds = selected.decided * _LOOK_SECONDS
+            measured.add_slice(max(0.0, self._cpu_now() - cpu_before - looking_seconds), evaluations)
+            time_slice.spend(spent_seconds, are_long=measured.seconds_each >= LONG_SECONDS)
+            slot.is_dear = measured.seconds_each >= DEAR_SECONDS
+            if measured.is_slow:
+                log.warning("expressions.moved_out", lane=slot.lane.key, seconds=round(measured.seconds_each, 6))
+        self._take_failed(slot)
+        return selected
+
+    def _take_failed(self, slot: LaneSlot) -> None:
+        if not slot.matcher.failed:
+            return
+        for subscription_id, failed in slot.matcher.take_failed().items():
+            problem = failed.problem or self.known.problem_of(failed.expression)
+            self.failures.note(slot.lane.key.group_id, subscription_id, failed.count, problem)
+
+    def measured(self, slot: LaneSlot) -> Measured:
+        """Return what is known of the lane's expressions; of others than those it selects by now nothing is."""
+        name = (slot.lane.key.group_id, slot.topic.topic_id)
+        measured = self._measured.get(name)
+        if measured is None or measured.expressions != slot.matcher.expressions:
+            is_costly = slot.matcher.cost > limits.EXPRESSION_COST_MAX
+            measured = self._measured[name] = Measured(slot.matcher.expressions, is_costly, is_slow=is_costly)
+            if len(self._measured) > _MEASURED_MAX:
+                del self._measured[next(iter(self._measured))]
+        return measured
+
+    def slow(self) -> list[TopicOfGroup]:
+        """Return the groups with the topics on which they were slow when they were last looked at."""
+        return [name for name, measured in self._measured.items() if measured.is_slow]
+
+
+def _nothing_known(_expression: str, _message: LogMessage) -> Outcome | None:
+    return None

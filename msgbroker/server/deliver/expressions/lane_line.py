@@ -1,0 +1,46 @@
+"""Lanes that wait for the helper process: groups take turns, and within a group its lanes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgbroker.server.deliver.lane_slot import LaneSlot
+
+
+class LaneInLine(NamedTuple):
+    """A lane whose next messages are to be evaluated."""
+
+    slot: LaneSlot
+    activate: Callable[[LaneSlot], None]
+    """Give it turns again: something is known."""
+
+
+class LaneLine:
+    """See the module. Each lane is in it once, so it is bounded by the lanes there are."""
+
+    def __init__(self) -> None:
+        self.wake = asyncio.Event()
+        """Set when a lane has come."""
+        self._groups: OrderedDict[int, OrderedDict[LaneSlot, LaneInLine]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(len(lanes) for lanes in self._groups.values())
+
+    def add(self, lane: LaneInLine) -> None:
+        """Let a lane wait, if it does not yet."""
+        self._groups.setdefault(lane.slot.lane.key.group_id, OrderedDict()).setdefault(lane.slot, lane)
+        self.wake.set()
+
+    def take(self) -> LaneInLine | None:
+        """Return the next lane in turn that is still served here, and let it wait no longer."""
+        while self._groups:
+            group_id, lanes = self._groups.popitem(last=False)
+            _, lane = lanes.popitem(last=False)
+            if lanes:
+                self._groups[group_id] = lanes
+            if not lane.slot.lane.is_stopped:
+                return lane
+        return None

@@ -1,0 +1,115 @@
+"""What leaves the broker is checked as it leaves: it may have waited in an outbox for long.
+
+At hand-out a lane decides by what is so then. When a response is put together each batch is held against what is so
+now: its lane's lease, its time to answer, and, for stress messages, who may see them. What may not leave goes back to
+its lane, or is settled without delivery; in neither case was it an attempt. What is of a lane that was given up is
+dropped: nobody here can say any more who may have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from msgbroker.engine.lane.lane_config import Handout
+from msgbroker.server.deliver.instances.instances import Batch, Instance, Stress, wires_of
+from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.log.log_message import LogMessage
+
+
+@dataclass(slots=True)
+class StressCheck:
+    """Asks for one hand-out whether stress messages may leave, and notes whether one did."""
+
+    may_hand_out: Callable[[LogMessage], bool]
+    has_passed: bool = False
+
+    def __call__(self, message: LogMessage) -> bool:
+        """Return whether this one may leave."""
+        is_permitted = self.may_hand_out(message)
+        self.has_passed |= is_permitted
+        return is_permitted
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """See the module. One for each group."""
+
+    slots: Mapping[int, LaneSlot]
+    touched: Callable[[LaneSlot], None]
+    """This lane may have something to persist."""
+    activate: Callable[[LaneSlot], None]
+    """This lane may have something to hand out."""
+    trusted: Callable[[LaneSlot], AbstractContextManager[None]]
+    """Gives the lane up if what happens to it fails."""
+
+    def check(self, instance: Instance, batch: Batch, now: float) -> Batch | None:
+        """Return what of *batch* may be written now, if anything."""
+        if now >= batch.deadline:
+            self.give_back(instance, (batch,), now)
+            return None
+        slot = self._slot_of(batch)
+        if slot is None:
+            # Not taken out with its lane: a late answer had settled all that the instance held of it.
+            return None
+        if batch.stress is None or slot.may_hand_out is batch.stress.permitted_by:
+            return batch
+        return self._without_denied(instance, batch, batch.stress.handout, slot)
+
+    def give_back(self, instance: Instance, batches: Iterable[Batch], now: float) -> None:
+        """Return what was never written to its lanes: that was no attempt."""
+        for batch in batches:
+            slot = self._slot_of(batch)
+            if slot is None:
+                continue
+            with self.trusted(slot):
+                instance.unsettled -= slot.lane.withdraw(instance.name, batch.handed, now)
+                self.touched(slot)
+                self.activate(slot)
+
+    def permits(self, batches: Iterable[Batch]) -> bool:
+        """Return whether all stress messages in *batches* may be written as things are."""
+        return all(self._permits(batch, batch.stress.handout) for batch in batches if batch.stress is not None)
+
+    def _permits(self, batch: Batch, handout: Handout[LogMessage]) -> bool:
+        slot = self._slot_of(batch)
+        return slot is not None and not _denied_of(handout, slot).count
+
+    def _without_denied(
+        self, instance: Instance, batch: Batch, handout: Handout[LogMessage], slot: LaneSlot
+    ) -> Batch | None:
+        """Settle what the group may not see any more, and return the rest."""
+        denied = _denied_of(handout, slot)
+        if denied.count:
+            with self.trusted(slot):
+                instance.unsettled -= slot.lane.deny(instance.name, denied.handed)
+                self.touched(slot)
+                self.activate(slot)
+            gone = {id(message) for message in [*denied.fresh, *(again.message for again in denied.again)]}
+            handout = Handout(
+                [again for again in handout.again if id(again.message) not in gone],
+                [message for message in handout.fresh if id(message) not in gone],
+            )
+        if not handout.count:
+            return None
+        wires, size_bytes = wires_of(handout.fresh, handout.again)
+        stress = Stress(slot.may_hand_out, handout)
+        return replace(batch, wires=wires, size_bytes=size_bytes, handed=handout.handed, stress=stress)
+
+    def _slot_of(self, batch: Batch) -> LaneSlot | None:
+        """Return the lane that handed it out, if it is still here."""
+        slot = self.slots.get(batch.queue_id)
+        return slot if slot is not None and slot.lane.epoch == batch.epoch else None
+
+
+def _denied_of(handout: Handout[LogMessage], slot: LaneSlot) -> Handout[LogMessage]:
+    """Return what of a hand-out its group may not see any more."""
+
+    def is_denied(message: LogMessage) -> bool:
+        return message.stress and not slot.may_hand_out(message)
+
+    return Handout(
+        [again for again in handout.again if is_denied(again.message)],
+        [message for message in handout.fresh if is_denied(message)],
+    )

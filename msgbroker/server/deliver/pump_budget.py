@@ -1,0 +1,16 @@
+"""How much one turn of the event loop may hand out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from msgbroker.server.deliver.expressions.evaluation_turns import TimeSlice
+
+
+@dataclass(slots=True)
+class PumpBudget:
+    """Over all groups."""
+
+    messages: int = 4_000
+    time_slice: TimeSlice = field(default_factory=TimeSlice)
+    """For expressions."""

@@ -1,0 +1,310 @@
+"""Admission: what the edge checks of a publisher's messages, and the form in which they go on.
+
+Everything that can be known of a message before the transaction is decided here, once: its type, its limits, whether it
+is stress traffic, its row and its wire form up to what the commit adds. A message that is refused leaves its neighbours
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+from google.protobuf.message import DecodeError
+
+from confdb.routes import Headers, NotUnderstood, Snapshot, StressRule, TopicRoute
+from msgbroker.contract import limits, names
+from msgbroker.contract.errors import (
+    BodyTooLargeError,
+    DelayNotSupportedError,
+    EventCodeNotFoundError,
+    GroupNotFoundError,
+    InvalidKeyError,
+    InvalidRequestFieldError,
+    MessageCenterError,
+    NamespaceNotFoundError,
+    StressRefusedError,
+    TopicClosedError,
+    TopicNotFoundError,
+)
+from msgbroker.engine.stress import is_stress
+from msgbroker.server.alarms.not_understood import check_topic_served, refusal
+from msgbroker.server.log.log_message import HEADER_OVERHEAD_BYTES, NO_HEADERS, LogMessage
+from msgbroker.server.log.message_scan import scan, type_end
+from msgbroker.server.log.wire import delivery_suffix
+from msgbroker.server.publish.known_types import KnownTypes
+from msgbroker.v1 import message_pb2
+from msgdb.append.copy_rows import row_middle, row_prefix
+from msgdb.append.outcome import Refused
+
+# A character is four bytes at most: below this, a key's size in bytes need not be counted.
+_KEY_CHARS_SAFE: Final = limits.KEY_BYTES_MAX // 4
+_HEADER_CHARS_SAFE: Final = limits.HEADERS_BYTES_MAX // 4
+_SHOWN_CHARS_MAX: Final = 40
+_REFUSAL_BYTES: Final = 1_024
+"""Of a refusal with its words and facts."""
+_BORN_AT_US_MAX: Final = 4_102_444_800_000_000  # 2100
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who publishes: the same for all frames of a stream."""
+
+    namespace: str
+    publisher_group: str
+    born_host: str
+
+
+@dataclass(slots=True)
+class _AdmittedType:
+    """What a message type means for this origin, worked out once per snapshot."""
+
+    route: TopicRoute
+    event_code: str
+    row_prefix: bytes
+    wire: bytes
+    """As messages of this type begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A frame after admission."""
+
+    messages: list[LogMessage]
+    refusals: tuple[Refused, ...]
+    more_bytes: int = 0
+    """What it costs in memory beside what its messages cost at least."""
+
+
+def check_origin(snapshot: Snapshot, origin: Origin) -> None:
+    """Raise an InvalidRequestError or a NotFoundError where the origin is malformed or not known."""
+    # The shape first: what is not a name at all is never repeated in full.
+    names.check_namespace(origin.namespace)
+    if origin.publisher_group:
+        names.check_group(origin.publisher_group)
+    if origin.namespace not in snapshot.namespaces:
+        raise NamespaceNotFoundError(origin.namespace)
+    if origin.publisher_group and (origin.namespace, origin.publisher_group) not in snapshot.publisher_groups:
+        raise GroupNotFoundError(origin.namespace, origin.publisher_group, "publisher")
+    if len(origin.born_host) > limits.HOST_CHARS_MAX or "\0" in origin.born_host:
+        raise InvalidRequestFieldError("born_host", f"must have {limits.HOST_CHARS_MAX} characters at most, no NUL")
+
+
+class Admission:
+    """Checks the frames of one origin."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        snapshot: Callable[[], Snapshot],
+        learn_event_code: Callable[[TopicRoute, str], None],
+        known: KnownTypes | None = None,
+    ) -> None:
+        self._known = known or KnownTypes()
+        self._origin = origin
+        self._snapshot = snapshot
+        self._learn_event_code = learn_event_code
+        self._headers = 0
+        self._routed_by: Snapshot | None = None
+        self._types: dict[bytes, _AdmittedType] = {}
+        self._last_type: _AdmittedType | None = None
+        self.topic_ids: set[int] = set()
+        """The topics of the last frame, and perhaps that of the message before it."""
+        self._stress_rules: tuple[StressRule, ...] = ()
+        self._unknown_stress_headers: Mapping[str, NotUnderstood] = {}
+        self._suffixes = {
+            stress: delivery_suffix(origin.publisher_group, origin.born_host, stress=stress) for stress in (False, True)
+        }
+
+    def admit(self, encoded: bytes, spans: Sequence[tuple[int, int]], now_us: int) -> Admitted:
+        """Return the messages that lie at *spans* ready to be stored, and what was refused of them.
+
+        Raises whatever says that the origin is no longer known.
+        """
+        self._follow_snapshot()
+        self.topic_ids = {self._last_type.route.topic_id} if self._last_type is not None else set()
+        self._headers = 0
+        admitted: list[LogMessage] = []
+        refusals: list[Refused] = []
+        view = memoryview(encoded)
+        for index, (start, end) in enumerate(spans):
+            try:
+                ready = self._admit_one(encoded, view, start, end, now_us)
+            except MessageCenterError as error:
+                refusals.append(Refused(index, error.reason, error.status, error.message, error.facts_text))
+            else:
+                admitted.append(ready)
+        more_bytes = self._headers * HEADER_OVERHEAD_BYTES + len(refusals) * _REFUSAL_BYTES
+        return Admitted(admitted, tuple(refusals), more_bytes)
+
+    def _admit_one(self, encoded: bytes, view: memoryview, start: int, end: int, now_us: int) -> LogMessage:
+        admitted_type = self._last_type
+        if admitted_type is None or not encoded.startswith(admitted_type.wire, start):
+            admitted_type = self._type_at(encoded, start)
+            if admitted_type is not None:
+                self.topic_ids.add(admitted_type.route.topic_id)
+        fields = scan(encoded, start + len(admitted_type.wire), end) if admitted_type is not None else None
+        if admitted_type is None or fields is None:
+            return self._admit_parsed(encoded[start:end], now_us)
+        self._last_type = admitted_type
+        key, ordering_key, headers, body_start, body_end, born_at_us = fields
+        return self._made(
+            admitted_type, key, ordering_key, headers, born_at_us, view[body_start:body_end], encoded[start:end]
+        )
+
+    def _admit_parsed(self, encoded: bytes, now_us: int) -> LogMessage:
+        """Admit a message that is not in the usual form."""
+        try:
+            message = message_pb2.Message.FromString(encoded)
+        except DecodeError as error:
+            raise InvalidRequestFieldError("message", "is malformed, or has text that is not UTF-8") from error
+        message.DiscardUnknownFields()
+        admitted_type = self._admit_type(message.topic, message.event_code)
+        self.topic_ids.add(admitted_type.route.topic_id)
+        if message.deliver_at_us:
+            raise DelayNotSupportedError(admitted_type.route.name)
+        if not message.born_at_us:
+            message.born_at_us = now_us
+        if len(message.headers) > limits.HEADERS_MAX:
+            names.check_headers(message.headers)
+        return self._made(
+            admitted_type,
+            message.key,
+            message.ordering_key,
+            dict(message.headers),
+            message.born_at_us,
+            message.body,
+            message.SerializeToString(),
+        )
+
+    def _made(
+        self,
+        admitted_type: _AdmittedType,
+        key: str,
+        ordering_key: str,
+        said_headers: dict[str, str],
+        born_at_us: int,
+        body: bytes | memoryview,
+        content: bytes,
+    ) -> LogMessage:
+        """Return the message, if nothing speaks against it."""
+        route = admitted_type.route
+        if len(body) > route.body_bytes_max:
+            raise BodyTooLargeError(route.name, len(body), route.body_bytes_max)
+        if key:
+            _check_key("key", key)
+        if ordering_key:
+            _check_key("ordering key", ordering_key)
+        headers = NO_HEADERS
+        headers_json = b""
+        stress = False
+        if said_headers:
+            headers = Headers(said_headers)
+            _check_headers(headers)
+            self._headers += len(headers)
+            headers_json = orjson.dumps(headers)
+            stress = is_stress(headers, self._stress_rules)
+            if self._unknown_stress_headers and not stress:
+                self._check_stress_known(headers)
+            if stress and route.stress_refused:
+                raise StressRefusedError(route.name)
+        if not 0 < born_at_us < _BORN_AT_US_MAX:
+            raise InvalidRequestFieldError("born_at_us", "must be microseconds since 1970, before the year 2100")
+        return LogMessage(
+            route,
+            admitted_type.event_code,
+            headers,
+            ordering_key or key,
+            content,
+            self._suffixes[stress],
+            row_middle(admitted_type.row_prefix, key, ordering_key, headers_json, born_at_us, len(body), stress=stress),
+            body,
+            stress=stress,
+        )
+
+    def _follow_snapshot(self) -> None:
+        snapshot = self._snapshot()
+        if snapshot is self._routed_by:
+            return
+        check_origin(snapshot, self._origin)
+        self.forget()
+        self._routed_by = snapshot
+        self._stress_rules = snapshot.stress_rules.get(self._origin.namespace, ())
+        self._unknown_stress_headers = snapshot.unknown_stress_headers.get(self._origin.namespace, {})
+
+    def forget(self) -> None:
+        """Remember nothing of the configuration: it has changed, or nothing more is admitted.
+
+        Who publishes nothing for long would keep a whole configuration in memory that everybody else has left behind.
+        """
+        self._forget_types()
+        self._routed_by = None
+        self._stress_rules = ()
+        self._unknown_stress_headers = {}
+
+    def _forget_types(self) -> None:
+        self._known.count -= len(self._types)
+        self._types.clear()
+        self._last_type = None
+
+    def _check_stress_known(self, headers: Headers) -> None:
+        """Raise NotUnderstoodError where a rule that is not understood may say that this is stress traffic."""
+        for header in self._unknown_stress_headers.keys() & headers.keys():
+            raise refusal(f"stress rule for header {header[:_SHOWN_CHARS_MAX]}", self._unknown_stress_headers[header])
+
+    def _type_at(self, encoded: bytes, start: int) -> _AdmittedType | None:
+        """Return the type of the message at *start*, or None where it does not begin with one as encoders write it."""
+        end = type_end(encoded, start)
+        wire = encoded[start:end]
+        admitted_type = self._types.get(wire)
+        if admitted_type is None and end:
+            try:
+                message = message_pb2.Message.FromString(wire)
+            except DecodeError:
+                return None
+            admitted_type = self._admit_type(message.topic, message.event_code)
+        return admitted_type
+
+    def _admit_type(self, topic: str, event_code: str) -> _AdmittedType:
+        """Return what the type means, or raise why it is refused. Only good answers are remembered."""
+        assert self._routed_by is not None
+        wire = message_pb2.Message(topic=topic, event_code=event_code).SerializeToString()
+        known = self._types.get(wire)
+        if known is not None:
+            return known
+        names.check_topic(topic)
+        names.check_event_code(event_code)
+        route = self._routed_by.topics.get((self._origin.namespace, topic))
+        if route is None:
+            raise TopicNotFoundError(self._origin.namespace, topic)
+        if route.is_closed:
+            raise TopicClosedError(topic)
+        check_topic_served(route)
+        if event_code not in route.event_codes:
+            if not route.is_open:
+                raise EventCodeNotFoundError(topic, event_code)
+            self._learn_event_code(route, event_code)
+        origin = self._origin
+        prefix = row_prefix(origin.namespace, topic, event_code, origin.born_host, origin.publisher_group)
+        if not self._known.has_room(len(self._types)):
+            # An open topic has as many event codes as its publishers think of.
+            self._forget_types()
+        self._known.count += 1
+        admitted_type = self._types[wire] = _AdmittedType(route, event_code, prefix, wire)
+        return admitted_type
+
+
+def _check_key(kind: str, key: str) -> None:
+    if len(key) > _KEY_CHARS_SAFE:
+        names.check_key(kind, key)
+    elif "\0" in key:
+        raise InvalidKeyError(kind, "contains a NUL character")
+
+
+def _check_headers(headers: dict[str, str]) -> None:
+    # One look at all of it where it is clearly small; the exact rules, with their exact words, where it is not.
+    joined = "".join((*headers, *headers.values()))
+    if len(headers) > limits.HEADERS_MAX or len(joined) > _HEADER_CHARS_SAFE or "\0" in joined or "" in headers:
+        names.check_headers(headers)
