@@ -161,7 +161,7 @@ def is_serving(address: str, timeout_seconds: float) -> bool:
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    from msgbroker.client.channel import may_use_proxy
+    from msgbroker.client.connect.channel import may_use_proxy
 
     with grpc.insecure_channel(address, [("grpc.enable_http_proxy", int(may_use_proxy(address)))]) as channel:
         # The stubs' types know the asynchronous one only.

@@ -4,9 +4,9 @@ Needs grpcio and protobuf, and nothing else.
 """
 
 from msgbroker.client.center import MessageCenter
-from msgbroker.client.message import Message, OutgoingMessage, Receipt
 from msgbroker.client.sync_center import SyncMessageCenter
-from msgbroker.client.verdicts import Reject, Release, RetryAfter
+from msgbroker.client.values.message import Message, OutgoingMessage, Receipt
+from msgbroker.client.values.verdicts import Reject, Release, RetryAfter
 from msgbroker.contract.errors import (
     AlreadyExistsError,
     BodyTooLargeError,

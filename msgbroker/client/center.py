@@ -12,9 +12,20 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
-from msgbroker.client import forks
-from msgbroker.client.background import LoopEndedError
-from msgbroker.client.config import (
+from msgbroker.client.connect import forks
+from msgbroker.client.connect.background import LoopEndedError
+from msgbroker.client.connect.directory import register_through_any, until_answered
+from msgbroker.client.connect.outages import OutageLog
+from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.handlers import Registration, SubscriberOptions, make_handler, make_options
+from msgbroker.client.last_words import log_closing, log_not_closed, log_waiting
+from msgbroker.client.publish.publisher_stream import PublisherStream
+from msgbroker.client.publish.publishing import Publisher
+from msgbroker.client.publish.publishing_center import PublishingCenter
+from msgbroker.client.stop_signals import stopped_by_signals
+from msgbroker.client.subscribe.subscriber_stream import SubscriberStream
+from msgbroker.client.subscribe.subscribers import GroupStream, Subscribers
+from msgbroker.client.values.config import (
     AddressesGiven,
     CenterSettings,
     ClientConfig,
@@ -23,17 +34,6 @@ from msgbroker.client.config import (
     default_instance_id,
     make_config,
 )
-from msgbroker.client.directory import register_through_any, until_answered
-from msgbroker.client.dispatch import Dispatcher
-from msgbroker.client.handlers import Registration, SubscriberOptions, make_handler, make_options
-from msgbroker.client.last_words import log_closing, log_not_closed, log_waiting
-from msgbroker.client.outages import OutageLog
-from msgbroker.client.publisher_stream import PublisherStream
-from msgbroker.client.publishing import Publisher
-from msgbroker.client.publishing_center import PublishingCenter
-from msgbroker.client.stop_signals import stopped_by_signals
-from msgbroker.client.subscriber_stream import SubscriberStream
-from msgbroker.client.subscribers import GroupStream, Subscribers
 from msgbroker.contract import limits
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 

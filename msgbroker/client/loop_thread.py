@@ -12,8 +12,8 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from msgbroker.client.background import cancel_and_wait
-from msgbroker.client.threads import HandlerThread
+from msgbroker.client.connect.background import cancel_and_wait
+from msgbroker.client.handle.threads import HandlerThread
 from msgbroker.contract.errors import CenterClosedError
 
 Result = TypeVar("Result")

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType, NoneType
 from typing import Any, Final
 
-from msgbroker.client.options import check_types
+from msgbroker.client.values.options import check_types
 from msgbroker.contract.errors import InvalidSettingError
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)

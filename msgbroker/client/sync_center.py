@@ -10,18 +10,18 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
-from msgbroker.client import forks
-from msgbroker.client.bodies import Body
 from msgbroker.client.center import Function, MessageCenter
-from msgbroker.client.config import AddressesGiven, CenterSettings, Unsaid
-from msgbroker.client.handlers import SubscriberOptions
-from msgbroker.client.handover import Handover, ManyReceipts, SoonReceipt
+from msgbroker.client.connect import forks
+from msgbroker.client.handle.handlers import SubscriberOptions
 from msgbroker.client.last_words import OpenCenters
 from msgbroker.client.loop_thread import LoopThread
-from msgbroker.client.message import OutgoingMessage, Receipt
-from msgbroker.client.publishing import ReceiptFuture, encode_outgoing, note_answers, publish_within
+from msgbroker.client.publish.handover import Handover, ManyReceipts, SoonReceipt
+from msgbroker.client.publish.publishing import ReceiptFuture, encode_outgoing, note_answers, publish_within
+from msgbroker.client.publish.wire import MessageEncoder
 from msgbroker.client.stop_signals import stopped_by_signals
-from msgbroker.client.wire import MessageEncoder
+from msgbroker.client.values.bodies import Body
+from msgbroker.client.values.config import AddressesGiven, CenterSettings, Unsaid
+from msgbroker.client.values.message import OutgoingMessage, Receipt
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 
 _CLOSING_THREAD_NAME: Final = "msgcenter-close"

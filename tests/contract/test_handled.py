@@ -16,7 +16,7 @@ from msgbroker.client import (
     MessageCenter,
     SubscriptionDiffersError,
 )
-from msgbroker.client.handlers import SubscriberOptions
+from msgbroker.client.handle.handlers import SubscriberOptions
 from msgbroker.client.testing import InMemoryCenter
 from msgbroker.server.app import Broker, BrokerSettings, open_broker
 

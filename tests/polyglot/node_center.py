@@ -22,8 +22,8 @@ from typing import Any, Final, Self, get_origin, get_type_hints
 from uuid import UUID
 
 from msgbroker.client import Message
-from msgbroker.client.bodies import Body
-from msgbroker.client.verdicts import UnreadableBody, verdict_of
+from msgbroker.client.values.bodies import Body
+from msgbroker.client.values.verdicts import UnreadableBody, verdict_of
 from msgbroker.contract.errors import from_wire
 from tests.polyglot.node import HERE, NODE
 

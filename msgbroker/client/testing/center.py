@@ -8,20 +8,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Unpack
 
-from msgbroker.client import forks
 from msgbroker.client.center import Function, MessageCenter
-from msgbroker.client.config import CenterSettings, check_call_timeout
-from msgbroker.client.directory import log_warnings
-from msgbroker.client.dispatch import Dispatcher
-from msgbroker.client.handlers import HandlerOptions, Registration, SubscriberOptions, make_options
-from msgbroker.client.message import Message, NoLane, Receipt
-from msgbroker.client.missing_subscriptions import MissingSubscriptions
-from msgbroker.client.publishing import Publisher
-from msgbroker.client.subscribers import GroupStream
+from msgbroker.client.connect import forks
+from msgbroker.client.connect.directory import log_warnings
+from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.handlers import HandlerOptions, Registration, SubscriberOptions, make_options
+from msgbroker.client.publish.publishing import Publisher
+from msgbroker.client.publish.wire import message_of
+from msgbroker.client.subscribe.missing_subscriptions import MissingSubscriptions
+from msgbroker.client.subscribe.subscribers import GroupStream
 from msgbroker.client.testing.delivery import DeadLetter, MemoryStream
 from msgbroker.client.testing.log import MemoryLog
 from msgbroker.client.testing.registry import Registry, compile_header, warnings_of_header
-from msgbroker.client.wire import message_of
+from msgbroker.client.values.config import CenterSettings, check_call_timeout
+from msgbroker.client.values.message import Message, NoLane, Receipt
 from msgbroker.contract.errors import GroupNotFoundError, MessageCenterError
 from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
 from msgbroker.engine.handled import list_missing

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from confdb.routes import GroupRoute, TopicRoute
-from msgbroker.client.background import cancel_and_wait
-from msgbroker.client.dispatch import Dispatcher
-from msgbroker.client.in_loop import InLoop
-from msgbroker.client.message import Message, NoLane
+from msgbroker.client.connect.background import cancel_and_wait
+from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.in_loop import InLoop
 from msgbroker.client.testing.log import MemoryLog, StoredMessage
 from msgbroker.client.testing.registry import Registry, queue_ids_of
-from msgbroker.client.verdicts import Verdict, VerdictKind
+from msgbroker.client.values.message import Message, NoLane
+from msgbroker.client.values.verdicts import Verdict, VerdictKind
 from msgbroker.contract.errors import MessageCenterError
 from msgbroker.engine import verdicts as engine_verdicts
 from msgbroker.engine.lane.begun import Begun

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from confdb.routes import TopicRoute
-from msgbroker.client.message import Receipt
 from msgbroker.client.testing.registry import Registry, queue_ids_of
+from msgbroker.client.values.message import Receipt
 from msgbroker.contract.errors import (
     BodyTooLargeError,
     StressRefusedError,

@@ -28,7 +28,7 @@ from confdb.setting_bounds import (
     check_retry_schedule,
     check_unsettled_max,
 )
-from msgbroker.client.texts import check_encodable
+from msgbroker.client.values.texts import check_encodable
 from msgbroker.contract import limits
 from msgbroker.contract.errors import (
     BeginningPassedError,

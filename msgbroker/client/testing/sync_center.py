@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Unpack
 
 from msgbroker.client.center import MessageCenter
-from msgbroker.client.config import AddressesGiven, CenterSettings
-from msgbroker.client.message import Message
 from msgbroker.client.sync_center import SyncMessageCenter
 from msgbroker.client.testing.center import SETTLE_SECONDS_MAX, InMemoryCenter
 from msgbroker.client.testing.delivery import DeadLetter
+from msgbroker.client.values.config import AddressesGiven, CenterSettings
+from msgbroker.client.values.message import Message
 
 
 class SyncInMemoryCenter(SyncMessageCenter):

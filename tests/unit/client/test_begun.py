@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from msgbroker.client import Message, MessageCenter, Release
-from msgbroker.client import turns as turns_module
-from msgbroker.client.settlements import BegunRanges, Room, Settlements
+from msgbroker.client.handle import turns as turns_module
+from msgbroker.client.subscribe.settlements import BegunRanges, Room, Settlements
 from msgbroker.v1 import subscriber_pb2
 from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker, SubscribeCall

@@ -8,8 +8,8 @@ import os
 import grpc
 import pytest
 
-from msgbroker.client.channel import connect
-from msgbroker.client.config import ClientConfig
+from msgbroker.client.connect.channel import connect
+from msgbroker.client.values.config import ClientConfig
 from tests.unit.client.fake_broker import FakeBroker
 
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from msgbroker.client import CenterClosedError, GroupNotFoundError, Message, MessageCenter
-from msgbroker.client.subscribers import Subscribers
+from msgbroker.client.subscribe.subscribers import Subscribers
 from msgbroker.client.testing import InMemoryCenter
 from msgbroker.v1 import directory_pb2
 from tests.eventually import eventually

@@ -13,9 +13,9 @@ import grpc
 import pytest
 
 from msgbroker.client import BrokerUnavailableError, MessageCenter, UnavailableCause
-from msgbroker.client.channel import connect
-from msgbroker.client.config import ClientConfig
-from msgbroker.client.diagnosis import find_cause
+from msgbroker.client.connect.channel import connect
+from msgbroker.client.connect.diagnosis import find_cause
+from msgbroker.client.values.config import ClientConfig
 from tests.broker_processes import port_to_come_back_to
 from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker
@@ -213,7 +213,7 @@ async def test_a_broker_that_has_begun_to_listen_meanwhile_is_reached(monkeypatc
         await broker.start(f"127.0.0.1:{port}")
         return await find_cause(*args, **options)
 
-    monkeypatch.setattr("msgbroker.client.channel.find_cause", find_late)
+    monkeypatch.setattr("msgbroker.client.connect.channel.find_cause", find_late)
     try:
         address = f"127.0.0.1:{port}"
         await (await connect(address, ClientConfig((address,)))).close()
@@ -251,7 +251,7 @@ async def test_looking_for_the_cause_has_an_end_whatever_hangs(monkeypatch: pyte
         await asyncio.Event().wait()
         return b""
 
-    monkeypatch.setattr("msgbroker.client.diagnosis.exchange", hang)
+    monkeypatch.setattr("msgbroker.client.connect.diagnosis.exchange", hang)
     async with asyncio.timeout(30):
         finding = await find_cause("127.0.0.1", FREE_PORT, has_credentials=False, seconds_max=0.01)
 

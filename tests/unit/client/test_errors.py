@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from msgbroker.client import BodyTooLargeError, Reject, Release, RetryAfter
-from msgbroker.client.verdicts import HandlerVerdict
-from msgbroker.client.wire import MessageEncoder
+from msgbroker.client.publish.wire import MessageEncoder
+from msgbroker.client.values.verdicts import HandlerVerdict
 from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError, PublishTimeoutError, UnavailableCause
 
 Way = Callable[[Exception], Exception]

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from msgbroker.client import BodyTooLargeError, BrokerUnavailableError, MessageCenterError, StoreUnavailableError
-from msgbroker.client.given_up import given_up
+from msgbroker.client.publish.given_up import given_up
 from msgbroker.contract.error_families import FAMILIES
 from msgbroker.contract.errors import (
     BrokerBusyError,

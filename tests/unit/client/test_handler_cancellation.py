@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from msgbroker.client import Message, MessageCenter, runner
+from msgbroker.client import Message, MessageCenter
+from msgbroker.client.handle import runner
 from msgbroker.client.testing import InMemoryCenter
 from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker, SubscribeCall, ThreadedBroker

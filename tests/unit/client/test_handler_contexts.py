@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from msgbroker.client import Message, MessageCenter
-from msgbroker.client.contexts import begin, go_on
+from msgbroker.client.handle.contexts import begin, go_on
 from tests.unit.client.fake_broker import FakeBroker
 
 ACK, RETRY = 1, 2

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from msgbroker.client import Message, MessageCenter
-from msgbroker.client import threads as threads_module
+from msgbroker.client.handle import threads as threads_module
 from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker, SubscribeCall
 

@@ -10,9 +10,9 @@ from concurrent.futures import CancelledError
 import pytest
 
 from msgbroker.client import CenterClosedError, ClientBufferFullError, Receipt, TopicNotFoundError
-from msgbroker.client.config import ClientConfig
-from msgbroker.client.handover import Handover, ManyReceipts, SoonReceipt
 from msgbroker.client.loop_thread import LoopThread
+from msgbroker.client.publish.handover import Handover, ManyReceipts, SoonReceipt
+from msgbroker.client.values.config import ClientConfig
 from msgbroker.v1 import publisher_pb2
 from tests.eventually import eventually_blocking
 from tests.unit.client.daemon_thread import in_thread

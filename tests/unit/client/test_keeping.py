@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from msgbroker.client import Message, MessageCenter
-from msgbroker.client.holding import Hold
+from msgbroker.client.handle.holding import Hold
 from msgbroker.v1 import subscriber_pb2
 from tests.eventually import eventually, eventually_blocking
 from tests.unit.client.fake_broker import FakeBroker, SubscribeCall, ThreadedBroker

@@ -16,7 +16,7 @@ from msgbroker.client import (
     NamespaceNotFoundError,
     Reject,
 )
-from msgbroker.client.outages import OutageLog
+from msgbroker.client.connect.outages import OutageLog
 from msgbroker.client.testing import InMemoryCenter
 from msgbroker.contract.errors import MessageCenterError, PublishTimeoutError, UnavailableCause
 from msgbroker.v1 import subscriber_pb2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from msgbroker.client import Message, MessageCenter
-from msgbroker.client.addresses import Backoff
+from msgbroker.client.connect.addresses import Backoff
 from msgbroker.v1 import subscriber_pb2
 from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker, SubscribeCall

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from msgbroker.client.outbox import (
+from msgbroker.client.publish.outbox import (
     SMALL_FRAMES_UNANSWERED_MAX,
     WORTHWHILE_MESSAGES,
     Frame,

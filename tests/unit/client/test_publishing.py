@@ -22,8 +22,8 @@ from msgbroker.client import (
     StoreUnavailableError,
     UnavailableError,
 )
-from msgbroker.client import publisher_stream as publisher_stream_module
-from msgbroker.client.publish_buffer import PublishBuffer
+from msgbroker.client.publish import publisher_stream as publisher_stream_module
+from msgbroker.client.publish.publish_buffer import PublishBuffer
 from msgbroker.contract.errors import FrameTooLargeError
 from msgbroker.v1 import publisher_pb2
 from tests.eventually import eventually
@@ -330,7 +330,7 @@ async def test_a_hint_that_makes_no_sense_delays_nothing(
 
 
 def test_the_frame_put_together_by_hand_is_what_protobuf_reads() -> None:
-    from msgbroker.client.wire import MessageEncoder, frame_messages
+    from msgbroker.client.publish.wire import MessageEncoder, frame_messages
 
     encode = MessageEncoder().encode
     sizes = [0, 1, 50, 100, 127, 128, 8_192, 16_383, 16_384, 3_000_000]

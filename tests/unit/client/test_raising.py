@@ -13,7 +13,7 @@ from msgbroker.client import (
     SyncMessageCenter,
     UnavailableCause,
 )
-from msgbroker.client.unreachable import none_of
+from msgbroker.client.connect.unreachable import none_of
 from msgbroker.contract.errors import MessageCenterError
 from tests.eventually import eventually
 from tests.unit.client.fake_broker import FakeBroker

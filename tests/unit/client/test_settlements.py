@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgbroker.client.config import make_config
-from msgbroker.client.dispatch import Dispatcher
-from msgbroker.client.handlers import HandlerTable
-from msgbroker.client.settlements import Room, SettledRanges, Settlements, coalesce
-from msgbroker.client.subscriber_session import SubscriberSession, _to_wire
-from msgbroker.client.verdicts import Verdict, VerdictKind
+from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.handlers import HandlerTable
+from msgbroker.client.subscribe.settlements import Room, SettledRanges, Settlements, coalesce
+from msgbroker.client.subscribe.subscriber_session import SubscriberSession, _to_wire
+from msgbroker.client.values.config import make_config
+from msgbroker.client.values.verdicts import Verdict, VerdictKind
 from msgbroker.contract import limits
 from msgbroker.v1 import subscriber_pb2
 

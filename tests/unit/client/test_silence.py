@@ -8,8 +8,8 @@ import functools
 import pytest
 
 from msgbroker.client import MessageCenter, Receipt
-from msgbroker.client import publisher_stream as publisher_stream_module
-from msgbroker.client.silence import Silence
+from msgbroker.client.publish import publisher_stream as publisher_stream_module
+from msgbroker.client.publish.silence import Silence
 from msgbroker.contract import limits
 from msgbroker.v1 import publisher_pb2
 from tests.eventually import eventually

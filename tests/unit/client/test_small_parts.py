@@ -19,10 +19,10 @@ from msgbroker.client import (
     RetryAfter,
     TopicNotFoundError,
 )
-from msgbroker.client.addresses import Addresses, Backoff
-from msgbroker.client.bodies import encode_body
-from msgbroker.client.credit import CreditGauge
-from msgbroker.client.failures import from_refusal, from_rpc_error
+from msgbroker.client.connect.addresses import Addresses, Backoff
+from msgbroker.client.connect.failures import from_refusal, from_rpc_error
+from msgbroker.client.subscribe.credit import CreditGauge
+from msgbroker.client.values.bodies import encode_body
 from msgbroker.v1 import message_pb2
 
 

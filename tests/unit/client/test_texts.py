@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgbroker.client import MessageCenter, Reject
-from msgbroker.client.texts import safe_text, text_of
-from msgbroker.client.verdicts import Verdict, VerdictKind, verdict_of
+from msgbroker.client.values.texts import safe_text, text_of
+from msgbroker.client.values.verdicts import Verdict, VerdictKind, verdict_of
 from msgbroker.v1 import subscriber_pb2
 
 _ANY_TEXT = st.text(st.characters(exclude_categories=()))

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BaseModel, Field, RootModel
 from typing_extensions import TypedDict
 
 from msgbroker.client import InvalidSettingError, MessageCenter, MessageCenterError
-from msgbroker.client.bodies import decoder_for, encode_body
-from msgbroker.client.verdicts import UnreadableBody
+from msgbroker.client.values.bodies import decoder_for, encode_body
+from msgbroker.client.values.verdicts import UnreadableBody
 
 ThingT = TypeVar("ThingT")
 Number = NewType("Number", int)

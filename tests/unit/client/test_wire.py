@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgbroker.client.config import FRAME_BYTES_TARGET
-from msgbroker.client.wire import MessageEncoder, frame_messages, in_parts, message_of
+from msgbroker.client.publish.wire import MessageEncoder, frame_messages, in_parts, message_of
+from msgbroker.client.values.config import FRAME_BYTES_TARGET
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidHeadersError
 from msgbroker.v1 import publisher_pb2

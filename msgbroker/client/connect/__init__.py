@@ -1,0 +1,1 @@
+"""Finding a broker, connecting to it, saying why that fails, and what a fork means for connections."""

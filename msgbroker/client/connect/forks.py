@@ -1,0 +1,254 @@
+"""What a `fork` means for the centers of a process, which may have been used before it.
+
+Of all threads only the one that forks goes on in the child: not the loops behind blocking centers, nor the thread that
+grpc.aio polls in. gRPC can be used in the child where grpc.aio was shut down at the moment of the fork, and only there:
+it hangs otherwise, or ends the process; where something is connected it may do so without being used. So before each
+fork the connections of this process are given up, as for another broker: what is unanswered goes out again by the next
+one, under the same numbers, and is stored once. Both processes connect again when they need to. In the child each
+center begins anew, as one that was never used, under ids of its own.
+
+Where that cannot be (a handler goes on with its work; the loop itself is what forks; grpc.aio has other users here) the
+fork is not held up. Whoever opens something in the child gets a ForkedError then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+import grpc
+
+from msgbroker.client.handle.threads import HandlerThread
+from msgbroker.contract.errors import ForkedError
+
+_REST_SECONDS: Final = 0.05
+"""How long a fork waits for handlers that are at work."""
+_LET_GO_SECONDS: Final = 5.0
+"""How long a fork waits for connections to be given up."""
+_BREAK_OFF_SECONDS: Final = 0.01
+"""How long gRPC has to close what is broken off: it needs its threads for that."""
+_SHUT_DOWN_SECONDS: Final = 2.0
+"""How long it waits for grpc.aio to end once nothing of ours uses it; others may."""
+_CORE_SECONDS: Final = 2.0
+"""How long it waits for gRPC's core to end then, unless others use it: a fork in the middle of that may harm the child.
+An attempt to connect that was given up keeps it from ending for a while, and harms nobody."""
+_LOOK_SECONDS: Final = 0.001
+Watched = TypeVar("Watched")
+
+_BROKEN: Final = (
+    "this process was forked while gRPC was at work in its parent, and cannot use gRPC therefore: use a MessageCenter "
+    "after the fork only (with gunicorn from post_fork on, with multiprocessing in the new process), or close those of "
+    "the parent before it, or start processes by spawn or forkserver"
+)
+_CORE_LOOK_SECONDS: Final = 0.005
+_THREADS: Final = Path("/proc/self/task")
+_THREADS_OF_CORE: Final = frozenset({"event_engine", "grpc_global_tim", "grpc_shutdown", "lifeguard"})
+_CORE_SEES_TO_ITSELF: Final = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower() in {"1", "true", "yes", "y", "t"}
+"""It stops its threads for a fork, and starts them again: by default, and unless grpc.aio polls."""
+_OTHER_USERS: Final = frozenset({grpc.Channel, grpc.Server})
+"""Those that are not of asyncio."""
+_POLLER: Final = "(_poll_wrapper)"
+"""How the name ends of the thread that grpc.aio polls in."""
+
+
+class Connection(Protocol):
+    """What is connected to a broker, and connects again when it must."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that it lives on."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is, or about to be: said before `passed` is waited for."""
+
+    def can_let_go(self, here: asyncio.AbstractEventLoop | None) -> bool:
+        """Whether to give it up would disturb nobody; on the loop that runs *here* by `break_off`."""
+
+    async def let_go(self) -> None:
+        """Give it up, until `passed` returns; return once it is closed."""
+
+    def break_off(self) -> None:
+        """Close it, without waiting for what it says to that."""
+
+
+class Center(Protocol):
+    """What goes on in a child as if it had never been used."""
+
+    def begin_anew(self) -> None:
+        """Forget what belongs to the parent. Its threads are gone, and may have held any lock."""
+
+
+_connections: WeakValueDictionary[int, Connection] = WeakValueDictionary()
+"""By their ids: other threads add some, and then only what is read in one go is read safely."""
+_centers: WeakValueDictionary[int, Center] = WeakValueDictionary()
+_under_way: dict[int, bool] = {}
+"""By the thread that forks: whether gRPC is at rest."""
+_kept: list[Any] = []
+"""The parent's, in a child: to take it apart would need threads that are not there."""
+
+
+class _Process:
+    has_connected = False
+    """Since a fork has last seen to it that nothing of it is left."""
+    one_at_a_time = threading.RLock()
+    """Several threads may fork beside each other, and what the collector finalizes may fork inside of a fork."""
+    has_forked_core = False
+    """gRPC was at work in the process that this one was forked from."""
+
+
+def watch_connection(connection: Connection) -> None:
+    """Let forks give that connection up."""
+    _connections[id(connection)] = connection
+
+
+def watch_center(center: Center) -> None:
+    """Let that center begin anew in children."""
+    _centers[id(center)] = center
+
+
+def keep(*of_parent: Any) -> None:
+    """See that what a center had in the parent is never taken apart here."""
+    _kept.extend(of_parent)
+
+
+def check() -> None:
+    """Raise ForkedError where gRPC cannot be used in this process."""
+    if _Process.has_forked_core:
+        raise ForkedError(_BROKEN)
+
+
+async def passed() -> None:
+    """Wait, before connecting, until no fork is under way: it would be part of it."""
+    while _under_way:  # noqa: ASYNC110 - it takes milliseconds, is rare, and any number of loops may wait for it
+        await asyncio.sleep(_LOOK_SECONDS)
+    _Process.has_connected = True
+
+
+def _before() -> None:
+    me = threading.get_ident()
+    _under_way[me] = False
+    with _Process.one_at_a_time:
+        if _Process.has_connected and _let_go():
+            _Process.has_connected = False
+            _shut_down()
+    _under_way[me] = _is_at_rest()
+
+
+def _after_in_parent() -> None:
+    _under_way.pop(threading.get_ident(), None)
+
+
+def _after_in_child() -> None:
+    is_at_rest = _under_way.pop(threading.get_ident(), False)
+    _under_way.clear()
+    _Process.one_at_a_time = threading.RLock()
+    _Process.has_forked_core |= not is_at_rest
+    keep(*_all(_connections))
+    _connections.clear()
+    for center in _all(_centers):
+        center.begin_anew()
+
+
+def _all(watched: WeakValueDictionary[int, Watched]) -> list[Watched]:
+    return [each for reference in watched.valuerefs() if (each := reference()) is not None]
+
+
+def _let_go() -> bool:
+    """Have all connections given up; return whether they are wholly. None is, where one cannot be."""
+    connections = [each for each in _all(_connections) if each.is_connected]
+    here = _loop_of_caller()
+    if not _wait_for_rest(connections, here):
+        return False
+    elsewhere = [each for each in connections if each.loop is not here]
+    letting_go = [asyncio.run_coroutine_threadsafe(each.let_go(), each.loop) for each in elsewhere]
+    of_here = [each for each in connections if each.loop is here]
+    for each in of_here:
+        each.break_off()
+    if of_here:
+        time.sleep(_BREAK_OFF_SECONDS)
+    return not concurrent.futures.wait(letting_go, _LET_GO_SECONDS).not_done and not of_here
+
+
+def _shut_down() -> None:
+    """Let gRPC end, unless others use it."""
+    until = time.monotonic() + _SHUT_DOWN_SECONDS
+    while _has_poller() and time.monotonic() < until:
+        # What has ended lies about in cycles of tracebacks and frames, and gRPC's objects with it. Or still ends.
+        _collect()
+        time.sleep(_LOOK_SECONDS)
+    until = time.monotonic() + _CORE_SECONDS
+    while _has_core_threads() and time.monotonic() < until and not _has_other_users():
+        time.sleep(_CORE_LOOK_SECONDS)
+
+
+def _collect() -> None:
+    """Collect garbage, on a loop that gRPC looks for events on: that would go on meanwhile, and miss what it reads."""
+    here = _loop_of_caller()
+    loops = [each.loop for each in _all(_connections) if each.loop is not here and each.loop.is_running()]
+    if not loops:
+        gc.collect()
+        return
+
+    async def collect() -> None:
+        gc.collect()
+
+    concurrent.futures.wait([asyncio.run_coroutine_threadsafe(collect(), loops[0])], _SHUT_DOWN_SECONDS)
+
+
+def _wait_for_rest(connections: Iterable[Connection], here: asyncio.AbstractEventLoop | None) -> bool:
+    """Return whether all can be given up, now or in a moment: many handlers are soon done."""
+    until = time.monotonic() + _REST_SECONDS
+    while busy := [each for each in connections if not each.can_let_go(here)]:
+        is_caller_busy = any(each.loop is here for each in busy) or isinstance(
+            threading.current_thread(), HandlerThread
+        )
+        if is_caller_busy or time.monotonic() > until:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True
+
+
+def _loop_of_caller() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _is_at_rest() -> bool:
+    """Return whether a child can use gRPC."""
+    return not _has_poller() and (_CORE_SEES_TO_ITSELF or not _has_core_threads())
+
+
+def _has_other_users() -> bool:
+    """Return whether the core is used otherwise, and does not end therefore."""
+    return any(not _OTHER_USERS.isdisjoint(type(each).__mro__) for each in gc.get_objects())
+
+
+def _has_poller() -> bool:
+    return any(thread.name.endswith(_POLLER) for thread in threading.enumerate())
+
+
+def _has_core_threads() -> bool:
+    return any(_name_of(thread) in _THREADS_OF_CORE for thread in _THREADS.glob("*/comm"))
+
+
+def _name_of(comm: Path) -> str:
+    try:
+        return comm.read_text().strip()
+    except OSError:  # it has ended
+        return ""
+
+
+# When this is imported, and not with the first center: one that a child makes must know of gRPC's other users before.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -1,0 +1,1 @@
+"""Calling handlers: reading what each asks for, running it, and what it says of its message."""

@@ -1,0 +1,205 @@
+"""What the workers of a handler are at: said to be begun, kept as long as it takes, and stopped where it is lost.
+
+If the stream ends while a handler runs, the handler goes on: its message may come again to this process, and then the
+call that runs answers for that as well. Where it has not come again in time, or is known to be somebody else's, it is
+stopped. A call in a thread cannot be: it goes on, and answers if its message comes again here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from msgbroker.client.handle.handlers import Handler
+from msgbroker.client.handle.holding import Hold
+from msgbroker.client.values.message import Message
+
+log = logging.getLogger("msgbroker.client")
+
+AGAIN_SECONDS_MAX: Final = 600.0
+"""How long a handler may go on whose message is lost with its stream, whatever the ack timeout."""
+
+
+class Work:
+    """What one worker of a handler is at."""
+
+    __slots__ = ("has_thread", "kept", "kept_at", "left", "message", "said", "since", "spoken_of", "stopped", "worker")
+
+    def __init__(self, worker: asyncio.Task[None]) -> None:
+        self.worker = worker
+        self.has_thread = False
+        """One waits for its next call."""
+        self.message: Message | None = None
+        self.since = 0.0
+        """When it began with that message."""
+        self.said: Message | None = None
+        """The last one that it has said to have begun."""
+        self.kept: Message | None = None
+        """The last one that it has extended, and when."""
+        self.kept_at = 0.0
+        self.spoken_of: Message | None = None
+        """The last one that it was slow with."""
+        self.left: dict[bytes, Work] | None = None
+        """With which it was left last, as a stream ended; None: its message has come again since."""
+        self.stopped: Message | None = None
+        """The last one that it was cancelled for: that call ends, and answers for nothing any more."""
+
+    def is_at(self, message_id: bytes) -> bool:
+        """Whether it is that message that it handles."""
+        return self.message is not None and self.message.id_bytes == message_id
+
+    def go_on_with(self, again: Message) -> None:
+        """Answer for a hand-out of the same message, which is handled already."""
+        assert self.message is not None  # or nothing goes on
+        self.message.come_again(again)
+        self.said = self.kept = self.left = None
+
+
+class Works:
+    """All of one handler."""
+
+    def __init__(self, handler: Handler, loop: asyncio.AbstractEventLoop) -> None:
+        self._handler = handler
+        self._loop = loop
+        self._works: list[Work] = []
+        self._left: dict[bytes, Work] = {}
+        """By its id, those whose message is not this instance's any more, as far as is known; they may be done."""
+
+    def __iter__(self) -> Iterator[Work]:
+        return iter(self._works)
+
+    def add(self, work: Work) -> None:
+        """Take in another worker's."""
+        self._works.append(work)
+
+    def remove(self, work: Work) -> None:
+        """Forget one: its worker has ended."""
+        self._works.remove(work)
+
+    # --- what is begun ----------------------------------------------------------------------------------------------
+
+    def unsaid_since(self) -> float:
+        """Return since when the handler has been at a message that was not said to be begun; infinite: at none."""
+        return min(
+            (w.since for w in self._works if w.message is not None and w.message is not w.said), default=math.inf
+        )
+
+    def say_begun(self, began_until: float, count_max: int) -> int:
+        """Say of messages begun until then, and not said before, that they are; return of how many."""
+        count = 0
+        for work in self._works:
+            message = work.message
+            if message is not None and message is not work.said and work.since <= began_until and count < count_max:
+                work.said = message
+                message.begin()
+                count += 1
+        return count
+
+    # --- what is kept -----------------------------------------------------------------------------------------------
+
+    def keep(self, hold: Hold) -> None:
+        """Extend the time of what the handler is at, where it is needed by now; say so where it takes long."""
+        now = self._loop.time()
+        for work in self._works:
+            message = work.message
+            if message is None:
+                continue
+            seconds = now - work.since
+            if seconds >= hold.limit_seconds / 2 and work.spoken_of is not message:
+                work.spoken_of = message
+                self._log("handler.slow", work, message, f"after {hold.limit_seconds:g} s it is given to others")
+            kept_at = work.kept_at if work.kept is message else message.begin_by - hold.start_seconds
+            if seconds < hold.handle_seconds_max and now - kept_at >= hold.extend_seconds:
+                work.kept = work.said = message
+                work.kept_at = now
+                message.keep(hold.ack_timeout_seconds)
+
+    @property
+    def are_keeping(self) -> bool:
+        """Whether the handler is at messages that nobody else was given, as far as is known."""
+        return any(work.message is not None and work.message.is_held for work in self._works)
+
+    def keep_all(self, seconds: float) -> None:
+        """Keep all that the handler is at for so long from now on."""
+        for work in self._works:
+            if work.message is not None:
+                work.message.keep(seconds)
+
+    # --- what is lost -----------------------------------------------------------------------------------------------
+
+    def leave(self, again_seconds: float) -> None:
+        """Take note that the stream has ended; what the handler is at has so long to come again."""
+        self._forget_done()
+        left: dict[bytes, Work] = {}
+        for work in self._works:
+            message = work.message
+            # Who has waited for its message since an earlier end has the time of then.
+            if message is not None and message is not work.stopped and message.id_bytes not in self._left:
+                message.let_go()
+                left[message.id_bytes] = work
+                work.left = left
+        if left:
+            self._left.update(left)
+            self._loop.call_later(min(again_seconds, AGAIN_SECONDS_MAX), self._give_up, left)
+
+    def take_back(self, is_meant: Callable[[Message], bool], why: str) -> None:
+        """Take note that messages are somebody else's now, and stop what is at them."""
+        self._forget_done()
+        for work in self._works:
+            message = work.message
+            if message is not None and is_meant(message):
+                message.let_go()
+                self._left[message.id_bytes] = work
+                self._stop(work, message, why)
+
+    @property
+    def are_left(self) -> bool:
+        """Whether a message may come again that is being handled."""
+        return bool(self._left)
+
+    def go_on(self, messages: Sequence[Message]) -> list[Message]:
+        """Let the calls that are at some of these messages answer for them as they come again; return the others."""
+        return [message for message in messages if not self._goes_on(message)]
+
+    def _goes_on(self, message: Message) -> bool:
+        work = self._left.pop(message.id_bytes, None)
+        if work is None or not work.is_at(message.id_bytes):
+            return False
+        work.go_on_with(message)
+        return True
+
+    def _give_up(self, left: dict[bytes, Work]) -> None:
+        for message_id, work in left.items():
+            is_left = work.left is left and self._left.get(message_id) is work
+            if is_left and work.message is not None and work.is_at(message_id):
+                self._stop(work, work.message, "the connection was lost, and it has not come again")
+        self._forget_done()
+
+    def _stop(self, work: Work, message: Message, why: str) -> None:
+        if self._handler.is_async:
+            self._log("handler.taken_back", work, message, f"{why}; the handler is cancelled")
+            self._left.pop(message.id_bytes, None)
+            work.stopped = message
+            work.worker.cancel()
+        else:
+            self._log("handler.taken_back", work, message, f"{why}; the handler goes on in its thread")
+
+    def _forget_done(self) -> None:
+        self._left = {message_id: work for message_id, work in self._left.items() if work.is_at(message_id)}
+
+    def _log(self, event: str, work: Work, message: Message, what: str) -> None:
+        log.warning(
+            "%s: group=%s topic=%s event_code=%s message_id=%s attempt=%d has run for %.1f s: %s",
+            event,
+            self._handler.group,
+            message.topic,
+            message.event_code,
+            message.message_id,
+            message.attempt,
+            self._loop.time() - work.since,
+            what,
+            extra={"message_id": str(message.message_id)},
+        )

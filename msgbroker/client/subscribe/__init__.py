@@ -1,0 +1,1 @@
+"""A group's streams to its brokers: credit, deliveries in, settlements out."""

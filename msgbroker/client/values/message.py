@@ -1,0 +1,315 @@
+"""What a handler receives and what a publisher gets back.
+
+Both are thin views of the protobuf message that brought them: a field is turned into Python when it is asked for,
+because at tens of thousands of messages a second most fields never are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from msgbroker.client.values.bodies import Body
+from msgbroker.client.values.verdicts import RELEASED_AT_ONCE, Verdict
+from msgbroker.contract import limits
+from msgbroker.contract.errors import InvalidSettingError
+from msgbroker.v1 import publisher_pb2, subscriber_pb2
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class LaneHandle(Protocol):
+    """Where verdicts on the messages of one lane go."""
+
+    queue_id: int
+
+    @property
+    def live(self) -> bool:
+        """False: the lane was revoked or its stream ended. Messages not started are dropped, verdicts go nowhere."""
+
+    def ack(self, queue_offset: int, attempt: int) -> None:
+        """Settle a message as done."""
+
+    def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
+        """Settle a message in another way."""
+
+    def begin(self, queue_offset: int, attempt: int) -> None:
+        """Say that a message is begun."""
+
+    def extend(self, queue_offset: int, attempt: int, seconds: float) -> bool:
+        """Ask to keep a message for so long from now on; return False if it is too late. From any thread."""
+
+
+class NoLane:
+    """The handle of messages that nobody settles (any more)."""
+
+    __slots__ = ("live", "queue_id")
+
+    def __init__(self, queue_id: int) -> None:
+        self.queue_id = queue_id
+        self.live = False
+
+    def ack(self, queue_offset: int, attempt: int) -> None:
+        """Do nothing."""
+
+    def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
+        """Do nothing."""
+
+    def begin(self, queue_offset: int, attempt: int) -> None:
+        """Do nothing."""
+
+    def extend(self, queue_offset: int, attempt: int, seconds: float) -> bool:  # noqa: ARG002 - a LaneHandle's
+        """Return that it is too late."""
+        return False
+
+
+class Message:
+    """A message as a handler receives it."""
+
+    __slots__ = ("_deadline", "_delivery", "_headers", "_lane", "_said")
+
+    def __init__(self, delivery: subscriber_pb2.Delivery, lane: LaneHandle, deadline: float) -> None:
+        self._delivery = delivery
+        self._said = delivery.message
+        self._lane = lane
+        self._deadline = deadline
+        self._headers: dict[str, str] | None = None
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._said.topic
+
+    @property
+    def event_code(self) -> str:
+        """The event code's name."""
+        return self._said.event_code
+
+    @property
+    def body(self) -> bytes:
+        """The body as it was published."""
+        return self._said.body
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers as they were published."""
+        if self._headers is None:
+            self._headers = dict(self._said.headers)
+        return self._headers
+
+    @property
+    def key(self) -> str:
+        """What the message is about; empty if the publisher did not say."""
+        return self._said.key
+
+    @property
+    def ordering_key(self) -> str:
+        """What picked the message's queue; the key if the publisher gave no other."""
+        return self._said.ordering_key or self._said.key
+
+    @property
+    def message_id(self) -> UUID:
+        """The UUIDv7 the broker gave it."""
+        return UUID(bytes=self._delivery.message_id)
+
+    @property
+    def id_bytes(self) -> bytes:
+        """The same as it was sent; for the client itself."""
+        return self._delivery.message_id
+
+    @property
+    def queue_id(self) -> int:
+        """The queue that holds it."""
+        return self._lane.queue_id
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in the queue."""
+        return self._delivery.queue_offset
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt to deliver it to this group."""
+        return self._delivery.attempt or 1
+
+    @property
+    def stored_at(self) -> datetime:
+        """When it was stored, by the database's clock."""
+        return _datetime(self._delivery.stored_at_us)
+
+    @property
+    def born_at(self) -> datetime:
+        """When the application published it, by its own clock."""
+        return _datetime(self._said.born_at_us)
+
+    @property
+    def born_host(self) -> str:
+        """The host it was published from."""
+        return self._delivery.born_host
+
+    @property
+    def publisher_group(self) -> str:
+        """The publisher group it came from; may be empty."""
+        return self._delivery.publisher_group
+
+    @property
+    def stress(self) -> bool:
+        """Whether this is stress-test traffic: it must have no effect on the real world."""
+        return self._delivery.stress
+
+    def extend(self, seconds: float) -> bool:
+        """Keep the message for so many seconds from now on, before it is given to somebody else.
+
+        While a handler runs the client does that by itself, again and again. So this is for what keeps it from it: an
+        async handler that is about to block its event loop for longer than the ack timeout. It never shortens the time
+        there is, and what the group allows at most (`handle_seconds_max`) holds all the same. It is the loop that sends
+        it: let it turn for a moment before you block it.
+
+        Returns:
+            False if the message is somebody else's already: what the handler does now may be done twice.
+
+        Raises:
+            InvalidSettingError: *seconds* is out of bounds.
+
+        Example:
+            message.extend(300)
+            await asyncio.sleep(0.1)
+            model.train()
+        """
+        if not 0 < seconds <= limits.HANDLE_SECONDS_CEILING:
+            raise InvalidSettingError(
+                "seconds", f"is {seconds:g}; more than 0, {limits.HANDLE_SECONDS_CEILING:g} at most"
+            )
+        return self.keep(seconds)
+
+    def ack(self) -> None:
+        """Settle the message as done; for the client itself, when the handler returns."""
+        delivery = self._delivery
+        self._lane.ack(delivery.queue_offset, delivery.attempt)
+
+    def settle(self, verdict: Verdict) -> None:
+        """Settle the message in another way; for the client itself, when the handler raises."""
+        self._lane.settle(self._delivery.queue_offset, self._delivery.attempt or 1, verdict)
+
+    def give_back(self) -> None:
+        """Release the message, whatever is said of it from now on; for the client itself, when a handler must stop."""
+        self.settle(RELEASED_AT_ONCE)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Say nothing of the message any more: it is somebody else's; for the client itself."""
+        self._lane = NoLane(self._lane.queue_id)
+
+    def come_again(self, again: Message) -> None:
+        """Become another hand-out of the same message; for the client itself, when that comes while it is handled."""
+        self._delivery, self._lane, self._deadline = again._delivery, again._lane, again._deadline
+
+    def keep(self, seconds: float) -> bool:
+        """Ask to keep the message for so long; for the client itself, when its handler takes long."""
+        return self._lane.extend(self._delivery.queue_offset, self._delivery.attempt or 1, seconds)
+
+    def is_of(self, lane: LaneHandle) -> bool:
+        """Whether *lane* handed it out; for the client itself."""
+        return self._lane is lane
+
+    @property
+    def begin_by(self) -> float:
+        """Until when a handler must have begun with it; for the client itself."""
+        return self._deadline
+
+    def begin(self) -> None:
+        """Say that the message is begun; for the client itself, when its handler takes a while."""
+        self._lane.begin(self._delivery.queue_offset, self._delivery.attempt or 1)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nobody else was given it, as far as is known; for the client itself."""
+        return self._lane.live
+
+    def is_live(self, now: float) -> bool:
+        """Whether it is still this instance's: its lane was not revoked, and its ack timeout has not passed."""
+        return self._lane.live and now < self._deadline
+
+    def text(self) -> str:
+        """Return the body as UTF-8 text."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """Return the body read as JSON."""
+        return json.loads(self.body)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Message {self.topic}/{self.event_code} {self.message_id} queue {self.queue_id}"
+            f" offset {self.queue_offset} attempt {self.attempt}>"
+        )
+
+
+class Receipt:
+    """Proof that a message is stored: its id and its place."""
+
+    __slots__ = ("_index", "_result")
+
+    def __init__(self, result: publisher_pb2.PublishResult, index: int) -> None:
+        self._result = result
+        self._index = index
+
+    @property
+    def message_id(self) -> UUID:
+        """The UUIDv7 the broker gave the message."""
+        return UUID(int=int.from_bytes(self._result.first_message_id, "big") + self._index)
+
+    @property
+    def queue_id(self) -> int:
+        """The queue that holds it."""
+        return self._result.queue_ids[self._index]
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in the queue."""
+        return self._result.queue_offsets[self._index]
+
+    @property
+    def stored_at(self) -> datetime:
+        """When it was stored, by the database's clock."""
+        queue_id = self.queue_id
+        ahead = [time.stored_at_us for time in self._result.ahead if time.queue_id == queue_id]
+        return _datetime(ahead[0] if ahead else self._result.stored_at_us)
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether it had been stored before and this is the answer of then (its first answer was lost)."""
+        return self._result.duplicate
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Receipt) and self.message_id == other.message_id
+
+    def __hash__(self) -> int:
+        return hash(self.message_id)
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.message_id} queue {self.queue_id} offset {self.queue_offset}>"
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """One message for `publish_many`.
+
+    Example:
+        await center.publish_many([OutgoingMessage("TP_TRADE", "EC_PAID", {"order": n}) for n in range(100)])
+    """
+
+    topic: str
+    event_code: str
+    body: Body = b""
+    headers: Mapping[str, str] | None = None
+    key: str = ""
+    ordering_key: str = ""
+
+
+def _datetime(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
