@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import grpc
 
-from confdb.expression_limits import check_expression
-from confdb.expressions import warnings_about
+from confdb.expressions.expression_limits import check_expression
+from confdb.expressions.expressions import warnings_about
 from confdb.services import ConfigService
 from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import Changed, SubscriptionView

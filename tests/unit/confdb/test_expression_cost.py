@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from confdb.checked_expressions import Call, Constant, Loop, MapOf, Name, NotDecodedError, Select, decode
-from confdb.expressions import _environment, compile_expression, cost_of_expression
-from confdb.pattern_size import pattern_size
+from confdb.expressions.checked_expressions import Call, Constant, Loop, MapOf, Name, NotDecodedError, Select, decode
+from confdb.expressions.expressions import _environment, compile_expression, cost_of_expression
+from confdb.expressions.pattern_size import pattern_size
 from msgbroker.contract import limits
 
 CHEAP = [
@@ -145,7 +145,7 @@ def test_an_expression_that_cannot_be_looked_into_is_taken_for_one_that_costs_to
     def fails(serialized: bytes) -> None:
         raise NotDecodedError("has a field of wire type 3")
 
-    monkeypatch.setattr("confdb.expressions.decode", fails)
+    monkeypatch.setattr("confdb.expressions.expressions.decode", fails)
 
     assert cost_of_expression('headers.never_seen_before == "1"').steps > limits.EXPRESSION_COST_MAX
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from confdb.expressions import compile_expression
+from confdb.expressions.expressions import compile_expression
 from msgbroker.contract.errors import InvalidExpressionError
 
 

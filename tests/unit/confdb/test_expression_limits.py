@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from confdb.expression_limits import check_cost, check_expression, cpu_seconds, hardest_texts, largest_messages
-from confdb.expressions import compile_expression
+from confdb.expressions.expression_limits import (
+    check_cost,
+    check_expression,
+    cpu_seconds,
+    hardest_texts,
+    largest_messages,
+)
+from confdb.expressions.expressions import compile_expression
 from confdb.routes import HeaderPredicate
 from msgbroker.contract import limits
 from msgbroker.contract.errors import ExpressionTooCostlyError, InvalidExpressionError

@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from confdb.expressions import PREPARED_BYTES_MAX, ExpressionFailedError, compile_expression
+from confdb.expressions.expressions import PREPARED_BYTES_MAX, ExpressionFailedError, compile_expression
 from confdb.routes import Headers
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidExpressionError
@@ -93,7 +93,7 @@ def test_an_expression_is_compiled_once() -> None:
 
 def test_expressions_need_neither_sqlalchemy_nor_a_database_driver() -> None:
     program = (
-        "import sys; from confdb.expressions import compile_expression; compile_expression('true');"
+        "import sys; from confdb.expressions.expressions import compile_expression; compile_expression('true');"
         "print(sorted({'sqlalchemy', 'psycopg', 'alembic'} & set(sys.modules)))"
     )
 
@@ -132,7 +132,7 @@ def test_headers_are_kept_by_nothing_but_their_message() -> None:
 
 _MANY_MESSAGES = """
 import gc, psutil
-from confdb.expressions import compile_expression
+from confdb.expressions.expressions import compile_expression
 from confdb.routes import Headers
 
 predicates = [compile_expression(text) for text in ('headers.h00 == "x"', 'headers.all(h, headers[h] != "x")')]

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from confdb.expressions import missing_header
+from confdb.expressions.expressions import missing_header
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.loops import pause

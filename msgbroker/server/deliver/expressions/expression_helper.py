@@ -21,7 +21,7 @@ from typing import Final
 
 import orjson
 
-from confdb.expressions import ExpressionFailedError, compile_expression
+from confdb.expressions.expressions import ExpressionFailedError, compile_expression
 from confdb.routes import HeaderPredicate
 from msgbroker.contract.errors import InvalidExpressionError
 from msgbroker.engine.matching import Outcome

@@ -16,10 +16,10 @@ from weakref import ReferenceType, ref
 
 from cel_expr_python import cel
 
-from confdb.checked_expressions import NotDecodedError, decode
-from confdb.expression_cost import COST_CEILING, Cost, cost_of
-from confdb.expression_hints import hint
-from confdb.header_reads import HeaderRead, unguarded_reads
+from confdb.expressions.checked_expressions import NotDecodedError, decode
+from confdb.expressions.expression_cost import COST_CEILING, Cost, cost_of
+from confdb.expressions.expression_hints import hint
+from confdb.expressions.header_reads import HeaderRead, unguarded_reads
 from confdb.routes import ExpressionFailedError, HeaderPredicate, Headers
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidExpressionError

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
-from confdb.checked_expressions import Call, Constant, ListOf, Loop, MapOf, Name, Node, Select
+from confdb.expressions.checked_expressions import Call, Constant, ListOf, Loop, MapOf, Name, Node, Select
 
 _AND: Final = "_&&_"
 _IN: Final = frozenset({"@in", "_in_", "in"})

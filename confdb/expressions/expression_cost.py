@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from confdb.checked_expressions import Call, Constant, ListOf, Loop, MapOf, Name, Node, Select
-from confdb.pattern_size import pattern_size
+from confdb.expressions.checked_expressions import Call, Constant, ListOf, Loop, MapOf, Name, Node, Select
+from confdb.expressions.pattern_size import pattern_size
 from msgbroker.contract import limits
 
 COST_CEILING: Final = 10**12

@@ -18,7 +18,7 @@ from functools import lru_cache
 from hashlib import shake_128
 from typing import Final, TypeAlias
 
-from confdb.expressions import compile_expression, cost_of_expression
+from confdb.expressions.expressions import compile_expression, cost_of_expression
 from confdb.routes import ExpressionFailedError, HeaderPredicate
 from msgbroker.contract import limits
 from msgbroker.contract.errors import ExpressionTooCostlyError

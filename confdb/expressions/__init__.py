@@ -1,0 +1,1 @@
+"""HEADER expressions: compiled, checked, and judged by what they may cost."""
