@@ -9,10 +9,11 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from msgconsole.bench import bare_copy, dear_neighbour, large_configuration, surroundings
-from msgconsole.bench.center import BenchCenter
-from msgconsole.bench.phase_runner import PhaseRunner
-from msgconsole.bench.results import RunResult
+from msgconsole.bench.measures import surroundings
+from msgconsole.bench.measures.results import RunResult
+from msgconsole.bench.phases import bare_copy, dear_neighbour, large_configuration
+from msgconsole.bench.phases.center import BenchCenter
+from msgconsole.bench.phases.phase_runner import PhaseRunner
 from msgconsole.bench.scenario import (
     BareCopy,
     DearNeighbour,

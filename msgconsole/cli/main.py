@@ -30,24 +30,24 @@ class CommandEntry:
 
 
 COMMANDS: Final = (
-    CommandEntry("up", "msgconsole.cli.up", "Start everything on this machine: PostgreSQL and a broker."),
-    CommandEntry("demo", "msgconsole.cli.demo", "Show what it does, against a running center."),
-    CommandEntry("broker", "msgconsole.cli.broker", "Run a broker."),
-    CommandEntry("migrate", "msgconsole.cli.migrate", "Bring the databases to this version."),
-    CommandEntry("check-config", "msgconsole.cli.check_config", "Show the settings and try the connections."),
-    CommandEntry("namespace", "msgconsole.cli.namespace", "Namespaces: create, list, delete."),
-    CommandEntry("topic", "msgconsole.cli.topic", "Topics: create, list, show, update, delete."),
-    CommandEntry("event-code", "msgconsole.cli.event_code", "Event codes of a topic: create, list, remove."),
-    CommandEntry("group", "msgconsole.cli.group", "Groups: create, list, show, update, delete."),
-    CommandEntry("subscription", "msgconsole.cli.subscription", "Subscriptions: create, list, show, delete."),
-    CommandEntry("stress", "msgconsole.cli.stress", "Stress-test traffic: its rules, and who may get it."),
-    CommandEntry("publish", "msgconsole.cli.publish", "Publish a message."),
-    CommandEntry("subscribe", "msgconsole.cli.subscribe", "Print messages as they come."),
-    CommandEntry("lag", "msgconsole.cli.lag", "How far each group is behind."),
-    CommandEntry("alarm", "msgconsole.cli.alarm", "What brokers have set aside, or found at its limit."),
-    CommandEntry("dead-letters", "msgconsole.cli.dead_letters", "Messages given up on: list, show."),
-    CommandEntry("audit", "msgconsole.cli.audit", "Who changed what."),
-    CommandEntry("bench", "msgconsole.cli.bench", "Measure messages per second and latency here."),
+    CommandEntry("up", "msgconsole.cli.commands.up", "Start everything on this machine: PostgreSQL and a broker."),
+    CommandEntry("demo", "msgconsole.cli.commands.demo", "Show what it does, against a running center."),
+    CommandEntry("broker", "msgconsole.cli.commands.broker", "Run a broker."),
+    CommandEntry("migrate", "msgconsole.cli.commands.migrate", "Bring the databases to this version."),
+    CommandEntry("check-config", "msgconsole.cli.commands.check_config", "Show the settings and try the connections."),
+    CommandEntry("namespace", "msgconsole.cli.commands.namespace", "Namespaces: create, list, delete."),
+    CommandEntry("topic", "msgconsole.cli.commands.topic", "Topics: create, list, show, update, delete."),
+    CommandEntry("event-code", "msgconsole.cli.commands.event_code", "Event codes of a topic: create, list, remove."),
+    CommandEntry("group", "msgconsole.cli.commands.group", "Groups: create, list, show, update, delete."),
+    CommandEntry("subscription", "msgconsole.cli.commands.subscription", "Subscriptions: create, list, show, delete."),
+    CommandEntry("stress", "msgconsole.cli.commands.stress", "Stress-test traffic: its rules, and who may get it."),
+    CommandEntry("publish", "msgconsole.cli.commands.publish", "Publish a message."),
+    CommandEntry("subscribe", "msgconsole.cli.commands.subscribe", "Print messages as they come."),
+    CommandEntry("lag", "msgconsole.cli.commands.lag", "How far each group is behind."),
+    CommandEntry("alarm", "msgconsole.cli.commands.alarm", "What brokers have set aside, or found at its limit."),
+    CommandEntry("dead-letters", "msgconsole.cli.commands.dead_letters", "Messages given up on: list, show."),
+    CommandEntry("audit", "msgconsole.cli.commands.audit", "Who changed what."),
+    CommandEntry("bench", "msgconsole.cli.commands.bench", "Measure messages per second and latency here."),
 )
 
 
@@ -81,7 +81,7 @@ def _check_environment(arguments: Sequence[str]) -> None:
     if not ours or not arguments or {"--help", "-h", "--version"} & {*arguments}:
         return
     # Knowing all settings costs an import that is not worth it without a variable.
-    from msgconsole.settings_check import check_names
+    from msgconsole.local.settings_check import check_names
 
     check_names(ours)
 

@@ -13,10 +13,10 @@ import typer
 from confdb.services import Changed, ConfigService, Page
 from msgbroker.contract import limits
 from msgbroker.contract.errors import StoreUnavailableError, SubscriptionNotActiveError
-from msgconsole.cli import places
 from msgconsole.cli.if_not_exists import Existing, create_or_find
 from msgconsole.cli.output import plain, print_json, print_line
-from msgconsole.databases import open_config_store, open_message_store
+from msgconsole.local import places
+from msgconsole.local.databases import open_config_store, open_message_store
 from msgdb.log.queues import QueueTailReader
 
 ThingT = TypeVar("ThingT")

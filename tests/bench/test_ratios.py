@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from msgconsole.bench import bare_copy, catalogue
-from msgconsole.bench.center import BenchCenter
-from msgconsole.bench.phase_runner import PhaseRunner
-from msgconsole.bench.results import RunResult
+from msgconsole.bench import catalogue
+from msgconsole.bench.measures.results import RunResult
+from msgconsole.bench.measures.targets import ratios
+from msgconsole.bench.phases import bare_copy
+from msgconsole.bench.phases.center import BenchCenter
+from msgconsole.bench.phases.phase_runner import PhaseRunner
 from msgconsole.bench.scenario import Phase
-from msgconsole.bench.targets import ratios
 
 # Far below what a quiet machine shows (see docs/benchmarks): what falls below these is no noise.
 RATIOS_MIN = {

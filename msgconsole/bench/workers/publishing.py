@@ -14,7 +14,7 @@ import grpc
 from msgbroker.client import MessageCenter
 from msgbroker.contract.errors import ClientBufferFullError
 from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc
-from msgconsole.bench.resources import percentiles
+from msgconsole.bench.measures.resources import percentiles
 from msgconsole.bench.scenario import Publishing
 from msgconsole.bench.workers.lines import Orders, reporting
 from msgconsole.bench.workers.load import EVENT_CODE, TOPIC, Load, Planned

@@ -7,7 +7,7 @@ from array import array
 from typing import Any
 
 from msgbroker.client import Message, MessageCenter
-from msgconsole.bench.resources import percentiles
+from msgconsole.bench.measures.resources import percentiles
 from msgconsole.bench.workers.lines import Orders, reporting
 from msgconsole.bench.workers.load import EVENT_CODE, TOPIC
 

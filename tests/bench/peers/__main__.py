@@ -12,9 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from msgconsole.bench import surroundings
-from msgconsole.bench.chart import draw_bars
-from msgconsole.bench.markdown import table
+from msgconsole.bench.measures import surroundings
+from msgconsole.bench.report.chart import draw_bars
+from msgconsole.bench.report.markdown import table
 from tests.bench.peers.catalogue import peers
 from tests.bench.peers.comparison import BODY_BYTES, Compared, compare
 from tests.bench.peers.servers import server_versions

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from msgconsole.bench.worker_process import WorkerProcess
+from msgconsole.bench.phases.worker_process import WorkerProcess
 from tests.bench.peers.catalogue import AIMS, peers
 from tests.bench.peers.peer import Peer, PeerMissingError, Work
 

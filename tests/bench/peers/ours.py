@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgbroker.client import Message, MessageCenter
 from msgbroker.contract.errors import ClientBufferFullError
-from msgconsole.bench.center import BenchCenter
+from msgconsole.bench.phases.center import BenchCenter
 from tests.bench.peers.peer import Clock, Work
 
 _EVENT_CODE = "EC_PEER"

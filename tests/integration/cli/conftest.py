@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from msgconsole.broker_process import BROKER_COMMAND, BrokerProcess
 from msgconsole.cli.main import main
+from msgconsole.local.broker_process import BROKER_COMMAND, BrokerProcess
 
 
 @dataclass(frozen=True)

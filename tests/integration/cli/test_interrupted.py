@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from msgconsole.broker_process import BrokerFailedError
-from msgconsole.local_center import LocalCenter, LocalCenterConfig
-from msgconsole.stopping import StoppedBySignals
-from msgconsole.worker_pool import WorkerPool
+from msgconsole.local.broker_process import BrokerFailedError
+from msgconsole.local.local_center import LocalCenter, LocalCenterConfig
+from msgconsole.local.stopping import StoppedBySignals
+from msgconsole.local.worker_pool import WorkerPool
 from msgdb.embedded.signals import STOPPING_SIGNALS
 
 _SLEEPER = (sys.executable, "-c", "import time; time.sleep(60)")

@@ -14,7 +14,7 @@ import psutil
 import psycopg
 import pytest
 
-from msgconsole.broker_process import BROKER_COMMAND, is_serving
+from msgconsole.local.broker_process import BROKER_COMMAND, is_serving
 from tests.eventually import eventually_blocking
 from tests.integration.cli.conftest import Msgcenter
 from tests.processes import left_running

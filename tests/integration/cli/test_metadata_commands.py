@@ -324,7 +324,7 @@ def test_a_running_up_is_found_from_below_its_directory(
 ) -> None:
     import os
 
-    from msgconsole.cli import places
+    from msgconsole.local import places
 
     directory = tmp_path / ".msgcenter"
     directory.mkdir()

@@ -16,7 +16,7 @@ import psutil
 import psycopg
 import pytest
 
-from msgconsole.cli import places
+from msgconsole.local import places
 from tests.processes import left_running
 
 _STAND_IN = Path(__file__).with_name("health_only_broker.py")
@@ -26,8 +26,8 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from msgbroker.contract.errors import MessageCenterError
-from msgconsole.cli.up import serve
-from msgconsole.local_center import LocalCenterConfig
+from msgconsole.cli.commands.up import serve
+from msgconsole.local.local_center import LocalCenterConfig
 try:
     serve(LocalCenterConfig(Path(sys.argv[1]), f"127.0.0.1:{sys.argv[2]}", broker_command=sys.argv[3:]))
 except MessageCenterError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgconsole.bench.results import ConfigurationResult, PhaseResult, RunResult
+from msgconsole.bench.measures.results import ConfigurationResult, PhaseResult, RunResult
 
 
 def phase(name: str, **given: Any) -> PhaseResult:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from msgconsole.bench.measuring import Observed, measured
-from msgconsole.bench.registration import LATE_GROUP, Registered
-from msgconsole.bench.resources import Usage
+from msgconsole.bench.measures.measuring import Observed, measured
+from msgconsole.bench.measures.resources import Usage
+from msgconsole.bench.phases.registration import LATE_GROUP, Registered
 from msgconsole.bench.scenario import LateGroup, Phase
 
 STARTED_AT = 1_000.0

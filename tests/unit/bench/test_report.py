@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from msgconsole.bench import catalogue
-from msgconsole.bench.report import write_report
-from msgconsole.bench.results import CatchUp, RunResult, Window
+from msgconsole.bench.measures.results import CatchUp, RunResult, Window
+from msgconsole.bench.report.report import write_report
 from tests.unit.bench.builders import configuration, phase, run
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from msgconsole.bench import catalogue
-from msgconsole.bench.results import RunResult, Window
-from msgconsole.bench.targets import Verdict, cores_projection, judge, ratios
+from msgconsole.bench.measures.results import RunResult, Window
+from msgconsole.bench.measures.targets import Verdict, cores_projection, judge, ratios
 from tests.unit.bench.builders import configuration, phase, run
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgconsole.bench.timeline import count_at, rate, reached_at, series
+from msgconsole.bench.measures.timeline import count_at, rate, reached_at, series
 
 History = list[tuple[float, dict[str, int]]]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from msgconsole.bench.worker_process import BenchFailedError, WorkerProcess
+from msgconsole.bench.phases.worker_process import BenchFailedError, WorkerProcess
 
 TALKING = """
 import json, sys

@@ -10,8 +10,8 @@ import pytest
 from grpc_health.v1 import health, health_pb2_grpc
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgconsole.broker_process import CannotListenError, PortBusyError, check_port_is_free, is_serving
-from msgconsole.settings_check import load_broker_settings
+from msgconsole.local.broker_process import CannotListenError, PortBusyError, check_port_is_free, is_serving
+from msgconsole.local.settings_check import load_broker_settings
 
 URLS = {"confdb_url": "postgresql://h/c", "msgdb_url": "postgresql://h/m"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgconsole.demo_scenario import GROUPS, Counts, expected_counts, make_messages
+from msgconsole.demo.demo_scenario import GROUPS, Counts, expected_counts, make_messages
 
 
 def test_the_expected_counts_are_those_counted_by_hand() -> None:

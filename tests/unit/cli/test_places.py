@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgconsole.cli import places
+from msgconsole.local import places
 
 URL = "postgresql://postgres@/confdb?host=/run/x"
 

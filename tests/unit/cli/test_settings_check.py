@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgconsole.settings_check import check_names, describe, load_broker_settings
+from msgconsole.local.settings_check import check_names, describe, load_broker_settings
 
 URLS = {"confdb_url": "postgresql://a:hush@h/c", "msgdb_url": "postgresql://a:hush@h/m"}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from msgconsole.cli import places
-from msgconsole.cli.state_file import State, read_state
+from msgconsole.local import places
+from msgconsole.local.state_file import State, read_state
 
 URL = "postgresql://postgres@/confdb?host=/run/x"
 STATE = State(

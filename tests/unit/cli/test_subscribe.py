@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from msgbroker.client import MessageCenter
 from msgconsole.cli import streams
+from msgconsole.cli.commands.subscribe import Printer, print_messages
 from msgconsole.cli.streams import OutputFailedError
-from msgconsole.cli.subscribe import Printer, print_messages
 from tests.unit.client.fake_broker import FakeBroker
 
 ACK, RELEASE = 1, 3

@@ -1,0 +1,1 @@
+"""What was measured: observed, computed, and judged by the targets."""

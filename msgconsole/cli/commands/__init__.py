@@ -1,0 +1,1 @@
+"""The commands of `msgcenter`, one module each: `main` imports the one that was typed."""

@@ -1,0 +1,187 @@
+"""`msgcenter subscription`: which group wants which messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Annotated
+
+import typer
+
+from confdb.expressions.expressions import warnings_about
+from confdb.services import Changed, ConfigService
+from confdb.services.subscriptions import describe_subscription
+from confdb.services.views import SubscriptionView
+from msgbroker.contract.errors import SubscriptionDiffersError, ThingAlreadyExistsError
+from msgconsole.cli.if_not_exists import Existing, create_or_find
+from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, IfNotExists, Limit, Namespace, NoWait
+from msgconsole.cli.output import plain, print_json, print_line, print_rows, print_thing
+from msgconsole.cli.service import change, collect, look_up, open_service_with_tails
+from msgconsole.local import places
+from msgconsole.local.databases import open_message_store
+from msgdb.reports.expression_failures import ExpressionFailureRow, find_expression_failure
+
+app = typer.Typer(no_args_is_help=True)
+
+_Group = Annotated[str, typer.Argument(metavar="GROUP", help="The subscriber group's name.")]
+_Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+_EventCode = Annotated[str, typer.Argument(metavar="EVENT_CODE", help="The event code's name, or '*' for all.")]
+
+
+@app.command("create")
+def create(
+    group: _Group,
+    topic: _Topic,
+    event_code: _EventCode = "*",
+    expression: Annotated[
+        str | None,
+        typer.Option(
+            "--expression",
+            help="Only messages whose headers satisfy this (CEL over `headers`). A message without a header that it "
+            'reads does not match, with `!=` as well: ask first, \'"region" in headers && headers.region != "hz"\' '
+            "(a warning says where). "
+            "Cheap: comparing headers by name, `in` a list, one macro. Refused as too costly (50,000 steps with 64 "
+            "headers): a macro inside of another, a long pattern for `matches` or one from the message.",
+        ),
+    ] = None,
+    from_beginning: Annotated[
+        bool,
+        typer.Option(
+            "--from-beginning", help="Deliver what is stored already, too; for groups that have not read the topic yet."
+        ),
+    ] = False,
+    if_not_exists: IfNotExists = False,
+    no_wait: NoWait = False,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Subscribe a group to a message type, and wait until every live broker delivers by it.
+
+    What an expression may not mean as it is, a warning on standard error says; with --json it is in `warnings`.
+
+    Example: msgcenter subscription create SG_POINTS TP_TRADE EC_PAID --expression 'headers.region == "hz"'
+    """
+
+    def make(service: ConfigService) -> Awaitable[Changed[SubscriptionView]]:
+        return service.subscriptions.create(
+            namespace, group, topic, event_code, expression=expression, from_beginning=from_beginning
+        )
+
+    async def find(service: ConfigService) -> SubscriptionView:
+        found = await service.subscriptions.get(namespace, group, topic, event_code)
+        _refuse_other(found, expression, from_beginning=from_beginning)
+        return found
+
+    existing = Existing(namespace, "subscription", describe_subscription(group, topic, event_code), find)
+
+    async def run() -> None:
+        async with open_service_with_tails() as service:
+            made, is_new = await create_or_find(service, make, existing if if_not_exists else None)
+            if not no_wait:
+                await service.wait_until_active(made.version, group=group)
+        warnings = () if expression is None else warnings_about(expression)
+        if as_json:
+            created = {"created": is_new} if if_not_exists else {}
+            said = {"config_version": made.version, "is_active": not no_wait, "warnings": warnings}
+            print_json(plain(made.thing) | said | created)
+            return
+        state = "registered" if no_wait else "active"
+        exists = "" if is_new else "exists already, and "
+        print_line(f"The subscription of {group} to {topic}/{event_code} {exists}is {state}.")
+        for warning in warnings:
+            typer.echo(f"Warning: {warning}.", err=True)
+
+    asyncio.run(run())
+
+
+def _refuse_other(found: SubscriptionView, expression: str | None, *, from_beginning: bool) -> None:
+    """Raise SubscriptionDiffersError or ThingAlreadyExistsError where the subscription is not the one asked for.
+
+    No expression is a wish as well: for every message of the type.
+    """
+    if found.expression != expression:
+        raise SubscriptionDiffersError(found.group, found.topic, found.event_code, found.expression, expression)
+    if from_beginning and any(found.start_offsets.values()):
+        name = describe_subscription(found.group, found.topic, found.event_code)
+        raise ThingAlreadyExistsError("subscription", name, "a later start, not from the beginning")
+
+
+@app.command("show")
+def show(
+    group: _Group,
+    topic: _Topic,
+    event_code: _EventCode = "*",
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Show a subscription, and how often its expression failed on a message.
+
+    An expression fails where a header that it reads is missing, or cannot be converted: that is no match. `failures`
+    counts it since `first failed at`, brokers add to it every ten seconds, and `last failed header` is the one that was
+    missing the last time. Thirty days after the last failure it is forgotten.
+
+    Example: msgcenter subscription show SG_POINTS TP_TRADE EC_PAID
+    """
+    found = look_up(lambda service: service.subscriptions.get(namespace, group, topic, event_code))
+    failed = asyncio.run(_read_failures(found)) if found.expression is not None else None
+    failures = {
+        "failures": failed.failures if failed else 0,
+        "last_failed_header": failed.last_header if failed else None,
+        "last_error": failed.last_error or None if failed else None,
+        "first_failed_at": failed.first_failed_at if failed else None,
+        "last_failed_at": failed.last_failed_at if failed else None,
+    }
+    print_thing(plain(found) | failures, as_json=as_json)
+
+
+async def _read_failures(subscription: SubscriptionView) -> ExpressionFailureRow | None:
+    async with open_message_store(places.msgdb_url()) as store, store.connection() as connection:
+        return await find_expression_failure(connection, subscription.subscription_id)
+
+
+@app.command("list")
+def list_(
+    group: Annotated[str | None, typer.Option("--group", help="Only of this group.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only to this topic.")] = None,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    limit: Limit = 1_000,
+    as_json: AsJson = False,
+) -> None:
+    """List the subscriptions.
+
+    Example: msgcenter subscription list --group SG_POINTS
+    """
+    found = look_up(
+        lambda service: collect(
+            lambda after, count: service.subscriptions.list(
+                namespace, group=group, topic=topic, after=after, limit=count
+            ),
+            first=0,
+            count_max=limit,
+        )
+    )
+    columns = ["group", "topic", "event_code", "mode", "expression"]
+    if any(each.requires for each in found):
+        columns.append("requires")
+    print_rows(found, columns, as_json=as_json, empty="No subscriptions.")
+
+
+@app.command("delete")
+def delete(
+    group: _Group,
+    topic: _Topic,
+    event_code: _EventCode = "*",
+    no_wait: NoWait = False,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Unsubscribe a group from a message type.
+
+    Example: msgcenter subscription delete SG_POINTS TP_TRADE EC_PAID
+    """
+    change(
+        lambda service: service.subscriptions.delete(namespace, group, topic, event_code),
+        lambda gone: f"The subscription of {gone.group} to {gone.topic}/{gone.event_code} is deleted.",
+        as_json=as_json,
+        wait=not no_wait,
+    )

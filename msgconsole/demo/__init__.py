@@ -1,0 +1,1 @@
+"""`msgcenter demo`: a scenario with its expected counts, and its run."""

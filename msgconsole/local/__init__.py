@@ -1,0 +1,1 @@
+"""What runs on this machine and where it is: databases, broker processes, and the settings they are given."""

@@ -1,0 +1,230 @@
+"""How far groups are behind, by name: confdb says who subscribes to what, msgdb how far they are; they meet here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from confdb.brokers import BrokerRegistry
+from confdb.routes import GroupRoute, Snapshot
+from confdb.snapshot import load_snapshot
+from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
+from msgconsole.local.databases import open_config_store, open_message_store
+from msgdb.lanes.dead_letters import count_dead_letters
+from msgdb.lanes.lag import LaneLag, list_lag
+from msgdb.log.log import next_offsets
+from msgdb.log.queues import QueueRow, list_queues
+from msgdb.reports.alarms import AlarmKind, AlarmRow, list_alarms
+from msgdb.reports.expression_failures import ExpressionFailureRow, list_expression_failures
+
+_MICROSECONDS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLag:
+    """One group on one queue."""
+
+    namespace: str
+    group: str
+    topic: str
+    queue_id: int
+    acked_offset: int
+    next_offset: int
+    behind: int
+    redeliveries: int
+    alarms: tuple[str, ...]
+    """What is wrong with it, by `msgdb.reports.alarms.AlarmKind`."""
+    oldest_seconds: float | None
+    """Age of the oldest message that is not settled. None: all are, or no instance was ever connected."""
+    broker: str | None
+    """The owner of the lane."""
+    dead_letters: int
+    """Of the whole group."""
+    failures: int = 0
+    """How often expressions of the group failed on messages of the topic; with the next two of the whole topic."""
+    last_failed_header: str | None = None
+    """What was missing the last time, if that was it."""
+    last_failed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """One group on one topic."""
+
+    namespace: str
+    group: str
+    topic: str
+    behind: int
+    redeliveries: int
+    alarms: tuple[str, ...]
+    """On one of its queues, at least."""
+    oldest_seconds: float | None
+    dead_letters: int
+    failures: int = 0
+    last_failed_header: str | None = None
+    last_failed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LagOf:
+    """Whose lag is asked for; None: everybody's."""
+
+    namespace: str | None = None
+    group: str | None = None
+    topic: str | None = None
+
+    def includes(self, lag: QueueLag) -> bool:
+        """Return whether that is asked for."""
+        pairs = ((self.namespace, lag.namespace), (self.group, lag.group), (self.topic, lag.topic))
+        return all(wanted in {None, given} for wanted, given in pairs)
+
+    def check_registered(self, snapshot: Snapshot) -> None:
+        """Raise NamespaceNotFoundError, GroupNotFoundError or TopicNotFoundError where there is no such thing."""
+        if self.namespace is not None and self.namespace not in snapshot.namespaces:
+            raise NamespaceNotFoundError(self.namespace)
+        namespaces = sorted(snapshot.namespaces) if self.namespace is None else [self.namespace]
+        where = ", ".join(
+            [*namespaces[:_SHOWN_NAMESPACES_MAX], *(["..."] if namespaces[_SHOWN_NAMESPACES_MAX:] else [])]
+        )
+        if self.group is not None and not any((each, self.group) in snapshot.groups for each in namespaces):
+            raise GroupNotFoundError(where, self.group)
+        if self.topic is not None and not any((each, self.topic) in snapshot.topics for each in namespaces):
+            raise TopicNotFoundError(where, self.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoreSide:
+    """What msgdb knows."""
+
+    lanes: Mapping[tuple[int, int], LaneLag]
+    """By (group_id, queue_id)."""
+    queues: Sequence[QueueRow]
+    next_offsets: Mapping[int, int]
+    dead_letters: Mapping[int, int]
+    alarms: Sequence[AlarmRow]
+    failures: Mapping[int, ExpressionFailureRow]
+    """By subscription_id."""
+
+
+_SHOWN_NAMESPACES_MAX: Final = 3
+_EVERYBODY: Final = LagOf()
+
+
+async def read_lag(confdb_url: str, msgdb_url: str, wanted: LagOf = _EVERYBODY) -> list[QueueLag]:
+    """Return the lag of every group on every queue of the topics it subscribes to, as far as it is *wanted*.
+
+    Raises NotFoundError where *wanted* names what is not registered.
+    """
+    async with open_config_store(confdb_url) as config:
+        snapshot = await load_snapshot(config)
+        wanted.check_registered(snapshot)
+        brokers = {live.broker_id: live.address for live in await BrokerRegistry(config).list_live()}
+    async with open_message_store(msgdb_url) as store, store.connection() as connection:
+        lanes = {(lane.group_id, lane.queue_id): lane for lane in await list_lag(connection)}
+        queues = await list_queues(connection)
+        store_side = _StoreSide(
+            lanes,
+            queues,
+            await next_offsets(connection, [queue.queue_id for queue in queues]),
+            await count_dead_letters(connection),
+            await list_alarms(connection),
+            {row.subscription_id: row for row in await list_expression_failures(connection)},
+        )
+    lags = (
+        _lag_of(group, topic, queue, start_offset, store_side, brokers)
+        for group, topic, queue, start_offset in _subscribed(snapshot, queues)
+    )
+    return [lag for lag in lags if wanted.includes(lag)]
+
+
+def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:
+    """Return the lag per group and topic."""
+    by_topic: dict[tuple[str, str, str], list[QueueLag]] = {}
+    for lag in queues:
+        by_topic.setdefault((lag.namespace, lag.group, lag.topic), []).append(lag)
+    return [
+        TopicLag(
+            *names,
+            behind=sum(lag.behind for lag in lags),
+            redeliveries=sum(lag.redeliveries for lag in lags),
+            alarms=tuple(sorted({kind for lag in lags for kind in lag.alarms})),
+            oldest_seconds=max((lag.oldest_seconds for lag in lags if lag.oldest_seconds is not None), default=None),
+            dead_letters=lags[0].dead_letters,
+            failures=lags[0].failures,
+            last_failed_header=lags[0].last_failed_header,
+            last_failed_at=lags[0].last_failed_at,
+        )
+        for names, lags in by_topic.items()
+    ]
+
+
+def _subscribed(snapshot: Snapshot, queues: Iterable[QueueRow]) -> Iterable[tuple[GroupRoute, str, QueueRow, int]]:
+    """Give each group with each queue of its topics, and where it starts there."""
+    by_topic: dict[int, list[QueueRow]] = {}
+    for queue in queues:
+        by_topic.setdefault(queue.topic_id, []).append(queue)
+    topic_names = {topic.topic_id: topic.name for topic in snapshot.topics.values()}
+    for _, group in sorted(snapshot.groups.items()):
+        for topic_id in sorted({subscription.topic_id for subscription in group.subscriptions}):
+            starts = [
+                subscription.start_offsets for subscription in group.subscriptions if subscription.topic_id == topic_id
+            ]
+            for queue in by_topic.get(topic_id, ()):
+                start_offset = min(start.get(queue.queue_id, 0) for start in starts)
+                yield group, topic_names.get(topic_id, str(topic_id)), queue, max(start_offset, queue.start_offset)
+
+
+def _lag_of(
+    group: GroupRoute,
+    topic: str,
+    queue: QueueRow,
+    start_offset: int,
+    store_side: _StoreSide,
+    brokers: Mapping[UUID, str],
+) -> QueueLag:
+    lane = store_side.lanes.get((group.group_id, queue.queue_id))
+    next_offset = store_side.next_offsets[queue.queue_id]
+    # Without a cursor no instance was ever connected: all since the subscription waits.
+    acked_offset = lane.acked_offset if lane else start_offset
+    oldest = lane.oldest_stored_at_us if lane else None
+    failed = [
+        store_side.failures[subscription.subscription_id]
+        for subscription in group.subscriptions
+        if subscription.topic_id == queue.topic_id and subscription.subscription_id in store_side.failures
+    ]
+    last = max(failed, key=lambda row: row.last_failed_at, default=None)
+    return QueueLag(
+        namespace=group.namespace,
+        group=group.name,
+        topic=topic,
+        queue_id=queue.queue_id,
+        acked_offset=acked_offset,
+        next_offset=next_offset,
+        behind=lane.behind if lane else max(0, next_offset - acked_offset),
+        redeliveries=lane.redeliveries if lane else 0,
+        alarms=_alarms_of(group.group_id, queue, lane, store_side.alarms),
+        oldest_seconds=None if oldest is None else round(max(0.0, time.time() - oldest / _MICROSECONDS), 3),
+        broker=brokers.get(lane.owner) if lane and lane.owner else None,
+        dead_letters=store_side.dead_letters.get(group.group_id, 0),
+        failures=sum(row.failures for row in failed),
+        last_failed_header=last.last_header if last else None,
+        last_failed_at=last.last_failed_at if last else None,
+    )
+
+
+def _alarms_of(group_id: int, queue: QueueRow, lane: LaneLag | None, alarms: Iterable[AlarmRow]) -> tuple[str, ...]:
+    """Return what is wrong with a group on a queue: what brokers say, and what the tables show without them."""
+    kinds = {alarm.kind for alarm in alarms if _concerns(alarm, group_id, queue)}
+    if lane is not None and lane.alarm:
+        kinds.add(AlarmKind.REDELIVERIES_FULL.value)
+    return tuple(sorted(kinds))
+
+
+def _concerns(alarm: AlarmRow, group_id: int, queue: QueueRow) -> bool:
+    named = ((alarm.group_id, group_id), (alarm.topic_id, queue.topic_id), (alarm.queue_id, queue.queue_id))
+    # What names nothing of all that is about the broker or the store as a whole.
+    return any(said is not None for said, _ in named) and all(said in {None, is_} for said, is_ in named)
