@@ -34,7 +34,7 @@ test: coverage ## Run all tests, on a PostgreSQL of their own
 # Without the random histories: what only they reach, they reach by chance.
 .PHONY: coverage
 coverage: $(VENV)/.installed-dev ## Check that tests reach 95 % of the engine, branches included
-	@said=$$($(BIN)/pytest --quiet tests/unit/engine --ignore tests/unit/engine/test_lane_machine.py \
+	@said=$$($(BIN)/pytest --quiet tests/unit/engine --ignore tests/unit/engine/lane/test_lane_machine.py \
 		--cov=msgbroker.engine --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95) \
 		|| { echo "$$said"; exit 1; }; echo "Engine: $$(echo "$$said" | grep '^Required')"
 

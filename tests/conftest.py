@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-pytest_plugins = ("tests.broker_fixtures",)
+pytest_plugins = ("tests.support.broker_fixtures",)
 
 _SERVER_VARIABLE = "MSGCENTER_TEST_POSTGRES_URL"
 _TEMPLATE_VARIABLE = "MSGCENTER_TEST_TEMPLATE"

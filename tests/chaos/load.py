@@ -14,7 +14,7 @@ from msgbroker.client import Message, MessageCenter, OutgoingMessage
 from msgdb.log.queues import QueueTailReader
 from msgdb.store import MessageStore
 from tests.chaos.history import History
-from tests.eventually import eventually
+from tests.support.eventually import eventually
 
 TOPIC = "TP_CHAOS"
 EVENT_CODE = "EC_TICK"

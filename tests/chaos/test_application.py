@@ -29,10 +29,10 @@ from confdb.store import ConfigStore
 from msgdb.lanes.dead_letters import list_dead_letters
 from msgdb.log.queues import QueueTailReader
 from msgdb.store import MessageStore
-from tests.broker_fixtures import StartBrokerProcess
-from tests.broker_processes import BrokerProcess, port_to_come_back_to
 from tests.chaos.shop.orders import OPENED, PLACED, POINTS, STOCK, TOPIC
-from tests.eventually import eventually
+from tests.support.broker_fixtures import StartBrokerProcess
+from tests.support.broker_processes import BrokerProcess, port_to_come_back_to
+from tests.support.eventually import eventually
 
 _IS_LONG = os.environ.get("MSGCENTER_CHAOS", "") == "long"
 _SECONDS = 600.0 if _IS_LONG else 15.0

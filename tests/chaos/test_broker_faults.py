@@ -12,11 +12,11 @@ import pytest
 
 from msgbroker.client import Message, MessageCenter, Receipt
 from msgdb.locks import QUEUE_LOCK_CLASS
-from tests.broker_fixtures import LEASE_SECONDS, StartBrokerProcess
-from tests.broker_processes import BrokerProcess
 from tests.chaos.history import Place, read_log
 from tests.chaos.load import EVENT_CODE, TOPIC, Load, register
-from tests.eventually import eventually
+from tests.support.broker_fixtures import LEASE_SECONDS, StartBrokerProcess
+from tests.support.broker_processes import BrokerProcess
+from tests.support.eventually import eventually
 
 _WAITS_FOR_TABLE = """
 SELECT 1 FROM pg_locks l JOIN pg_stat_activity a USING (pid)

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.broker_fixtures import StartBrokerProcess
 from tests.chaos.history import History, read_log
 from tests.chaos.load import Load, register
-from tests.integration.confdb.relay import Relay
+from tests.support.broker_fixtures import StartBrokerProcess
+from tests.support.relay import Relay
 
 GROUPS = ("SG_ONE", "SG_TWO")
 _CUTS_PER_ROUND = 3

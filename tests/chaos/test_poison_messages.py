@@ -13,10 +13,10 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter, OutgoingMessage
 from msgdb.store import MessageStore
-from tests.broker_fixtures import StartBrokerProcess
-from tests.eventually import eventually
-from tests.integration.broker.collecting import GROUP, PAID, TOPIC, dead_letters, register_group, register_topic
-from tests.subscriber_processes import SubscriberProcess, handled_in
+from tests.support.broker_fixtures import StartBrokerProcess
+from tests.support.collecting import GROUP, PAID, TOPIC, dead_letters, register_group, register_topic
+from tests.support.eventually import eventually
+from tests.support.subscriber_processes import SubscriberProcess, handled_in
 
 NEIGHBOURS = [f"n{number}" for number in range(1_000)]
 POISONED = [*NEIGHBOURS[:637], "poison", *NEIGHBOURS[637:]]

@@ -12,11 +12,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from msgbroker.client import MessageCenter, Receipt, StoreUnavailableError, UnavailableError
 from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc
-from tests.broker_fixtures import StartBrokerProcess
 from tests.chaos.history import read_log
 from tests.chaos.load import EVENT_CODE, TOPIC, Load, register
-from tests.eventually import eventually
-from tests.own_postgres import OwnPostgres
+from tests.support.broker_fixtures import StartBrokerProcess
+from tests.support.eventually import eventually
+from tests.support.own_postgres import OwnPostgres
 
 GROUPS = ("SG_ONE", "SG_TWO")
 _DUPLICATE_WINDOW_SECONDS = 3.0

@@ -11,7 +11,7 @@ import pytest
 from msgbroker.client import GroupNotFoundError, Message, MessageCenter, SyncMessageCenter
 from tests.contract.harness import BlockingHarness, Harness, Recorder
 from tests.contract.test_delivery import prepare, record
-from tests.eventually import eventually
+from tests.support.eventually import eventually
 
 
 def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.replicated_postgres import ReplicatedPostgres
+from tests.support.replicated_postgres import ReplicatedPostgres
 
 
 @pytest.fixture

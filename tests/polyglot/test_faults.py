@@ -11,13 +11,13 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import Message
 from msgbroker.server.app import Broker
-from tests.broker_fixtures import StartBrokerProcess
-from tests.broker_processes import port_to_come_back_to
 from tests.chaos.history import Place, read_log
 from tests.contract.harness import Recorder
-from tests.eventually import eventually
-from tests.integration.broker.collecting import GROUP, PAID, TOPIC, register_group, register_topic
 from tests.polyglot.node_center import NodeCenter
+from tests.support.broker_fixtures import StartBrokerProcess
+from tests.support.broker_processes import port_to_come_back_to
+from tests.support.collecting import GROUP, PAID, TOPIC, register_group, register_topic
+from tests.support.eventually import eventually
 
 
 class Way:

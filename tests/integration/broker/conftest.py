@@ -9,7 +9,7 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
 from msgbroker.server.app import Broker
-from tests.integration.broker.collecting import register_topic
+from tests.support.collecting import register_topic
 
 
 @pytest.fixture

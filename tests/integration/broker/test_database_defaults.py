@@ -14,9 +14,9 @@ from confdb.store import ConfigStore
 from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc
 from msgdb.reports.alarms import list_alarms
 from msgdb.store import MessageStore
-from tests.broker_fixtures import StartBroker
-from tests.eventually import eventually
-from tests.integration.broker.collecting import PAID, TOPIC, register_group, subscribed
+from tests.support.broker_fixtures import StartBroker
+from tests.support.collecting import PAID, TOPIC, register_group, subscribed
+from tests.support.eventually import eventually
 
 ODD = (
     "client_encoding = 'LATIN1'",

@@ -20,11 +20,11 @@ from msgbroker.server.log.log_message import LogMessage
 from msgdb.postgres.connections import Connection
 from msgdb.reports.alarms import AlarmKind
 from msgdb.store import MessageStore
-from tests.broker_fixtures import LEASE_SECONDS, StartBroker
-from tests.eventually import eventually
-from tests.integration.broker.collecting import PAID, TOPIC, register_group, subscribed
-from tests.integration.broker.test_health_and_directory import NOT_SERVING, SERVING, health
-from tests.integration.confdb.relay import Relay
+from tests.integration.broker.edge.test_health_and_directory import NOT_SERVING, SERVING, health
+from tests.support.broker_fixtures import LEASE_SECONDS, StartBroker
+from tests.support.collecting import PAID, TOPIC, register_group, subscribed
+from tests.support.eventually import eventually
+from tests.support.relay import Relay
 
 _END_SECONDS_MAX = 4.5
 _CLAIMED_BY_THE_DEAD = """

@@ -6,9 +6,9 @@ from confdb.services import ConfigService
 from confdb.snapshot import SnapshotFeed, read_version
 from confdb.store import ConfigStore
 from msgbroker.contract.errors import ConfigUnavailableError
-from tests.eventually import eventually
 from tests.integration.confdb.conftest import KnownTails
-from tests.replicated_postgres import ReplicatedPostgres
+from tests.support.eventually import eventually
+from tests.support.replicated_postgres import ReplicatedPostgres
 
 
 async def test_a_change_after_the_loss_of_others_is_a_version_that_there_never_was(

@@ -14,7 +14,7 @@ from confdb.services.changes import Changes
 from confdb.snapshot import read_version
 from confdb.store import ConfigStore
 from msgbroker.contract.errors import ConfigUnavailableError
-from tests.eventually import eventually
+from tests.support.eventually import eventually
 
 KILL_THE_OTHERS = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity

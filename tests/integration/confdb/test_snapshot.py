@@ -21,9 +21,9 @@ from confdb.snapshot import SnapshotFeed, load_snapshot, read_version
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import ConfigUnavailableError, NotMigratedError
-from tests.eventually import eventually
 from tests.integration.confdb.conftest import KnownTails
-from tests.integration.confdb.relay import Relay
+from tests.support.eventually import eventually
+from tests.support.relay import Relay
 
 MANY_TOPICS = """
     INSERT INTO topic (namespace_id, name, queue_count, body_bytes_max)

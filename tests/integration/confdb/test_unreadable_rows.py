@@ -9,7 +9,7 @@ from confdb.loading import SnapshotLoader, load_snapshot
 from confdb.routes import NotUnderstood
 from confdb.services import ConfigService, SubscriberGroupView, SubscriptionView, TopicView
 from confdb.store import ConfigStore
-from tests.integration.broker.by_hand import OF_GROUP, OF_SUBSCRIPTION, OF_TOPIC, ByHand, by_hand
+from tests.support.by_hand import OF_GROUP, OF_SUBSCRIPTION, OF_TOPIC, ByHand, by_hand
 
 GROUP = ("default", "SG_POINTS")
 TOPIC = ("default", "TP_TRADE")

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 
 from msgdb import schema, tables
-from tests.integration.msgdb.catalogue import describe
+from tests.support.catalogue import describe
 
 
 def test_the_migrated_schema_is_the_one_of_the_metadata(database_url: str, empty_database_url: str) -> None:

@@ -17,8 +17,8 @@ from msgdb.postgres.connections import (
     connect_blocking,
 )
 from msgdb.store import MessageStore, SessionLimits
-from tests.eventually import eventually
-from tests.integration.confdb.relay import Relay
+from tests.support.eventually import eventually
+from tests.support.relay import Relay
 
 
 async def backend_id(conn: Connection) -> int:

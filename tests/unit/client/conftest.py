@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 import pytest_asyncio
 
-from tests.unit.client.fake_broker import FakeBroker, ThreadedBroker
+from tests.support.fake_broker import FakeBroker, ThreadedBroker
 
 
 @pytest_asyncio.fixture

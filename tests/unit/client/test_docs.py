@@ -15,7 +15,7 @@ import pytest
 
 import msgbroker.client
 from msgbroker.client.testing import InMemoryCenter, SyncInMemoryCenter
-from tests.unit.client.fake_broker import FakeBroker
+from tests.support.fake_broker import FakeBroker
 
 _EXAMPLES = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[3] / "docs/client.md").read_text(), re.DOTALL)
 _SERVICES = [example for example in _EXAMPLES if example.startswith("# service.py")]

@@ -24,8 +24,8 @@ from msgbroker.client.publish.publish_buffer import PublishBuffer
 from msgbroker.client.subscribe import subscriber_stream as subscriber_stream_module
 from msgbroker.client.testing import InMemoryCenter, SyncInMemoryCenter
 from msgbroker.client.testing.delivery import MemoryStream
-from tests.eventually import eventually, eventually_blocking
-from tests.unit.client.fake_broker import FakeBroker
+from tests.support.eventually import eventually, eventually_blocking
+from tests.support.fake_broker import FakeBroker
 
 RETRY = 2
 

@@ -20,8 +20,8 @@ from msgbroker.client.connect.outages import OutageLog
 from msgbroker.client.testing import InMemoryCenter
 from msgbroker.contract.errors import MessageCenterError, PublishTimeoutError, UnavailableCause
 from msgbroker.v1 import subscriber_pb2
-from tests.eventually import eventually
-from tests.unit.client.fake_broker import FakeBroker
+from tests.support.eventually import eventually
+from tests.support.fake_broker import FakeBroker
 
 
 def texts(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:

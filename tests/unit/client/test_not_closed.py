@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from msgbroker.client import CenterClosedError, MessageCenter, MessageCenterError
-from tests.eventually import eventually
-from tests.unit.client.fake_broker import FakeBroker, ThreadedBroker
+from tests.support.eventually import eventually
+from tests.support.fake_broker import FakeBroker, ThreadedBroker
 
 _ASYNC = """
 import asyncio, sys

@@ -17,9 +17,9 @@ import pytest
 
 from msgbroker.client import InvalidSettingError, Message, MessageCenter, SyncMessageCenter
 from msgbroker.client.testing import InMemoryCenter, SyncInMemoryCenter
-from tests.eventually import eventually, eventually_blocking
-from tests.unit.client.daemon_thread import in_thread
-from tests.unit.client.fake_broker import FakeBroker, SubscribeCall
+from tests.support.daemon_thread import in_thread
+from tests.support.eventually import eventually, eventually_blocking
+from tests.support.fake_broker import FakeBroker, SubscribeCall
 
 ACK = 1
 Center = TypeVar("Center", MessageCenter, SyncMessageCenter)

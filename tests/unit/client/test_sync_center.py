@@ -24,9 +24,9 @@ from msgbroker.client import (
     loop_thread,
 )
 from msgbroker.client.testing import SyncInMemoryCenter
-from tests.eventually import eventually_blocking
-from tests.unit.client.daemon_thread import in_thread
-from tests.unit.client.fake_broker import SubscribeCall, ThreadedBroker
+from tests.support.daemon_thread import in_thread
+from tests.support.eventually import eventually_blocking
+from tests.support.fake_broker import SubscribeCall, ThreadedBroker
 
 ACK = 1
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from confdb.routes import ExpressionFailedError, SubscriptionRoute
 from msgbroker.engine import matching
 from msgbroker.engine.matching import FailedEvaluations, Matcher, Outcome, facts_of
-from tests.unit.engine.builders import FakeMessage, make_group, make_subscription, make_topic, messages
+from tests.support.lane_builders import FakeMessage, make_group, make_subscription, make_topic, messages
 
 QUEUE = 3
 

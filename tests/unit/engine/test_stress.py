@@ -6,7 +6,7 @@ import pytest
 
 from confdb.routes import Snapshot, StressOperator, StressRule
 from msgbroker.engine.stress import StressGate, is_stress
-from tests.unit.engine.builders import make_topic
+from tests.support.lane_builders import make_topic
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from msgbroker.server.log.log_cache import LogCache
 from msgbroker.server.publish.committer import CommitterCounters
 from msgdb.lanes.lane_records import ClaimedLane, LaneKey, RedeliveryRow
 from msgdb.reports.alarms import AlarmKind
-from tests.unit.server.builders import PAID, board, log_message, route, snapshot
+from tests.support.broker_builders import PAID, board, log_message, route, snapshot
 
 LANE = LaneKey(1, "", 1)
 
