@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
-from confdb.expressions.expressions import compile_expression, cost_of_expression
+from confdb.expressions.compiled import compile_expression, cost_of_expression
 from confdb.features import Aspect, ChoiceT, feature_of, known_or_text
 from confdb.routes import (
     GroupMode,

@@ -14,7 +14,7 @@ it cannot make a difference: `false && failure` is false, `true || failure` is t
   matches just when it would if the comparison were false without the header.
 - a surprise else: `headers.region != "hz"` does not match a message without a region.
 
-Of all other functions and macros nothing is believed. Pure; works on what `checked_expressions` makes of the compiler's
+Of all other functions and macros nothing is believed. Pure; works on what `checked` makes of the compiler's
 output.
 """
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
-from confdb.expressions.checked_expressions import Call, Constant, ListOf, Loop, MapOf, Name, Node, Select
+from confdb.expressions.checked import Call, Constant, ListOf, Loop, MapOf, Name, Node, Select
 
 _AND: Final = "_&&_"
 _IN: Final = frozenset({"@in", "_in_", "in"})

@@ -14,7 +14,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from confdb.expressions.expression_limits import check_expression
+from confdb.expressions.cost_limits import check_expression
 from confdb.models import SubscriberGroup, Subscription, Topic
 from confdb.routes import SubscriptionMode
 from confdb.services.changes import Change, Changes
@@ -91,7 +91,7 @@ class Subscriptions:
         With an *expression* it is a HEADER subscription, else a DIRECT one. It delivers what is published from now on,
         or with *from_beginning* what is stored, too, which only a group can that has not read the topic yet: else it
         raises BeginningPassedError. An expression that costs too much raises ExpressionTooCostlyError; of one that may
-        not mean what it says, `confdb.expressions.expressions.warnings_about` tells.
+        not mean what it says, `confdb.expressions.compiled.warnings_about` tells.
         `ConfigService.wait_until_active` tells when brokers know it.
         """
         if expression is not None:

@@ -19,11 +19,11 @@ from msgbroker.client.connect.outages import OutageLog
 from msgbroker.client.handle.dispatch import Dispatcher
 from msgbroker.client.handle.handlers import Registration, SubscriberOptions, make_handler, make_options
 from msgbroker.client.last_words import log_closing, log_not_closed, log_waiting
-from msgbroker.client.publish.publisher_stream import PublisherStream
 from msgbroker.client.publish.publishing import Publisher
 from msgbroker.client.publish.publishing_center import PublishingCenter
+from msgbroker.client.publish.stream import PublisherStream
 from msgbroker.client.stop_signals import stopped_by_signals
-from msgbroker.client.subscribe.subscriber_stream import SubscriberStream
+from msgbroker.client.subscribe.stream import SubscriberStream
 from msgbroker.client.subscribe.subscribers import GroupStream, Subscribers
 from msgbroker.client.values.config import (
     AddressesGiven,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from uuid import UUID
 
-from msgdb.lanes.lane_records import LaneKey
+from msgdb.lanes.records import LaneKey
 
 
 @dataclass(frozen=True, slots=True)

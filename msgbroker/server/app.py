@@ -20,7 +20,7 @@ from confdb.snapshot import SnapshotFeed
 from confdb.store import ConfigStore
 from msgbroker.server.assembly import Stores, assemble
 from msgbroker.server.broker import Broker
-from msgbroker.server.log.queue_map import QueueMap
+from msgbroker.server.log.topic_queues import QueueMap
 from msgbroker.server.settings import BrokerSettings
 from msgdb.days.partitions import ensure_ahead
 from msgdb.store import MessageStore, SessionLimits

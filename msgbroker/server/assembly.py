@@ -20,8 +20,8 @@ from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import ConfigOutdatedError, TooManyCallsError
 from msgbroker.server import clock
-from msgbroker.server.alarms.alarm_board import AlarmBoard
-from msgbroker.server.alarms.alarm_names import topic_alarm
+from msgbroker.server.alarms.board import AlarmBoard
+from msgbroker.server.alarms.names import topic_alarm
 from msgbroker.server.alarms.not_understood import alarms_of, process_version
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.alarms.side_loops import SideLoops
@@ -29,32 +29,32 @@ from msgbroker.server.broker import Broker, Loop
 from msgbroker.server.cluster.announcements import Announcer, Listener, WatchedTopics
 from msgbroker.server.cluster.cluster import BrokerIdentity, Cluster, ClusterConfig
 from msgbroker.server.cluster.cut_off import CutOff
-from msgbroker.server.counting import BrokerCounters
 from msgbroker.server.deliver.checkpoints import Checkpointer
-from msgbroker.server.deliver.delivery import DeliveryHub
 from msgbroker.server.deliver.expressions.dear_expressions import DearExpressions
-from msgbroker.server.deliver.expressions.expression_failures import FailureWriter
+from msgbroker.server.deliver.expressions.failures import FailureWriter
 from msgbroker.server.deliver.expressions.helper_frames import HelperBounds
 from msgbroker.server.deliver.expressions.helper_process import HelperConfig, HelperProcess
+from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.edge import grpc_server
-from msgbroker.server.edge.calls.call_gate import CallGate
+from msgbroker.server.edge.calls.gate import CallGate
 from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.directory_service import DirectoryService
+from msgbroker.server.edge.health import HealthWatch
 from msgbroker.server.edge.health_service import HealthService
-from msgbroker.server.edge.health_watch import HealthWatch
 from msgbroker.server.edge.pressure import PressureWatch
 from msgbroker.server.edge.publisher_service import PublisherService
 from msgbroker.server.edge.pull_service import PullService
 from msgbroker.server.edge.subscriber_service import SubscriberService
-from msgbroker.server.log.log_cache import LogCache, LogCacheConfig
-from msgbroker.server.log.log_message import LogMessage
-from msgbroker.server.log.queue_map import QueueMap
+from msgbroker.server.log.cache import LogCache, LogCacheConfig
+from msgbroker.server.log.message import LogMessage
+from msgbroker.server.log.topic_queues import QueueMap
 from msgbroker.server.loops import pause
 from msgbroker.server.publish.committer import Committer, CommitterConfig
 from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
+from msgbroker.server.report import BrokerCounters
 from msgbroker.server.settings import BrokerSettings
-from msgdb.append.append import AppendConfig, Appender
+from msgdb.append.appender import AppendConfig, Appender
 from msgdb.days.partitions import ensure_for
 from msgdb.days.retention import Maintenance, MaintenanceConfig
 from msgdb.log.queues import QueueTailReader

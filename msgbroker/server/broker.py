@@ -13,12 +13,12 @@ import structlog
 
 from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
-from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.alarms.board import AlarmBoard
 from msgbroker.server.cluster.cluster import Cluster
 from msgbroker.server.deliver.checkpoints import Checkpointer
-from msgbroker.server.deliver.delivery import DeliveryHub
-from msgbroker.server.deliver.expressions.expression_failures import FailureWriter
-from msgbroker.server.edge.health_watch import HealthWatch
+from msgbroker.server.deliver.expressions.failures import FailureWriter
+from msgbroker.server.deliver.hub import DeliveryHub
+from msgbroker.server.edge.health import HealthWatch
 from msgbroker.server.edge.publisher_service import PublisherService
 from msgbroker.server.edge.pull_service import PullService
 from msgbroker.server.edge.subscriber_service import SubscriberService

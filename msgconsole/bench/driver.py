@@ -13,7 +13,7 @@ from msgconsole.bench.measures import surroundings
 from msgconsole.bench.measures.results import RunResult
 from msgconsole.bench.phases import bare_copy, dear_neighbour, large_configuration
 from msgconsole.bench.phases.center import BenchCenter
-from msgconsole.bench.phases.phase_runner import PhaseRunner
+from msgconsole.bench.phases.runner import PhaseRunner
 from msgconsole.bench.scenario import (
     BareCopy,
     DearNeighbour,

@@ -16,8 +16,8 @@ from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError
 from msgconsole.local.databases import open_config_store, open_message_store
 from msgdb.lanes.dead_letters import count_dead_letters
 from msgdb.lanes.lag import LaneLag, list_lag
-from msgdb.log.log import next_offsets
 from msgdb.log.queues import QueueRow, list_queues
+from msgdb.log.reads import next_offsets
 from msgdb.reports.alarms import AlarmKind, AlarmRow, list_alarms
 from msgdb.reports.expression_failures import ExpressionFailureRow, list_expression_failures
 

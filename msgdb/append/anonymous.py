@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 
-from msgdb.append.append_plan import AppendFrame, PublisherTail
+from msgdb.append.plan import AppendFrame, PublisherTail
 
 
 class AnonymousNumbers:

@@ -34,7 +34,7 @@ from msgdb.days.partitions import (
     list_partitions,
     today,
 )
-from msgdb.lanes.cursors import cut_leases
+from msgdb.lanes.leases import cut_leases
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
 from msgdb.postgres.failures import translate
 from msgdb.postgres.pausing import pause

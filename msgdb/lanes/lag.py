@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
-from msgdb.lanes.lane_records import LaneKey
+from msgdb.lanes.records import LaneKey
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor
 from msgdb.postgres.connections import Connection
 

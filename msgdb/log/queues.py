@@ -10,7 +10,7 @@ from psycopg import Rollback
 from msgdb.locks import QUEUE_LOCK_CLASS, TOPIC_LOCK_CLASS, queue_lock_key, topic_lock_key
 from msgdb.log.beginnings import FIRST_KEEPER, keep_beginning
 from msgdb.log.config_mark import ConfigMark, raise_mark, read_mark
-from msgdb.log.log import next_offsets
+from msgdb.log.reads import next_offsets
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 

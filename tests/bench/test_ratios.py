@@ -16,7 +16,7 @@ from msgconsole.bench.measures.results import RunResult
 from msgconsole.bench.measures.targets import ratios
 from msgconsole.bench.phases import bare_copy
 from msgconsole.bench.phases.center import BenchCenter
-from msgconsole.bench.phases.phase_runner import PhaseRunner
+from msgconsole.bench.phases.runner import PhaseRunner
 from msgconsole.bench.scenario import Phase
 
 # Far below what a quiet machine shows (see docs/benchmarks): what falls below these is no noise.

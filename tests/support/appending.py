@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import date
 
-from msgdb.append.append import AppendConfig, Appender
-from msgdb.append.append_plan import AppendFrame, Buffer, Stored
+from msgdb.append.appender import AppendConfig, Appender
 from msgdb.append.copy_rows import row_middle, row_prefix
 from msgdb.append.outcome import Refused
+from msgdb.append.plan import AppendFrame, Buffer, Stored
 from msgdb.days.partitions import ensure_for
-from msgdb.log.log import MessageRow, read_range
+from msgdb.log.reads import MessageRow, read_range
 from msgdb.postgres.connections import BlockingConnection, Connection
 from msgdb.store import MessageStore
 

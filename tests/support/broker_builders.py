@@ -7,9 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from confdb.routes import Snapshot, TopicKind, TopicRoute
-from msgbroker.server.alarms.alarm_board import AlarmBoard
-from msgbroker.server.log.log_message import NO_HEADERS, LogMessage
-from msgbroker.server.log.wire import seal
+from msgbroker.server.alarms.board import AlarmBoard
+from msgbroker.server.log.encoding import seal
+from msgbroker.server.log.message import NO_HEADERS, LogMessage
 from msgdb.reports.alarms import Alarm, AlarmKind
 
 TOPIC = "TP_TRADE"

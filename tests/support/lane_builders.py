@@ -15,10 +15,10 @@ from confdb.routes import (
     TopicKind,
     TopicRoute,
 )
+from msgbroker.engine.lane.config import Handout, LaneConfig
 from msgbroker.engine.lane.lane import Lane
-from msgbroker.engine.lane.lane_config import Handout, LaneConfig
 from msgbroker.engine.retry import RetryPolicy
-from msgdb.lanes.lane_records import LaneCheckpoint, LaneKey, RedeliveryRow
+from msgdb.lanes.records import LaneCheckpoint, LaneKey, RedeliveryRow
 
 KEY = LaneKey(group_id=7, member="", queue_id=3)
 CONFIG = LaneConfig(ack_timeout_seconds=30.0, retry=RetryPolicy((10.0, 20.0), attempts_max=3))

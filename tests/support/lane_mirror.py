@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from msgbroker.engine.lane.begun import Begun
-from msgbroker.engine.lane.lane_config import Handout, LaneConfig
+from msgbroker.engine.lane.config import Handout, LaneConfig
 from msgbroker.engine.verdicts import Verdict
 from tests.support.lane_builders import FakeMessage
 from tests.support.model_store import ModelStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from msgdb.lanes.lane_records import LaneCheckpoint, RedeliveryRow
+from msgdb.lanes.records import LaneCheckpoint, RedeliveryRow
 from tests.support.lane_builders import FakeMessage, stored_at_us
 
 

@@ -7,8 +7,8 @@ from collections import deque
 from typing import Any
 
 from msgbroker.client import MessageCenter, MessageCenterError
+from msgbroker.client.publish.buffer import PublishBuffer
 from msgbroker.client.publish.outbox import Frame
-from msgbroker.client.publish.publish_buffer import PublishBuffer
 from msgbroker.client.publish.publishing import Publisher, ReceiptFuture
 from msgbroker.client.publish.wire import message_of
 from msgbroker.v1 import publisher_pb2

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from msgdb.days.partitions import ensure_for
-from msgdb.lanes.cursors import Checkpointed, checkpoint
-from msgdb.lanes.lane_records import ClaimedLane, LaneCheckpoint, LaneKey, LaneToClaim
-from msgdb.lanes.lane_writes import prepare
-from msgdb.log.log import MessageRow, read_range
+from msgdb.lanes.leases import Checkpointed, checkpoint
+from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, LaneKey, LaneToClaim
+from msgdb.lanes.writes import prepare
 from msgdb.log.queues import ensure_queues
+from msgdb.log.reads import MessageRow, read_range
 from msgdb.postgres.connections import Connection
 
 OWNER = UUID(int=1)

@@ -1,6 +1,6 @@
 """The publisher's window: what waits to be sent, what is sent and unanswered, and what to send next.
 
-Pure: no I/O, no clock, no tasks. The driver (`publisher_stream`) offers encoded messages, asks `next_frame` what to
+Pure: no I/O, no clock, no tasks. The driver (`stream`) offers encoded messages, asks `next_frame` what to
 write, reports every answer, and calls `rewind` when it has a new stream. What is decided here:
 
 - frames are numbered from 1 under one publisher id; a frame keeps its number and its bytes until it is answered, so

@@ -21,12 +21,12 @@ from msgbroker.client.values.verdicts import Verdict, VerdictKind
 from msgbroker.contract.errors import MessageCenterError
 from msgbroker.engine import verdicts as engine_verdicts
 from msgbroker.engine.lane.begun import Begun
+from msgbroker.engine.lane.config import LaneConfig
 from msgbroker.engine.lane.lane import Lane
-from msgbroker.engine.lane.lane_config import LaneConfig
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.stress import StressGate
-from msgdb.lanes.lane_records import DeadLetterMove, LaneKey
+from msgdb.lanes.records import DeadLetterMove, LaneKey
 
 _INSTANCE: Final = "in-memory"
 _NO_LIMIT: Final = 1 << 60

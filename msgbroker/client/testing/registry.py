@@ -269,7 +269,7 @@ def queue_ids_of(topic: TopicRoute) -> range:
 
 def warnings_of_header(expression: str) -> Sequence[str]:
     """Return what a broker would say of a HEADER expression that compiles."""
-    from confdb.expressions.expressions import warnings_about
+    from confdb.expressions.compiled import warnings_about
 
     return warnings_about(expression)
 
@@ -281,7 +281,7 @@ def compile_header(expression: str) -> HeaderPredicate:
     """
     # Here and not above: only tests with HEADER subscriptions need the CEL library.
     try:
-        from confdb.expressions.expression_limits import check_expression
+        from confdb.expressions.cost_limits import check_expression
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "an InMemoryCenter needs more for HEADER expressions: pip install 'msgcenter[testing]'", name=error.name

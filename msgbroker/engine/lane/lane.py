@@ -13,17 +13,17 @@ from typing import Generic
 
 from msgbroker.contract import limits
 from msgbroker.engine.lane.begun import Begun, FirstHeld, Late
+from msgbroker.engine.lane.config import Handed, Handout, LaneConfig, LaneCounters
 from msgbroker.engine.lane.extension import Extension
-from msgbroker.engine.lane.lane_config import Handed, Handout, LaneConfig, LaneCounters
-from msgbroker.engine.lane.lane_state import LaneState
 from msgbroker.engine.lane.offsets import OffsetRange
 from msgbroker.engine.lane.reading import read, read_gap
 from msgbroker.engine.lane.redeliveries import Redelivery
+from msgbroker.engine.lane.state import LaneState
 from msgbroker.engine.lane.taking import MayHandOut, take
 from msgbroker.engine.lane.taking_back import take_back
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.verdicts import Settled, Verdict
-from msgdb.lanes.lane_records import LaneCheckpoint, LaneKey, RedeliveryRow
+from msgdb.lanes.records import LaneCheckpoint, LaneKey, RedeliveryRow
 
 STREAM_ENDED = "the instance's stream ended before it answered"
 

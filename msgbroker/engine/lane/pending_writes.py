@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgbroker.engine.lane.offsets import SettledOffsets
 from msgbroker.engine.lane.redeliveries import Redelivery
-from msgdb.lanes.lane_records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
+from msgdb.lanes.records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
 
 
 class PendingWrites:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgbroker.engine.lane.lane_state import LaneState
+from msgbroker.engine.lane.state import LaneState
 from msgbroker.engine.messages import MessageT
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from msgbroker.engine.lane.begun import Begun
+from msgbroker.engine.lane.config import Again, Handout
 from msgbroker.engine.lane.flights import Flight
-from msgbroker.engine.lane.lane_config import Again, Handout
-from msgbroker.engine.lane.lane_state import LaneState
 from msgbroker.engine.lane.reading import settle_between
+from msgbroker.engine.lane.state import LaneState
 from msgbroker.engine.messages import MessageT
 
 MayHandOut = Callable[[MessageT], bool]

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from msgbroker.engine.lane.flights import Flight
-from msgbroker.engine.lane.lane_state import LaneState
 from msgbroker.engine.lane.redeliveries import Redelivery
+from msgbroker.engine.lane.state import LaneState
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.verdicts import Verdict
 

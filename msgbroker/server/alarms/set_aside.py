@@ -19,7 +19,7 @@ import structlog
 
 from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
 from msgbroker.server import clock
-from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.alarms.board import AlarmBoard
 from msgdb.postgres.failures import RowsHeldError
 from msgdb.reports.alarms import Alarm
 

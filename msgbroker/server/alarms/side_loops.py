@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.alarms.board import AlarmBoard
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.loops import pause
 from msgdb.reports.alarms import Alarm, AlarmKind

@@ -21,8 +21,8 @@ from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import divided
 from msgbroker.server.cluster.cluster import Cluster
-from msgbroker.server.deliver.delivery import DeliveryHub
-from msgbroker.server.log.log_message import LogMessage
+from msgbroker.server.deliver.hub import DeliveryHub
+from msgbroker.server.log.message import LogMessage
 from msgbroker.server.loops import pause
 from msgdb.store import MessageStore
 

@@ -31,18 +31,18 @@ from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableEr
 from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import SetAside, divided
 from msgbroker.server.cluster.cut_off import CutOff
-from msgbroker.server.cluster.elsewhere import Relocations
-from msgbroker.server.cluster.lane_opening import LaneOpening
-from msgbroker.server.cluster.lease_renewal import LeaseRenewal
+from msgbroker.server.cluster.misplaced_instances import Relocations
+from msgbroker.server.cluster.placement import LanesByGroup, WantedLanes
 from msgbroker.server.cluster.planned_moves import PlannedMoves
-from msgbroker.server.cluster.wanted_lanes import LanesByGroup, WantedLanes
+from msgbroker.server.cluster.recovery import LaneOpening
+from msgbroker.server.cluster.renewal import LeaseRenewal
 from msgbroker.server.deliver.checkpoints import Checkpointer
-from msgbroker.server.deliver.delivery import DeliveryHub
+from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.lane_work import LaneWork, Work
-from msgbroker.server.log.queue_map import QueueMap
+from msgbroker.server.log.topic_queues import QueueMap
 from msgbroker.server.loops import PatientCall, pause_or_wake
-from msgdb.lanes.cursors import claim
-from msgdb.lanes.lane_records import ClaimedLane, LaneKey, LaneToClaim
+from msgdb.lanes.leases import claim
+from msgdb.lanes.records import ClaimedLane, LaneKey, LaneToClaim
 from msgdb.postgres.failures import RowsHeldError
 from msgdb.postgres.history import History
 from msgdb.store import MessageStore

@@ -27,7 +27,7 @@ from confdb.brokers import LIVE_SECONDS
 from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import ConfigOutdatedError, StoreUnavailableError
 from msgbroker.server import clock
-from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.alarms.board import AlarmBoard
 from msgbroker.server.loops import PatientCall, pause
 from msgdb.log.config_mark import ConfigMark, read_mark
 from msgdb.reports.alarms import Alarm, AlarmKind

@@ -25,14 +25,14 @@ import structlog
 from confdb.routes import TopicRoute
 from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import divided
-from msgbroker.server.cluster.wanted_lanes import LanesByGroup
+from msgbroker.server.cluster.placement import LanesByGroup
 from msgbroker.server.deliver.checkpoints import Checkpointer
-from msgbroker.server.deliver.delivery import DeliveryHub
-from msgbroker.server.deliver.group_delivery import GroupDelivery
-from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.deliver.group import GroupDelivery
+from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.lane_work import LaneWork, Work
-from msgdb.lanes.cursors import release
-from msgdb.lanes.lane_records import LaneKey, OwnedLane
+from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgdb.lanes.leases import release
+from msgdb.lanes.records import LaneKey, OwnedLane
 from msgdb.postgres.failures import RowsHeldError
 from msgdb.store import MessageStore
 

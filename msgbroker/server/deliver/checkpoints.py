@@ -19,13 +19,13 @@ import structlog
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import divided
-from msgbroker.server.deliver.delivery import DeliveryHub
-from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.lane_work import LaneWork, Work
+from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.loops import pause
-from msgdb.lanes.cursors import checkpoint
-from msgdb.lanes.lane_records import LaneCheckpoint
-from msgdb.lanes.lane_writes import prepare
+from msgdb.lanes.leases import checkpoint
+from msgdb.lanes.records import LaneCheckpoint
+from msgdb.lanes.writes import prepare
 from msgdb.postgres.failures import RowsHeldError
 from msgdb.postgres.history import History
 from msgdb.store import MessageStore

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from msgbroker.engine.lane.lane_config import LaneCounters
-from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.engine.lane.config import LaneCounters
+from msgbroker.server.deliver.owned_lane import LaneSlot
 
 
 @dataclass(slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from confdb.routes import GroupOrder, GroupRoute, Snapshot, TopicRoute
-from msgbroker.engine.lane.lane_config import LaneConfig
+from msgbroker.engine.lane.config import LaneConfig
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.stress import StressGate
-from msgbroker.server.log.log_message import LogMessage
+from msgbroker.server.log.message import LogMessage
 
 
 def lane_config(route: GroupRoute) -> LaneConfig:

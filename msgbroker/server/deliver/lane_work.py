@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from msgdb.lanes.lane_records import LaneKey
+from msgdb.lanes.records import LaneKey
 
 
 class Work(StrEnum):

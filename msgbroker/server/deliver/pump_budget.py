@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from msgbroker.server.deliver.expressions.evaluation_turns import TimeSlice
+from msgbroker.server.deliver.expressions.turns import TimeSlice
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgbroker.contract import limits
 from msgbroker.server.deliver.outgoing import Outlet
-from msgdb.append.append_plan import FrameResult
+from msgdb.append.plan import FrameResult
 
 _REFUSALS_MAX: Final = 250
 """Of messages in frames that are not answered. An answer has some bytes for a message, and hundreds for a refusal."""

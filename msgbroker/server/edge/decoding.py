@@ -1,7 +1,7 @@
 """Wire → ours: requests from bytes, with errors of ours for what cannot be read or is out of all proportion.
 
 gRPC answers a deserializer that raises with UNKNOWN and no reason, which a client must take for a broker that is lost,
-and try the next one. So the handlers of unary calls read bytes (`call_gate`); on a stream `read` raises the error.
+and try the next one. So the handlers of unary calls read bytes (`calls.gate`); on a stream `read` raises the error.
 
 Two bytes on the wire become a whole object in memory: a large request's entries are counted before it is parsed.
 """

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import grpc
 
-from confdb.expressions.expression_limits import check_expression
-from confdb.expressions.expressions import warnings_about
+from confdb.expressions.compiled import warnings_about
+from confdb.expressions.cost_limits import check_expression
 from confdb.services import ConfigService
 from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import Changed, SubscriptionView
@@ -22,7 +22,7 @@ from msgbroker.contract.errors import (
     ThingAlreadyExistsError,
 )
 from msgbroker.server.cluster.cluster import Cluster
-from msgbroker.server.edge.grpc_failures import abort_with
+from msgbroker.server.edge.refusals import abort_with
 from msgbroker.v1 import directory_pb2
 
 DirectoryContext = grpc.aio.ServicerContext[Any, Any]

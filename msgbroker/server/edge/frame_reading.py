@@ -20,7 +20,7 @@ from msgbroker.contract import limits
 from msgbroker.contract.errors import FrameTooLargeError, InvalidRequestFieldError
 from msgbroker.server.edge.calls.sending_in_time import sent_in_time
 from msgbroker.server.edge.decoding import FramePart, Received, frame_decoder
-from msgbroker.server.publish.room import Room
+from msgbroker.server.publish.byte_budget import Room
 from msgbroker.v1 import publisher_pb2
 
 Frame = Received[publisher_pb2.PublishFrame]

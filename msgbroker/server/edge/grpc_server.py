@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2
 
 from msgbroker.contract import limits
 from msgbroker.contract.errors import UnavailableError
-from msgbroker.server.edge.calls.call_gate import CallGate
+from msgbroker.server.edge.calls.gate import CallGate
 from msgbroker.server.edge.decoding import decoder, frame_decoder, stream_decoder
 from msgbroker.server.edge.directory_service import DirectoryService
 from msgbroker.server.edge.health_service import SERVICE as HEALTH

@@ -13,11 +13,11 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from msgbroker.contract.errors import MessageCenterError, TooManyCallsError
-from msgbroker.server.edge.calls.call_ending import write
+from msgbroker.server.edge.calls.ending import write
 from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.calls.sending_in_time import sent_in_time
 from msgbroker.server.edge.decoding import decoder
-from msgbroker.server.edge.grpc_failures import abort_with
+from msgbroker.server.edge.refusals import abort_with
 
 SERVICE: Final = "grpc.health.v1.Health"
 

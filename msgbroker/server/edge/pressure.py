@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgbroker.server import clock
-from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.alarms.board import AlarmBoard
 from msgbroker.server.deliver.outgoing import Outgoing
 from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.loops import pause

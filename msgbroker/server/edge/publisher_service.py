@@ -26,20 +26,20 @@ from msgbroker.contract.errors import (
 )
 from msgbroker.server.deliver.outgoing import Outgoing
 from msgbroker.server.edge.answers import Answers
-from msgbroker.server.edge.calls.call_ending import end_at_once, write
+from msgbroker.server.edge.calls.ending import end_at_once, write
 from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.decoding import Received
 from msgbroker.server.edge.frame_reading import FrameReader
-from msgbroker.server.edge.grpc_failures import abort_with, refusal_of, refusal_of_stored
-from msgbroker.server.log.log_message import MESSAGE_OVERHEAD_BYTES
+from msgbroker.server.edge.refusals import abort_with, refusal_of, refusal_of_stored
+from msgbroker.server.log.message import MESSAGE_OVERHEAD_BYTES
 from msgbroker.server.publish.admission import Admission, Admitted, Origin, check_origin
+from msgbroker.server.publish.byte_budget import Room
 from msgbroker.server.publish.committer import Committer
+from msgbroker.server.publish.give_way import Pace
 from msgbroker.server.publish.known_types import KnownTypes
-from msgbroker.server.publish.pace import Pace
-from msgbroker.server.publish.room import Room
 from msgbroker.v1 import publisher_pb2
-from msgdb.append.append_plan import AppendFrame, FrameResult, Gap, Stored, StoredBefore
 from msgdb.append.outcome import Refused
+from msgdb.append.plan import AppendFrame, FrameResult, Gap, Stored, StoredBefore
 
 PublisherContext = grpc.aio.ServicerContext[Any, Any]
 _PUBLISHER_ID_BYTES: Final = 16

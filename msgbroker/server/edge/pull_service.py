@@ -27,15 +27,15 @@ from msgbroker.engine.lane.begun import Begun
 from msgbroker.server import clock
 from msgbroker.server.alarms.not_understood import check_group_served
 from msgbroker.server.cluster.cluster import Cluster
-from msgbroker.server.deliver.delivery import DeliveryHub
-from msgbroker.server.deliver.group_delivery import GroupDelivery
-from msgbroker.server.deliver.instances.instances import Batch, Instance
-from msgbroker.server.edge.calls.call_ending import end_at_once, when_ended
+from msgbroker.server.deliver.group import GroupDelivery
+from msgbroker.server.deliver.hub import DeliveryHub
+from msgbroker.server.deliver.instances.instance import Batch, Instance
+from msgbroker.server.edge.calls.ending import end_at_once, when_ended
 from msgbroker.server.edge.calls.places import Places
-from msgbroker.server.edge.grpc_failures import abort_with
-from msgbroker.server.edge.settling import error_text_of, extension_of, verdict_of
+from msgbroker.server.edge.refusals import abort_with
 from msgbroker.server.edge.subscriber_service import find_group
-from msgbroker.server.log.wire import delivery_of
+from msgbroker.server.edge.verdicts import error_text_of, extension_of, verdict_of
+from msgbroker.server.log.encoding import delivery_of
 from msgbroker.v1 import subscriber_pb2
 
 PullContext = grpc.aio.ServicerContext[Any, Any]

@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from msgbroker.contract.errors import TooManyStreamsError
 from msgbroker.server.edge.calls.places import Places
-from msgbroker.server.edge.grpc_failures import Context, abort_with
+from msgbroker.server.edge.refusals import Context, abort_with
 from msgbroker.v1 import directory_pb2, publisher_pb2, subscriber_pb2
 
 V1ALPHA: Final = reflection.SERVICE_NAME

@@ -22,14 +22,14 @@ from msgbroker.engine.lane.begun import Begun
 from msgbroker.server import clock
 from msgbroker.server.alarms.not_understood import check_group_served
 from msgbroker.server.cluster.cluster import Cluster
-from msgbroker.server.deliver.delivery import DeliveryHub
-from msgbroker.server.deliver.group_delivery import GroupDelivery
-from msgbroker.server.deliver.instances.instances import Instance, attached
-from msgbroker.server.edge.calls.call_ending import end_at_once, write
+from msgbroker.server.deliver.group import GroupDelivery
+from msgbroker.server.deliver.hub import DeliveryHub
+from msgbroker.server.deliver.instances.instance import Instance, attached
+from msgbroker.server.edge.calls.ending import end_at_once, write
 from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.calls.sending_in_time import sent_in_time
-from msgbroker.server.edge.grpc_failures import abort_with
-from msgbroker.server.edge.settling import begin_all, extend_all, settle_all
+from msgbroker.server.edge.refusals import abort_with
+from msgbroker.server.edge.verdicts import begin_all, extend_all, settle_all
 from msgbroker.v1 import subscriber_pb2
 
 SubscriberContext = grpc.aio.ServicerContext[Any, Any]

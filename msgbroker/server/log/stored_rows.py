@@ -14,9 +14,9 @@ from typing import Final
 
 from confdb.routes import Headers
 from msgbroker.contract.varint import varint
-from msgbroker.server.log.log_message import NO_HEADERS, LogMessage
-from msgbroker.server.log.wire import delivery_suffix, seal
-from msgdb.log.log import MessageRow
+from msgbroker.server.log.encoding import delivery_suffix, seal
+from msgbroker.server.log.message import NO_HEADERS, LogMessage
+from msgdb.log.reads import MessageRow
 
 # Field numbers and wire types of msgbroker/v1/message.proto, as tags.
 _TOPIC: Final = b"\x0a"

@@ -31,9 +31,9 @@ from msgbroker.contract.errors import (
 )
 from msgbroker.engine.stress import is_stress
 from msgbroker.server.alarms.not_understood import check_topic_served, refusal
-from msgbroker.server.log.log_message import HEADER_OVERHEAD_BYTES, NO_HEADERS, LogMessage
+from msgbroker.server.log.encoding import delivery_suffix
+from msgbroker.server.log.message import HEADER_OVERHEAD_BYTES, NO_HEADERS, LogMessage
 from msgbroker.server.log.message_scan import scan, type_end
-from msgbroker.server.log.wire import delivery_suffix
 from msgbroker.server.publish.known_types import KnownTypes
 from msgbroker.v1 import message_pb2
 from msgdb.append.copy_rows import row_middle, row_prefix

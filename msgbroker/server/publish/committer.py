@@ -26,15 +26,15 @@ from msgbroker.contract.errors import (
     TopicSetAsideError,
 )
 from msgbroker.server.alarms.set_aside import SetAside
-from msgbroker.server.log.log_message import LogMessage
-from msgbroker.server.log.queue_map import QueueMap
-from msgbroker.server.log.wire import seal
+from msgbroker.server.log.encoding import seal
+from msgbroker.server.log.message import LogMessage
+from msgbroker.server.log.topic_queues import QueueMap
+from msgbroker.server.publish.batches import BatchBounds, BatchQueues, PendingFrame, WaitingFrames
+from msgbroker.server.publish.byte_budget import Room
 from msgbroker.server.publish.queue_choice import QueueChoice, routes_of
-from msgbroker.server.publish.room import Room
-from msgbroker.server.publish.waiting_frames import BatchBounds, BatchQueues, PendingFrame, WaitingFrames
-from msgdb.append.append import Appender, LayoutChangedError, NotTriedError
-from msgdb.append.append_plan import AppendFrame, FrameResult, Held, Stored
+from msgdb.append.appender import Appender, LayoutChangedError, NotTriedError
 from msgdb.append.outcome import FrameOutcome
+from msgdb.append.plan import AppendFrame, FrameResult, Held, Stored
 from msgdb.postgres.failures import RowsHeldError
 
 log = structlog.get_logger(__name__)

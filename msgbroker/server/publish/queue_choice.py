@@ -8,9 +8,9 @@ from confdb.routes import TopicRoute
 from msgbroker.contract.errors import StoreUnavailableError, TopicSetAsideError
 from msgbroker.engine.routing import UnkeyedSpreader, queue_for_key
 from msgbroker.server.alarms.set_aside import SetAside
-from msgbroker.server.log.log_message import LogMessage
-from msgbroker.server.log.queue_map import QueueMap
-from msgdb.append.append_plan import AppendFrame
+from msgbroker.server.log.message import LogMessage
+from msgbroker.server.log.topic_queues import QueueMap
+from msgdb.append.plan import AppendFrame
 from msgdb.postgres.failures import RowsHeldError
 
 

@@ -12,8 +12,8 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from msgdb import ids
-from msgdb.append.append_sql import COPY_MESSAGES
 from msgdb.append.copy_rows import SIGNATURE, TRAILER, row_head, row_middle, row_prefix
+from msgdb.append.sql import COPY_MESSAGES
 from msgdb.postgres.connections import Connection
 from msgdb.schema import upgrade
 from msgdb.store import MessageStore

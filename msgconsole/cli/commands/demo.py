@@ -13,7 +13,7 @@ from msgconsole.cli.main import EXIT_REFUSED
 from msgconsole.cli.options import AsJson, Broker
 from msgconsole.cli.output import plain, print_json, print_line, print_table
 from msgconsole.cli.service import actor
-from msgconsole.demo.demo_run import GroupResult, play
+from msgconsole.demo.run import GroupResult, play
 from msgconsole.local import places
 from msgconsole.local.databases import open_config_store, open_message_store
 from msgdb.log.queues import QueueTailReader

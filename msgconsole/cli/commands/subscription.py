@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from confdb.expressions.expressions import warnings_about
+from confdb.expressions.compiled import warnings_about
 from confdb.services import Changed, ConfigService
 from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import SubscriptionView

@@ -11,7 +11,7 @@ import typer
 
 from msgconsole.cli.output import print_line
 from msgconsole.local.addresses import split_address
-from msgconsole.local.local_center import LocalCenter, LocalCenterConfig, command_name
+from msgconsole.local.center import LocalCenter, LocalCenterConfig, command_name
 from msgconsole.local.places import (
     CONFDB_VARIABLE,
     DEFAULT_BROKER,

@@ -15,8 +15,8 @@ from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.server.app import Broker
-from msgbroker.server.deliver.group_delivery import GroupDelivery
-from msgbroker.server.log.log_message import LogMessage
+from msgbroker.server.deliver.group import GroupDelivery
+from msgbroker.server.log.message import LogMessage
 from msgdb.postgres.connections import Connection
 from msgdb.reports.alarms import AlarmKind
 from msgdb.store import MessageStore

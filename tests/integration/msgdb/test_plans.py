@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from msgdb.lanes import cursors, dead_letters, lag, lane_writes, lost_ends
-from msgdb.log import log, queues
+from msgdb.lanes import dead_letters, lag, leases, lost_log, writes
+from msgdb.log import queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.binary_rows import datetime_of
 from tests.conftest import database_named
@@ -100,27 +100,27 @@ PAGE = {"group_id": 3, "before_id": 500, "limit": 100}
 
 # Those that psycopg may prepare are planned once without their values, too.
 PREPARED: dict[str, tuple[str, Mapping[str, Any]]] = {
-    "read_range": (log._READ_RANGE, RANGE),
-    "next_offsets": (log._NEXT_OFFSETS, {"queue_ids": [1, 2, 3]}),
-    "stored_at": (log._STORED_AT, {"queue_id": 1, "queue_offset": 99}),
+    "read_range": (reads._READ_RANGE, RANGE),
+    "next_offsets": (reads._NEXT_OFFSETS, {"queue_ids": [1, 2, 3]}),
+    "stored_at": (reads._STORED_AT, {"queue_id": 1, "queue_offset": 99}),
     "list_topic_queues": (queues._LIST_OF_TOPIC, {"topic_id": 5}),
-    "claim": (cursors._CLAIM, lanes(100)),
-    "renew": (cursors._RENEW, lanes(100)),
-    "release": (cursors._RELEASE, lanes(100)),
-    "have_redeliveries": (cursors._HAVE_REDELIVERIES, lanes(100)),
-    "load_redeliveries": (cursors._LOAD_REDELIVERIES, lanes(20)),
-    "move_cursors": (lane_writes.MOVE_CURSORS, lanes(100)),
-    "upsert_redeliveries": (lane_writes.UPSERT_REDELIVERIES, messages(100)),
-    "delete_redeliveries": (lane_writes.DELETE_REDELIVERIES, messages(100)),
+    "claim": (leases._CLAIM, lanes(100)),
+    "renew": (leases._RENEW, lanes(100)),
+    "release": (leases._RELEASE, lanes(100)),
+    "have_redeliveries": (leases._HAVE_REDELIVERIES, lanes(100)),
+    "load_redeliveries": (leases._LOAD_REDELIVERIES, lanes(20)),
+    "move_cursors": (writes.MOVE_CURSORS, lanes(100)),
+    "upsert_redeliveries": (writes.UPSERT_REDELIVERIES, messages(100)),
+    "delete_redeliveries": (writes.DELETE_REDELIVERIES, messages(100)),
     "list_dead_letters": (dead_letters._LIST_OF_GROUP, PAGE),
     "get_dead_letter": (dead_letters._GET, {"id": 7}),
 }
 PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
-    "read_offsets": (log._READ_OFFSETS, {**messages(500), "queue_id": 1, "bytes_max": 1 << 20}),
-    "copy_dead_letters": (lane_writes.COPY_DEAD_LETTERS, messages(100)),
-    "find_message": (log._FIND, DAY),
-    "find_message_anywhere": (log._FIND_ANYWHERE, DAY),
-    "find_lost_ends": (lost_ends._FIND_BEYOND, lanes(100)),
+    "read_offsets": (reads._READ_OFFSETS, {**messages(500), "queue_id": 1, "bytes_max": 1 << 20}),
+    "copy_dead_letters": (writes.COPY_DEAD_LETTERS, messages(100)),
+    "find_message": (reads._FIND, DAY),
+    "find_message_anywhere": (reads._FIND_ANYWHERE, DAY),
+    "find_lost_ends": (lost_log._FIND_BEYOND, lanes(100)),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
 }
 """A plan that depends on its values is judged with values only."""
@@ -156,7 +156,7 @@ def test_single_messages_are_looked_for_in_their_own_day_only(
 
 def test_a_renewal_does_not_compare_each_lane_with_each(connection: psycopg.Connection[TupleRow]) -> None:
     with connection.transaction(force_rollback=True):
-        rows = connection.execute(f"EXPLAIN (ANALYZE, TIMING OFF) {cursors._RENEW}", lanes(len(LANES))).fetchall()
+        rows = connection.execute(f"EXPLAIN (ANALYZE, TIMING OFF) {leases._RENEW}", lanes(len(LANES))).fetchall()
 
     seen = [match for row in rows if (match := re.search(r"actual rows=([\d.]+) loops=(\d+)", row[0]))]
     assert max(float(match[1]) * int(match[2]) for match in seen) == len(LANES)

@@ -19,9 +19,9 @@ from msgbroker.client import (
     SyncMessageCenter,
 )
 from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.publish.buffer import PublishBuffer
 from msgbroker.client.publish.outbox import Outbox
-from msgbroker.client.publish.publish_buffer import PublishBuffer
-from msgbroker.client.subscribe import subscriber_stream as subscriber_stream_module
+from msgbroker.client.subscribe import stream as subscriber_stream_module
 from msgbroker.client.testing import InMemoryCenter, SyncInMemoryCenter
 from msgbroker.client.testing.delivery import MemoryStream
 from tests.support.eventually import eventually, eventually_blocking
@@ -106,7 +106,7 @@ async def test_run_ends_with_what_ended_the_publisher_in_the_middle_of_it(
 async def test_a_failed_frame_whose_answer_makes_no_sense_fails_who_waits_for_it(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("msgbroker.client.publish.publisher_stream.from_refusal", break_off)
+    monkeypatch.setattr("msgbroker.client.publish.stream.from_refusal", break_off)
     broker.on_frame = lambda frame: "STORE_UNAVAILABLE"
     async with center_of(broker) as center, asyncio.timeout(5):
         with pytest.raises(MessageCenterError, match="a mistake of ours"):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgbroker.engine.assignment import BrokerWeight, able, owner_of
-from msgdb.lanes.lane_records import LaneKey
+from msgdb.lanes.records import LaneKey
 
 LANES = [LaneKey(group_id, "", queue_id) for group_id in range(10) for queue_id in range(60)]
 BROKERS = st.lists(

@@ -6,7 +6,7 @@ import pytest
 
 from confdb.routes import GroupOrder
 from msgbroker.contract.errors import KindNotSupportedError
-from msgbroker.engine.lane.lane_config import LaneConfig
+from msgbroker.engine.lane.config import LaneConfig
 from msgbroker.engine.retry import RetryPolicy
 
 

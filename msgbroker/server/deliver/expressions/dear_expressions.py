@@ -19,17 +19,17 @@ import structlog
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.engine.matching import Outcome
 from msgbroker.server import clock
-from msgbroker.server.alarms.alarm_board import AlarmBoard
-from msgbroker.server.alarms.alarm_names import reading_alarm
+from msgbroker.server.alarms.board import AlarmBoard
+from msgbroker.server.alarms.names import reading_alarm
 from msgbroker.server.alarms.set_aside import SetAside
-from msgbroker.server.deliver.delivery import DeliveryHub
 from msgbroker.server.deliver.expressions.helper_frames import Answer, Question, Request
 from msgbroker.server.deliver.expressions.helper_process import HelperDiedError, HelperProcess
 from msgbroker.server.deliver.expressions.lane_line import LaneInLine
-from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.lane_work import LaneWork, Work
-from msgbroker.server.log.log_cache import BLOCK_OFFSETS
-from msgbroker.server.log.log_message import LogMessage
+from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.log.cache import BLOCK_OFFSETS
+from msgbroker.server.log.message import LogMessage
 from msgbroker.server.loops import pause_or_wake
 from msgdb.reports.alarms import Alarm, AlarmKind
 

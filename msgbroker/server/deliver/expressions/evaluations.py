@@ -18,12 +18,12 @@ import structlog
 
 from msgbroker.contract import limits
 from msgbroker.engine.matching import Outcome, Selected
-from msgbroker.server.deliver.expressions.evaluation_turns import TURN_SECONDS, TimeSlice
-from msgbroker.server.deliver.expressions.expression_failures import ExpressionFailures
+from msgbroker.server.deliver.expressions.failures import ExpressionFailures
 from msgbroker.server.deliver.expressions.known_outcomes import KnownOutcomes
 from msgbroker.server.deliver.expressions.lane_line import LaneInLine, LaneLine
-from msgbroker.server.deliver.lane_slot import LaneSlot
-from msgbroker.server.log.log_message import LogMessage
+from msgbroker.server.deliver.expressions.turns import TURN_SECONDS, TimeSlice
+from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.log.message import LogMessage
 
 log = structlog.get_logger(__name__)
 

@@ -23,7 +23,7 @@ from typing import BinaryIO, Final
 import orjson
 import structlog
 
-from msgbroker.server.deliver.expressions.expression_helper import OUT_OF_MEMORY
+from msgbroker.server.deliver.expressions.helper import OUT_OF_MEMORY
 from msgbroker.server.deliver.expressions.helper_frames import (
     HEAD,
     Answer,
@@ -35,7 +35,7 @@ from msgbroker.server.deliver.expressions.helper_frames import (
 
 log = structlog.get_logger(__name__)
 
-_PROGRAM: Final = "msgbroker.server.deliver.expressions.expression_helper"
+_PROGRAM: Final = "msgbroker.server.deliver.expressions.helper"
 _EXIT_SECONDS_MAX: Final = 1.0
 """How long it may take to be gone: it is killed then, or has been."""
 

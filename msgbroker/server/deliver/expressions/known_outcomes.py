@@ -10,7 +10,7 @@ from collections import OrderedDict
 from typing import Final
 
 from msgbroker.engine.matching import Outcome
-from msgbroker.server.log.log_message import LogMessage
+from msgbroker.server.log.message import LogMessage
 
 OUTCOMES_MAX: Final = 20_000
 PROBLEMS_MAX: Final = 1_000

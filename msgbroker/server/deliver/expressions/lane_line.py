@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.deliver.owned_lane import LaneSlot
 
 
 class LaneInLine(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from msgbroker.engine.lane.lane import Lane
-from msgbroker.server.log.log_message import LogMessage
+from msgbroker.server.log.message import LogMessage
 
 
 def blame_first(lanes: Iterable[Lane[LogMessage]], instance_name: str) -> bool:

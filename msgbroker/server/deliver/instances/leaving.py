@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from msgbroker.engine.lane.lane_config import Handout
-from msgbroker.server.deliver.instances.instances import Batch, Instance, Stress, wires_of
-from msgbroker.server.deliver.lane_slot import LaneSlot
-from msgbroker.server.log.log_message import LogMessage
+from msgbroker.engine.lane.config import Handout
+from msgbroker.server.deliver.instances.instance import Batch, Instance, Stress, wires_of
+from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.log.message import LogMessage
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.deliver.instances.instance import Instance
 
 _REMEMBERED_SECONDS: Final = 600.0
 """Longer than a supervisor waits before it starts a process again."""

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from msgbroker.engine.lane.lane import Lane
-from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.v1 import subscriber_pb2
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from confdb import features, route_rows
-from confdb.expressions.expressions import compile_expression
+from confdb.expressions.compiled import compile_expression
 from confdb.services import ConfigService
 from msgbroker.client import Message, MessageCenter, OutgoingMessage
 from msgbroker.contract.errors import InvalidExpressionError

@@ -10,7 +10,7 @@ import pytest
 
 from msgbroker.client import MessageCenter, OutgoingMessage, Receipt
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.append.append_plan import Stored
+from msgdb.append.plan import Stored
 from msgdb.log.queues import list_queues
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore

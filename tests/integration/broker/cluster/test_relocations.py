@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from confdb import route_rows
-from confdb.expressions.expressions import compile_expression
+from confdb.expressions.compiled import compile_expression
 from confdb.services import ConfigService
 from msgbroker.contract.errors import InvalidExpressionError
 from msgbroker.server.app import Broker

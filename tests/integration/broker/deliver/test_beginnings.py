@@ -11,7 +11,7 @@ from confdb.services import ConfigService
 from msgbroker.client import MessageCenter, OutgoingMessage, Receipt
 from msgbroker.contract.errors import BeginningPassedError
 from msgbroker.server.app import Broker
-from msgbroker.server.cluster.wanted_lanes import LanesByGroup
+from msgbroker.server.cluster.placement import LanesByGroup
 from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, register_group
 from tests.support.eventually import eventually
 from tests.support.raw_streams import raw_subscriber

@@ -11,7 +11,7 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter, OutgoingMessage
 from msgbroker.server.app import Broker
-from msgbroker.server.deliver.group_delivery import GroupDelivery
+from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.v1 import subscriber_pb2
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker

@@ -12,16 +12,16 @@ import pytest
 from confdb.routes import GroupMode, GroupOrder, GroupRoute
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server.app import tune_collector
-from msgbroker.server.cluster.lane_opening import LaneOpening
+from msgbroker.server.cluster.recovery import LaneOpening
 from msgbroker.server.deliver import checkpoints
 from msgbroker.server.deliver.checkpoints import CHANGES_MAX, Checkpointer
-from msgbroker.server.deliver.delivery import DeliveryHub
-from msgbroker.server.deliver.instances.instances import Instance
-from msgbroker.server.log.log_cache import LogCache
-from msgdb.lanes import cursors
-from msgdb.lanes.cursors import claim
-from msgdb.lanes.lane_records import LaneToClaim
-from msgdb.lanes.lane_writes import PreparedCheckpoints
+from msgbroker.server.deliver.hub import DeliveryHub
+from msgbroker.server.deliver.instances.instance import Instance
+from msgbroker.server.log.cache import LogCache
+from msgdb.lanes import leases
+from msgdb.lanes.leases import claim
+from msgdb.lanes.records import LaneToClaim
+from msgdb.lanes.writes import PreparedCheckpoints
 from msgdb.store import MessageStore, SessionLimits
 from tests.support.broker_builders import board, log_message, route, snapshot
 from tests.support.loop_probe import probed_loop
@@ -106,7 +106,7 @@ async def test_much_is_persisted_and_loaded_in_steps_that_leave_the_event_loop_a
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    write = cursors.checkpoint
+    write = leases.checkpoint
 
     async def counted(connection: object, owner: UUID, prepared: PreparedCheckpoints) -> object:
         sizes.append(sum(mark.change_count for mark in prepared.checkpoints))
@@ -136,7 +136,7 @@ async def test_much_is_persisted_and_loaded_in_steps_that_leave_the_event_loop_a
 
 async def test_many_lanes_with_little_share_transactions(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     lanes: list[int] = []
-    write = cursors.checkpoint
+    write = leases.checkpoint
 
     async def counted(connection: object, owner: UUID, prepared: PreparedCheckpoints) -> object:
         lanes.append(len(prepared.checkpoints))

@@ -12,7 +12,7 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter, OutgoingMessage
 from msgbroker.server.app import Broker
-from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
 from msgdb.store import MessageStore
 from tests.integration.broker.deliver.test_stress_traffic import STRESS, WHITELISTED, allow, disallow

@@ -15,7 +15,7 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter, OutgoingMessage
 from msgbroker.v1 import message_pb2, publisher_pb2
-from msgdb.append import append_sql
+from msgdb.append import sql
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker, StartBrokerProcess
@@ -146,7 +146,7 @@ async def _hold_all_queues(store: MessageStore, conn: Connection) -> None:
     while True:
         holder = await store.connect_dedicated()
         try:
-            await holder.execute(append_sql.begin("", (), queue_ids).encode())
+            await holder.execute(sql.begin("", (), queue_ids).encode())
             while True:
                 await holder.execute("SELECT pg_sleep(0.05)")
         except psycopg.OperationalError:

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from msgbroker.contract.errors import NotReadingError
-from msgbroker.server.edge.calls.call_ending import end_at_once, when_ended, write
+from msgbroker.server.edge.calls.ending import end_at_once, when_ended, write
 
 _METHOD = "/Test/Stream"
 _SMALL_WINDOW = (("grpc.http2.lookahead_bytes", 64 * 1024), ("grpc.http2.bdp_probe", 0))

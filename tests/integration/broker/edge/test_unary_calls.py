@@ -16,7 +16,7 @@ from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
 from msgbroker.server.app import Broker
 from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc, subscriber_pb2, subscriber_pb2_grpc
-from msgdb.append import append_sql
+from msgdb.append import sql
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import GROUP, PAID, TOPIC, all_settled, dead_letters, register_group
@@ -162,7 +162,7 @@ async def test_a_call_is_refused_with_a_hint_while_too_much_waits_to_be_stored(
         publisher: Any = publisher_pb2_grpc.PublisherStub(channel)
         await publisher.Publish(publisher_pb2.PublishRequest(messages=[said("the queues are made")]))
         rows = await holder.execute("SELECT queue_id FROM queue")
-        await holder.execute(append_sql.begin("", (), [queue_id for (queue_id,) in await rows.fetchall()]).encode())
+        await holder.execute(sql.begin("", (), [queue_id for (queue_id,) in await rows.fetchall()]).encode())
         large = publisher_pb2.PublishRequest(messages=[said("x" * 8_000)] * 30)
         waiting = [asyncio.ensure_future(publisher.Publish(large)) for _ in range(3)]
         small = publisher_pb2.PublishRequest(messages=[said("a")])

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from confdb.services import ConfigService
 from msgbroker.contract import limits
 from msgbroker.server.app import Broker
-from msgbroker.server.edge.calls import unread_calls
+from msgbroker.server.edge.calls import unread
 from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc, subscriber_pb2, subscriber_pb2_grpc
 from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import GROUP, PAID, TOPIC, register_group
@@ -62,7 +62,7 @@ class Calls:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a broker wait for requests for ever, as long as they are in nobody's way."""
     monkeypatch.setattr(limits, "REQUEST_SECONDS_MAX", 3_600.0)
-    monkeypatch.setattr(unread_calls, "_AMONG_OTHERS_SECONDS", 0.0)
+    monkeypatch.setattr(unread, "_AMONG_OTHERS_SECONDS", 0.0)
 
 
 async def say_nothing(channel: grpc.aio.Channel, method: str, count: int, until: Callable[[int], bool]) -> list[Any]:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
-from msgdb.append import append_sql
+from msgdb.append import sql
 from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import GROUP, PAID, TOPIC, register_group, register_topic, subscribed
 from tests.support.eventually import eventually
@@ -25,7 +25,7 @@ MANY = [f"TP_MANY_{number}" for number in range(12)]
 def busy_holder(url: str, queue_ids: list[int], seconds: float) -> Iterator[None]:
     """Hold the append locks of these, in a session that is at work: as one whose COMMIT waits for its standby."""
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(append_sql.begin("", (), queue_ids).encode())
+        connection.execute(sql.begin("", (), queue_ids).encode())
         pid = connection.info.backend_pid
 
         def work() -> None:

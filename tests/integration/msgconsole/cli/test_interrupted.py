@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from msgconsole.local.broker_process import BrokerFailedError
-from msgconsole.local.local_center import LocalCenter, LocalCenterConfig
+from msgconsole.local.center import LocalCenter, LocalCenterConfig
 from msgconsole.local.stopping import StoppedBySignals
 from msgconsole.local.worker_pool import WorkerPool
 from msgdb.embedded.signals import STOPPING_SIGNALS

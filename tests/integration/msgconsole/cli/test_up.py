@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from msgbroker.contract.errors import MessageCenterError
 from msgconsole.cli.commands.up import serve
-from msgconsole.local.local_center import LocalCenterConfig
+from msgconsole.local.center import LocalCenterConfig
 try:
     serve(LocalCenterConfig(Path(sys.argv[1]), f"127.0.0.1:{sys.argv[2]}", broker_command=sys.argv[3:]))
 except MessageCenterError as error:

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from msgdb.append.append import Appender, LayoutChangedError
-from msgdb.append.append_plan import AppendFrame, Gap, Stored, StoredBefore
+from msgdb.append.appender import Appender, LayoutChangedError
+from msgdb.append.plan import AppendFrame, Gap, Stored, StoredBefore
 from msgdb.days.partitions import ensure_for
 from msgdb.log.queues import ensure_queues
 from msgdb.postgres.connections import Connection

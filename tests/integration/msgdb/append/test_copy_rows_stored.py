@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from msgdb.append.append_sql import COPY_MESSAGES
 from msgdb.append.copy_rows import SIGNATURE, TRAILER, row_head, row_middle, row_prefix
+from msgdb.append.sql import COPY_MESSAGES
 from msgdb.days.partitions import ensure_for
-from msgdb.log.log import read_range
+from msgdb.log.reads import read_range
 from msgdb.postgres.connections import Connection
 
 _STORED_AT_US = 1_700_000_000_123_456

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from msgdb.append import append_sql
+from msgdb.append import sql
 from msgdb.days.partitions import ensure_for, list_partitions, today
 from msgdb.days.retention import Maintenance, MaintenanceConfig, MaintenanceReport
-from msgdb.lanes.cursors import claim, load_redeliveries
 from msgdb.lanes.dead_letters import list_dead_letters
-from msgdb.lanes.lane_records import ClaimedLane, LaneCheckpoint, RedeliveryUpsert
+from msgdb.lanes.leases import claim, load_redeliveries
+from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, RedeliveryUpsert
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
-from msgdb.log.log import first_offsets, next_offsets
 from msgdb.log.queues import ensure_queues
+from msgdb.log.reads import first_offsets, next_offsets
 from msgdb.names import MESSAGE, PUBLISHER_FRAME
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
@@ -191,7 +191,7 @@ async def appending(store: MessageStore, queue_id: int) -> AsyncIterator[Connect
     """Stop in the middle of an append: it has its lock and its snapshot, and has not locked the log yet."""
     async with store.dedicated_connection() as appender:
         # A snapshot for all its statements stands for the one of the statement that will look at the tails.
-        locked = append_sql.begin("", (), [queue_id]).replace("READ COMMITTED", "REPEATABLE READ")
+        locked = sql.begin("", (), [queue_id]).replace("READ COMMITTED", "REPEATABLE READ")
         await appender.execute(locked.encode())
         yield appender
         await appender.execute("COMMIT")
@@ -199,7 +199,7 @@ async def appending(store: MessageStore, queue_id: int) -> AsyncIterator[Connect
 
 async def next_offset_of(appender: Connection, queue_id: int) -> int:
     """Return what an append would give to its first message."""
-    select = append_sql.tails([queue_id], datetime_of(0), (), datetime_of(0), prepared=False)
+    select = sql.tails([queue_id], datetime_of(0), (), datetime_of(0), prepared=False)
     row = await (await appender.execute(select.encode())).fetchone()
     assert row is not None
     return int(row[2])

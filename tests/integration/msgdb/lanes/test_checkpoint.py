@@ -5,10 +5,10 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from msgdb.lanes.cursors import Checkpointed, claim, have_redeliveries, load_redeliveries
 from msgdb.lanes.dead_letters import get_dead_letter, list_dead_letters
-from msgdb.lanes.lane_records import ClaimedLane, DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
-from msgdb.log.log import MessageRow
+from msgdb.lanes.leases import Checkpointed, claim, have_redeliveries, load_redeliveries
+from msgdb.lanes.records import ClaimedLane, DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
+from msgdb.log.reads import MessageRow
 from msgdb.postgres.connections import Connection
 from msgdb.postgres.failures import RowsHeldError
 from msgdb.store import MessageStore

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from msgbroker.contract.errors import ThingNotFoundError
-from msgdb.lanes.cursors import claim
 from msgdb.lanes.dead_letters import count_dead_letters, get_dead_letter, list_dead_letters, purge_dead_letters
-from msgdb.lanes.lane_records import DeadLetterMove, LaneCheckpoint, LaneToClaim
+from msgdb.lanes.leases import claim
+from msgdb.lanes.records import DeadLetterMove, LaneCheckpoint, LaneToClaim
 from msgdb.postgres.connections import Connection
 from tests.support.rows import GROUP, OWNER, make_queue, persist, put_messages
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
-from msgdb.lanes.cursors import claim
 from msgdb.lanes.lag import list_lag
-from msgdb.lanes.lane_records import LaneCheckpoint, LaneToClaim, RedeliveryUpsert
+from msgdb.lanes.leases import claim
+from msgdb.lanes.records import LaneCheckpoint, LaneToClaim, RedeliveryUpsert
 from msgdb.postgres.connections import Connection
 from tests.support.rows import GROUP, OWNER, lanes_to_claim, make_queue, persist, put_messages
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from msgdb.lanes.cursors import claim
+from msgdb.lanes.leases import claim
 from msgdb.log.beginnings import KEPT_SECONDS
 from msgdb.log.queues import QueueTailReader, ensure_queues, list_topic_queues
 from msgdb.postgres.connections import Connection

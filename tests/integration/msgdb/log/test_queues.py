@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from msgdb.lanes.cursors import claim
+from msgdb.lanes.leases import claim
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
 from msgdb.log.queues import QueueTailReader, ensure_queues, list_queues, list_topic_queues
 from msgdb.postgres.connections import Connection

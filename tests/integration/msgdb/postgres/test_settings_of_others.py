@@ -10,7 +10,7 @@ import pytest
 from msgbroker.server.cluster.announcements import Announcer
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
-from tests.integration.msgdb.append.test_append_durable import assert_waits, committing, store_all
+from tests.integration.msgdb.append.test_durable import assert_waits, committing, store_all
 from tests.support.appending import frame, message, new_publisher, open_appender
 from tests.support.eventually import eventually
 from tests.support.replicated_postgres import ReplicatedPostgres

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.alarms.board import AlarmBoard
 from msgdb.postgres.connections import Connection, ConnectionConfig
 from msgdb.reports.alarms import Alarm, AlarmKind, forget_alarms, list_alarms, write_alarms
 from msgdb.store import MessageStore

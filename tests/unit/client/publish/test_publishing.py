@@ -22,8 +22,8 @@ from msgbroker.client import (
     StoreUnavailableError,
     UnavailableError,
 )
-from msgbroker.client.publish import publisher_stream as publisher_stream_module
-from msgbroker.client.publish.publish_buffer import PublishBuffer
+from msgbroker.client.publish import stream as publisher_stream_module
+from msgbroker.client.publish.buffer import PublishBuffer
 from msgbroker.contract.errors import FrameTooLargeError
 from msgbroker.v1 import publisher_pb2
 from tests.support.eventually import eventually

@@ -78,7 +78,7 @@ async def test_an_answer_that_makes_no_sense_leaves_its_messages_perhaps_stored(
         raise RuntimeError("a mistake of ours")
 
     async with MessageCenter(broker.address, drain_timeout_seconds=0) as center:
-        monkeypatch.setattr("msgbroker.client.publish.publish_buffer.PublishBuffer.resolve", break_off)
+        monkeypatch.setattr("msgbroker.client.publish.buffer.PublishBuffer.resolve", break_off)
         with pytest.raises(MessageCenterError, match="a mistake of ours") as ended:
             await center.publish("TP", "EC")
 

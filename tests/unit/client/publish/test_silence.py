@@ -8,7 +8,7 @@ import functools
 import pytest
 
 from msgbroker.client import MessageCenter, Receipt
-from msgbroker.client.publish import publisher_stream as publisher_stream_module
+from msgbroker.client.publish import stream as publisher_stream_module
 from msgbroker.client.publish.silence import Silence
 from msgbroker.contract import limits
 from msgbroker.v1 import publisher_pb2

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from msgbroker.client.handle.dispatch import Dispatcher
 from msgbroker.client.handle.handlers import HandlerTable
+from msgbroker.client.subscribe.session import SubscriberSession, _to_wire
 from msgbroker.client.subscribe.settlements import Room, SettledRanges, Settlements, coalesce
-from msgbroker.client.subscribe.subscriber_session import SubscriberSession, _to_wire
 from msgbroker.client.values.config import make_config
 from msgbroker.client.values.verdicts import Verdict, VerdictKind
 from msgbroker.contract import limits

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confdb.expressions.checked_expressions import decode
-from confdb.expressions.expressions import _program, compile_expression, missing_header, warnings_about
+from confdb.expressions.checked import decode
+from confdb.expressions.compiled import _program, compile_expression, missing_header, warnings_about
 from confdb.expressions.header_reads import unguarded_reads
 from confdb.routes import ExpressionFailedError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from msgbroker.engine.lane.lane_config import LaneConfig
+from msgbroker.engine.lane.config import LaneConfig
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.verdicts import Settled, Verdict
-from msgdb.lanes.lane_records import RedeliveryRow
+from msgdb.lanes.records import RedeliveryRow
 from tests.support.lane_builders import (
     ALL_BYTES,
     CONFIG,

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from msgbroker.engine.lane.begun import Begun
+from msgbroker.engine.lane.config import Handout, LaneConfig
 from msgbroker.engine.lane.lane import Lane
-from msgbroker.engine.lane.lane_config import Handout, LaneConfig
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.verdicts import Verdict
-from msgdb.lanes.lane_records import LaneCheckpoint
+from msgdb.lanes.records import LaneCheckpoint
 from tests.support.lane_builders import ALL_BYTES, KEY, FakeMessage
 from tests.support.lane_mirror import Mirror
 from tests.support.model_store import ModelStore

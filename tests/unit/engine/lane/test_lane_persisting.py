@@ -6,7 +6,7 @@ import pytest
 
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.verdicts import Settled, Verdict
-from msgdb.lanes.lane_records import RedeliveryRow
+from msgdb.lanes.records import RedeliveryRow
 from tests.support.lane_builders import (
     CONFIG,
     FakeMessage,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgbroker.engine.lane.lane_config import Again, Handout, LaneConfig
+from msgbroker.engine.lane.config import Again, Handout, LaneConfig
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.verdicts import Verdict
 from tests.support.lane_builders import ALL_BYTES, FakeMessage, make_lane, messages, take_all

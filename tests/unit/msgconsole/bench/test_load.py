@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from confdb.expressions.expressions import compile_expression
+from confdb.expressions.compiled import compile_expression
 from msgconsole.bench.scenario import EXPRESSION
 from msgconsole.bench.workers.load import MATCHING, NOT_MATCHING, Load
 

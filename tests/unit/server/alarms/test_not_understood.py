@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from confdb.routes import NotUnderstood, Snapshot, Unserved
 from msgbroker.contract.errors import NotUnderstoodError, from_wire
-from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.alarms.board import AlarmBoard
 from msgbroker.server.alarms.not_understood import ALARMS_MAX, alarms_of, check_topic_served, process_version, refusal
-from msgbroker.server.edge.grpc_failures import refusal_of_stored
+from msgbroker.server.edge.refusals import refusal_of_stored
 from msgdb.append.outcome import Refused
 from msgdb.reports.alarms import AlarmKind
 from tests.support.broker_builders import route

@@ -33,9 +33,9 @@ from confdb.routes import (
 )
 from msgbroker.server.alarms.not_understood import WITHHELD_MAX, withheld_to_tell
 from msgbroker.server.alarms.set_aside import SetAside
-from msgbroker.server.cluster.elsewhere import Here, find_elsewhere
-from msgbroker.server.cluster.wanted_lanes import WantedLanes
-from msgbroker.server.log.queue_map import QueueMap
+from msgbroker.server.cluster.misplaced_instances import Here, find_elsewhere
+from msgbroker.server.cluster.placement import WantedLanes
+from msgbroker.server.log.topic_queues import QueueMap
 from msgdb.log.queues import QueueRow
 from tests.support.broker_builders import PAID, board, route, topic_alarm
 

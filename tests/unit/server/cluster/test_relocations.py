@@ -13,8 +13,8 @@ import pytest
 from confdb.brokers import LiveBroker
 from confdb.routes import GroupMode, GroupOrder, GroupRoute, Snapshot, SubscriptionMode, SubscriptionRoute
 from msgbroker.engine.lane.begun import Begun
-from msgbroker.server.cluster.elsewhere import Relocations
-from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.cluster.misplaced_instances import Relocations
+from msgbroker.server.deliver.instances.instance import Instance
 from tests.support.broker_builders import PAID, route, snapshot
 
 GROUP = 7

@@ -12,14 +12,14 @@ import pytest
 
 from msgbroker.server.deliver import checkpoints
 from msgbroker.server.deliver.checkpoints import Checkpointer
-from msgbroker.server.deliver.delivery import DeliveryHub
-from msgbroker.server.deliver.instances.instances import Instance
-from msgbroker.server.log.log_cache import LogCache
-from msgdb.lanes.cursors import Checkpointed
-from msgdb.lanes.lane_records import ClaimedLane, LaneCheckpoint, LaneKey
-from msgdb.lanes.lane_writes import PreparedCheckpoints, prepare
+from msgbroker.server.deliver.hub import DeliveryHub
+from msgbroker.server.deliver.instances.instance import Instance
+from msgbroker.server.log.cache import LogCache
+from msgdb.lanes.leases import Checkpointed
+from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, LaneKey
+from msgdb.lanes.writes import PreparedCheckpoints, prepare
 from tests.support.broker_builders import board, route, snapshot
-from tests.unit.server.deliver.test_group_delivery import group_route
+from tests.unit.server.deliver.test_group import group_route
 
 LANES = 12
 EVERY_OTHER = [(offset, offset + 1) for offset in range(2, 10_000, 2)]

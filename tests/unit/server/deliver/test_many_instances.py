@@ -13,16 +13,16 @@ from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
-from msgbroker.server.deliver.group_delivery import LOOKS_MAX
-from msgbroker.server.deliver.instances.instances import Instance, InstanceRoom
+from msgbroker.server.deliver.group import LOOKS_MAX
+from msgbroker.server.deliver.instances.instance import Instance, InstanceRoom
 from msgbroker.server.deliver.lane_rules import lane_config
-from msgbroker.server.deliver.lane_slot import LaneSlot
 from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
+from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.deliver.pump_budget import PumpBudget
-from msgbroker.server.log.log_message import LogMessage
-from msgdb.lanes.lane_records import LaneKey
+from msgbroker.server.log.message import LogMessage
+from msgdb.lanes.records import LaneKey
 from tests.support.broker_builders import route
-from tests.unit.server.deliver.test_group_delivery import QUEUE, OneGroup, group_route
+from tests.unit.server.deliver.test_group import QUEUE, OneGroup, group_route
 
 
 class Watched(Instance):

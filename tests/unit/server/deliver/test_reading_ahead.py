@@ -8,14 +8,14 @@ from collections.abc import Hashable
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
-from msgbroker.server.deliver.lane_reading import READS_AHEAD_MAX, ReadyBytes
 from msgbroker.server.deliver.lane_rules import lane_config
-from msgbroker.server.deliver.lane_slot import LaneSlot
-from msgbroker.server.log.log_cache import Block, LogCacheConfig
-from msgbroker.server.log.log_message import LogMessage
-from msgdb.lanes.lane_records import LaneKey
+from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.reader import READS_AHEAD_MAX, ReadyBytes
+from msgbroker.server.log.cache import Block, LogCacheConfig
+from msgbroker.server.log.message import LogMessage
+from msgdb.lanes.records import LaneKey
 from tests.support.broker_builders import log_message, route
-from tests.unit.server.deliver.test_group_delivery import OneGroup, group_route
+from tests.unit.server.deliver.test_group import OneGroup, group_route
 
 LANES = 40
 EACH = 4

@@ -8,7 +8,7 @@ import pytest
 
 from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig, Outlet
 from msgbroker.server.edge.answers import Answers
-from msgdb.append.append_plan import FrameResult, Gap
+from msgdb.append.plan import FrameResult, Gap
 
 
 class Told:

@@ -9,7 +9,7 @@ from confdb.routes import SubscriptionRoute
 from msgbroker.server.edge.subscriber_service import missing_subscriptions
 from msgbroker.v1 import subscriber_pb2
 from tests.support.broker_builders import PAID, route, snapshot
-from tests.unit.server.deliver.test_group_delivery import group_route
+from tests.unit.server.deliver.test_group import group_route
 
 
 class Counted(tuple[SubscriptionRoute, ...]):

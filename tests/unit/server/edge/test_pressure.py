@@ -9,7 +9,7 @@ import pytest
 
 from msgbroker.contract.errors import TooManyStreamsError
 from msgbroker.server import clock
-from msgbroker.server.alarms.alarm_board import AlarmBoard
+from msgbroker.server.alarms.board import AlarmBoard
 from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.pressure import PressureWatch

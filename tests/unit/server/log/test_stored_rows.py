@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msgbroker.server.log.encoding import delivery_of
 from msgbroker.server.log.stored_rows import messages_of_rows
-from msgbroker.server.log.wire import delivery_of
 from msgbroker.v1 import message_pb2, subscriber_pb2
-from msgdb.log.log import MessageRow
+from msgdb.log.reads import MessageRow
 
 _TEXT = st.text("aZ é文𝄞", max_size=20) | st.just("x" * 200)
 _TEXT_OR_NULL = st.none() | _TEXT.filter(bool)

@@ -17,13 +17,13 @@ from msgbroker.contract.errors import (
     TopicSetAsideError,
 )
 from msgbroker.server.alarms.set_aside import SetAside
-from msgbroker.server.log.log_message import LogMessage
-from msgbroker.server.log.queue_map import Layout
+from msgbroker.server.log.message import LogMessage
+from msgbroker.server.log.topic_queues import Layout
+from msgbroker.server.publish.batches import BatchBounds
 from msgbroker.server.publish.committer import Committer, CommitterConfig
-from msgbroker.server.publish.waiting_frames import BatchBounds
-from msgdb.append.append import LayoutChangedError, NotTriedError
-from msgdb.append.append_plan import AppendFrame, FrameResult, Gap, Held, Stored
+from msgdb.append.appender import LayoutChangedError, NotTriedError
 from msgdb.append.outcome import FrameOutcome, Refused
+from msgdb.append.plan import AppendFrame, FrameResult, Gap, Held, Stored
 from tests.support.broker_builders import board, log_message, route, topic_alarm
 
 Answer = list[FrameResult] | Exception

@@ -16,22 +16,22 @@ from confdb.routes import GroupRoute, Headers, SubscriptionMode, SubscriptionRou
 from msgbroker.contract import limits
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.engine.matching import Outcome
-from msgbroker.server.deliver.delivery import DeliveryHub
 from msgbroker.server.deliver.expressions.dear_expressions import DearExpressions, slow_alarms
 from msgbroker.server.deliver.expressions.helper_frames import Answer, HelperBounds, Request
 from msgbroker.server.deliver.expressions.helper_process import HelperConfig, HelperDiedError, HelperProcess
-from msgbroker.server.deliver.group_delivery import GroupDelivery
-from msgbroker.server.deliver.instances.instances import Instance
-from msgbroker.server.deliver.lane_slot import LaneSlot
-from msgbroker.server.log.log_cache import Block, LogCache
-from msgbroker.server.log.log_message import LogMessage
-from msgdb.lanes.lane_records import ClaimedLane, LaneKey
+from msgbroker.server.deliver.group import GroupDelivery
+from msgbroker.server.deliver.hub import DeliveryHub
+from msgbroker.server.deliver.instances.instance import Instance
+from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.log.cache import Block, LogCache
+from msgbroker.server.log.message import LogMessage
+from msgdb.lanes.records import ClaimedLane, LaneKey
 from msgdb.reports.alarms import Alarm, AlarmKind
 from msgdb.reports.expression_failures import ExpressionFailure
 from tests.support.broker_builders import board, log_message, route, snapshot
 from tests.support.eventually import eventually
 from tests.unit.server.deliver.expressions.test_helper_process import FOR_EVER, LONG
-from tests.unit.server.deliver.test_group_delivery import group_route
+from tests.unit.server.deliver.test_group import group_route
 
 WANTED = 'headers.number.endsWith("0")'
 QUEUE = 1

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from confdb.routes import Headers
-from msgbroker.server.deliver.expressions.expression_helper import answer_to
+from msgbroker.server.deliver.expressions.helper import answer_to
 from msgbroker.server.deliver.expressions.helper_frames import (
     FRAME_BYTES_MAX,
     HEAD,

@@ -14,15 +14,15 @@ from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import SetAside
-from msgbroker.server.deliver.group_delivery import REST_SECONDS, GroupDelivery
-from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.deliver.group import REST_SECONDS, GroupDelivery
+from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.recent_crashes import RecentCrashes
 from msgbroker.server.deliver.lane_rules import lane_config
-from msgbroker.server.deliver.lane_slot import LaneSlot
+from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.deliver.pump_budget import PumpBudget
-from msgbroker.server.log.log_cache import LogCache
-from msgbroker.server.log.log_message import LogMessage
-from msgdb.lanes.lane_records import LaneKey
+from msgbroker.server.log.cache import LogCache
+from msgbroker.server.log.message import LogMessage
+from msgdb.lanes.records import LaneKey
 from msgdb.reports.alarms import Alarm, AlarmKind
 from tests.support.broker_builders import PAID, board, log_message, route
 

@@ -10,15 +10,15 @@ from confdb.routes import Snapshot
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
-from msgbroker.server.deliver.delivery import DeliveryHub
-from msgbroker.server.deliver.group_delivery import GroupDelivery
-from msgbroker.server.deliver.instances.instances import Instance
+from msgbroker.server.deliver.group import GroupDelivery
+from msgbroker.server.deliver.hub import DeliveryHub
+from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.pump_budget import PumpBudget
-from msgbroker.server.log.log_cache import LogCache
+from msgbroker.server.log.cache import LogCache
 from msgbroker.v1 import message_pb2, subscriber_pb2
-from msgdb.lanes.lane_records import ClaimedLane, LaneKey
+from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import board, log_message, route, snapshot
-from tests.unit.server.deliver.test_group_delivery import QUEUE, group_route
+from tests.unit.server.deliver.test_group import QUEUE, group_route
 
 
 class Late:

@@ -1,0 +1,227 @@
+"""What may become of one message of a lane: the transitions, each in one place.
+
+Every offset below the lane's `next_offset`, and every one with a row, is in exactly one place: settled; ready; in a
+flight; or in a redelivery record, which is either *moved* (its row is stored or comes with the next checkpoint, so the
+cursor may pass it) or not. A moved offset counts as settled for the cursor. Transitions keep that, and note what must
+be persisted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic
+
+from msgbroker.engine.lane.config import Handed, LaneConfig, LaneCounters
+from msgbroker.engine.lane.flights import Flight, Flights
+from msgbroker.engine.lane.offsets import OffsetRange, SettledOffsets
+from msgbroker.engine.lane.pending_writes import PendingWrites
+from msgbroker.engine.lane.ready import ReadyMessages
+from msgbroker.engine.lane.redeliveries import Redeliveries, Redelivery, Stage
+from msgbroker.engine.messages import MessageT
+from msgbroker.engine.verdicts import DeadLetterReason, Verdict
+from msgdb.lanes.records import LaneKey, RedeliveryRow
+
+
+class LaneState(Generic[MessageT]):
+    """Where each unsettled message of a lane is, and how it gets from there to somewhere else."""
+
+    def __init__(
+        self, key: LaneKey, epoch: int, acked_offset: int, acked_ranges: Iterable[OffsetRange], config: LaneConfig
+    ) -> None:
+        self.config = config
+        self.counters = LaneCounters()
+        self.settled = SettledOffsets(acked_offset)
+        for first, end in acked_ranges:
+            self.settled.add(first, end)
+        self.ready: ReadyMessages[MessageT] = ReadyMessages()
+        self.flights = Flights()
+        self.again: Redeliveries[MessageT] = Redeliveries()
+        self.writes = PendingWrites(key, epoch)
+        self.unsettled_by_instance: Counter[str] = Counter()
+
+    def load(self, rows: Iterable[RedeliveryRow], now: float) -> None:
+        """Take in the redeliveries an earlier owner left."""
+        for row in rows:
+            due_at = now + row.due_in_seconds
+            record = Redelivery(row.queue_offset, row.stored_at_us, row.ordering_key or "", row.attempt, due_at)
+            record.is_moved = True
+            self.again.add(record)
+            self.again.wait(record)
+            self.writes.note_stored_row(row.queue_offset)
+            # What has a row comes from there, never from the log as well.
+            self.settled.add(row.queue_offset, row.queue_offset + 1)
+
+    @property
+    def unmoved_count(self) -> int:
+        """Messages that hold the cursor back."""
+        return len(self.ready) + self.flights.count + self.again.unmoved_count
+
+    def let_go(self, instance_id: str, count: int) -> None:
+        """Note that *count* messages are no longer with that instance."""
+        left = self.unsettled_by_instance[instance_id] - count
+        if left:
+            self.unsettled_by_instance[instance_id] = left
+        else:
+            del self.unsettled_by_instance[instance_id]
+
+    # --- settled ------------------------------------------------------------------------------------------------
+
+    def settle(self, first: int, end: int) -> None:
+        """Settle offsets that have no record."""
+        self.settled.add(first, end)
+        self.writes.cursor_changed()
+
+    def settle_record(self, record: Redelivery) -> None:
+        """Settle a message that has a record and is in no queue of `again`."""
+        self.again.remove(record)
+        if record.is_moved:
+            self.writes.forget(record.queue_offset)
+        else:
+            self.settle(record.queue_offset, record.queue_offset + 1)
+
+    def dead_letter(self, record: Redelivery, reason: DeadLetterReason) -> None:
+        """Settle it as a dead letter, in the same checkpoint."""
+        self.counters.dead_lettered += 1
+        self.writes.dead_letter(record, reason)
+        self.settle_record(record)
+
+    # --- coming again -------------------------------------------------------------------------------------------
+
+    def decide(self, record: Redelivery, verdict: Verdict, now: float, delay_seconds: float | None, error: str) -> None:
+        """Apply a verdict to a message that was taken out of flight."""
+        if verdict is Verdict.ACK:
+            self.settle_record(record)
+        elif verdict is Verdict.RELEASE:
+            self._release(record, now, delay_seconds or 0.0)
+        elif verdict is Verdict.RETRY:
+            self.fail(record, now, delay_seconds, error)
+        else:
+            record.last_error = error
+            is_unreadable = verdict is Verdict.UNREADABLE
+            self.dead_letter(record, DeadLetterReason.UNREADABLE_BODY if is_unreadable else DeadLetterReason.REJECTED)
+
+    def _release(self, record: Redelivery, now: float, delay_seconds: float) -> None:
+        record.due_at = now + delay_seconds
+        if delay_seconds > 0:
+            self.move(record)
+        self._come_again(record, now)
+
+    def _come_again(self, record: Redelivery, now: float) -> None:
+        if record.due_at > now:
+            self.again.wait(record)
+        else:
+            self.again.make_due(record)
+
+    def fail(self, record: Redelivery, now: float, delay_seconds: float | None, error: str) -> None:
+        """Count the attempt as failed: the next one after *delay_seconds* (None: by the schedule), or a dead letter."""
+        record.last_error = error
+        schedule_seconds = self.config.retry.delay_after(record.attempt)
+        if schedule_seconds is None:
+            self.dead_letter(record, DeadLetterReason.ATTEMPTS_EXHAUSTED)
+            return
+        record.attempt += 1
+        record.due_at = now + (schedule_seconds if delay_seconds is None else delay_seconds)
+        # Stored even without a delay: attempts are counted across owners.
+        self.move(record)
+        self._come_again(record, now)
+
+    def come_back(self, record: Redelivery, now: float, error: str, spread: float) -> None:
+        """Count the attempt as failed, because its instance went away: the first time the next one is made at once.
+
+        From the second time on the schedule's delay applies, longer by *spread* times itself: what was begun beside
+        each other shall not come again beside each other, or all of it would die with the one that ends instances.
+        """
+        delay_seconds = self.config.retry.delay_after(record.attempt)
+        if delay_seconds is None or record.attempt > 1:
+            self.fail(record, now, (delay_seconds or 0.0) * (1 + spread), error)
+            return
+        record.last_error = error
+        record.attempt += 1
+        record.due_at = now
+        if record.is_moved:
+            self.writes.upsert(record.queue_offset)
+        self.again.make_due(record)
+
+    def keep_attempts(self, records: Iterable[Redelivery]) -> None:
+        """Give rows to those of *records* that come again, so that the next owner goes on counting their attempts.
+
+        Or a message that ends the only instance of its group would be a first attempt each time.
+        """
+        for record in records:
+            is_settled = self.again.by_offset.get(record.queue_offset) is not record
+            if record.attempt > 1 and not (record.is_moved or is_settled or record.stage is Stage.IN_FLIGHT):
+                self.move(record)
+
+    def move(self, record: Redelivery) -> None:
+        """Let the cursor pass it: its row comes with the next checkpoint."""
+        self.writes.upsert(record.queue_offset)
+        if not record.is_moved:
+            self.again.mark_moved(record)
+            self.settle(record.queue_offset, record.queue_offset + 1)
+
+    def records_of(self, flight: Flight) -> list[Redelivery]:
+        """Give each message of a flight that was taken out a record of its own, not moved."""
+        records = [
+            Redelivery(
+                offset,
+                stored_at_us,
+                ordering_key,
+                1,
+                flight.deadline,
+                begun=flight.begun,
+                place=flight.place + index,
+                keep_until=flight.keep_until,
+            )
+            for index, (offset, stored_at_us, ordering_key) in enumerate(
+                zip(flight.offsets, flight.stored_at_us, flight.ordering_keys, strict=True)
+            )
+        ]
+        for record in records:
+            self.again.add(record)
+        return records
+
+    def cut(self, instance_id: str, handed: Handed) -> list[Redelivery]:
+        """Take out of flight what *instance_id* still has of a hand-out."""
+        records = [
+            record
+            for first, end in _runs(handed.fresh)
+            for flight in self.flights.cut(instance_id, first, end)
+            for record in self.records_of(flight)
+        ]
+        if self.again.in_flight:
+            # What was parked has a record by now.
+            attempts = [*((offset, 1) for offset in handed.fresh), *handed.again]
+            records += self.again.cut_each(instance_id, attempts)
+        return records
+
+    # --- the window ---------------------------------------------------------------------------------------------
+
+    def park_below(self, end: int) -> None:
+        """Give what is unsettled below *end* a row, so that the cursor moves on; what is in flight stays in flight.
+
+        The row is due when its instance's time to answer is over: should this owner die, the next one waits that long.
+        """
+        for flight in self.flights.cut_below(end):
+            for record in self.records_of(flight):
+                self.again.hand_out(
+                    record, flight.instance_id, flight.deadline, record.begun, record.place, record.keep_until
+                )
+        if self.again.unmoved_count:
+            held = [r for r in self.again.by_offset.values() if not r.is_moved and r.queue_offset < end]
+            for record in held:
+                if record.stage is Stage.IN_FLIGHT:
+                    record.due_at = record.deadline
+                self.move(record)
+
+
+def _runs(offsets: Sequence[int]) -> Iterator[OffsetRange]:
+    """Return *offsets*, which ascend, as ranges from a first one to below an end."""
+    if isinstance(offsets, range) and offsets:
+        yield offsets.start, offsets.stop
+        return
+    first = 0
+    for index in range(1, len(offsets) + 1):
+        if index == len(offsets) or offsets[index] != offsets[index - 1] + 1:
+            yield offsets[first], offsets[index - 1] + 1
+            first = index

@@ -1,0 +1,100 @@
+"""Renewing the leases of the lanes that are served here, all together, several times in the life of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from msgbroker.server import clock
+from msgbroker.server.alarms.set_aside import divided
+from msgbroker.server.cluster.placement import LanesByGroup
+from msgbroker.server.deliver.hub import DeliveryHub
+from msgbroker.server.deliver.lane_work import LaneWork, Work
+from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgdb.lanes.leases import Renewal, renew
+from msgdb.lanes.records import LaneKey, OwnedLane
+from msgdb.postgres.failures import RowsHeldError
+from msgdb.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+_TRUSTED_AFTER_SECONDS: Final = 10.0
+"""A lane that failed and has been served for so long since is all right again."""
+_END_BY_THEMSELVES: Final = frozenset({Work.LOOKING, Work.READING, Work.FETCHING, Work.PERSISTING})
+"""The failures of these end with a success of the same kind."""
+
+
+class LeaseRenewal:
+    """See the module."""
+
+    def __init__(
+        self, store: MessageStore, broker_id: UUID, hub: DeliveryHub, lease_seconds: float, margin_seconds: float
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._hub = hub
+        self._lease_seconds = lease_seconds
+        self._margin_seconds = margin_seconds
+        self._renewed_at = 0.0
+
+    async def renew_if_due(self, wanted: LanesByGroup) -> None:
+        """Renew all leases if a quarter of one has passed. Raises StoreUnavailableError."""
+        now = clock.now()
+        if now - self._renewed_at < self._lease_seconds / 4:
+            return
+        history = self._store.history
+        here = {slot.lane.key: slot for group in self._hub.groups.values() for slot in group.slots.values()}
+        held_up: set[LaneKey] = set()
+
+        async def renew_some(lanes: Sequence[OwnedLane]) -> None:
+            async with self._store.transaction_in(history) as connection:
+                renewal = await renew(connection, self._broker_id, lanes, self._lease_seconds)
+            held_up.update(renewal.held_up)
+            self._take([here[lane.key] for lane in lanes], renewal, now)
+
+        lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in here.values()]
+        await divided(lanes, renew_some, self._not_renewed)
+        if held_up:
+            # With the next step, not in a quarter of the lease.
+            log.warning("cluster.renewal_held_up", lanes=len(held_up))
+        else:
+            self._renewed_at = now
+        self._forget_failures(here, wanted)
+
+    def _take(self, slots: Sequence[LaneSlot], renewal: Renewal, asked_at: float) -> None:
+        """Note until when the leases run; they are counted from before the store was asked."""
+        answered_at = clock.now()
+        lease_until = asked_at + self._lease_seconds - self._margin_seconds
+        for slot in slots:
+            # A lease that has passed is over, whatever the table says: what the lane had was dropped already.
+            if answered_at >= slot.lease_until or slot.lane.key in renewal.lost:
+                self._lose(slot)
+            elif slot.lane.key not in renewal.held_up:
+                slot.lease_until = lease_until
+
+    def _lose(self, slot: LaneSlot) -> None:
+        group = self._hub.groups.get(slot.lane.key.group_id)
+        if group is not None and group.slots.get(slot.lane.key.queue_id) is slot:
+            log.warning("cluster.lane_lost", lane=slot.lane.key)
+            self._hub.close_lane(group, slot.lane.key.queue_id)
+
+    def _not_renewed(self, lane: OwnedLane, error: Exception) -> None:
+        # Its lease runs on by the clock, and the lane is stopped with it.
+        if not isinstance(error, RowsHeldError):
+            self._hub.aside.failed(LaneWork(lane.key, Work.RENEWING), error)
+
+    def _forget_failures(self, here: Mapping[LaneKey, LaneSlot], wanted: LanesByGroup) -> None:
+        """Clear the alarms of lanes that have been served well for a while, or are another broker's now."""
+        now = clock.now()
+        for unit in list(self._hub.aside.units):
+            slot = here.get(unit.key)
+            if slot is None:
+                group = self._hub.groups.get(unit.key.group_id)
+                is_over = group is None or unit.key.queue_id not in wanted.get(group, {})
+            else:
+                is_over = unit.work not in _END_BY_THEMSELVES and now - slot.opened_at >= _TRUSTED_AFTER_SECONDS
+            if is_over:
+                self._hub.aside.worked(unit)

@@ -1,0 +1,412 @@
+"""A connected instance of a subscriber group, as the dispatcher sees it: its credit, and what is on its way to it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from confdb.routes import GroupRoute
+from msgbroker.engine.lane.begun import Begun
+from msgbroker.engine.lane.config import Again, Handed, Handout
+from msgbroker.server import clock
+from msgbroker.server.deliver.outgoing import Outgoing, Outlet
+from msgbroker.server.log import encoding
+from msgbroker.server.log.message import WIRE_OVERHEAD_BYTES, LogMessage, Wire
+from msgbroker.v1 import subscriber_pb2
+
+ValueT = TypeVar("ValueT")
+
+_serials = itertools.count(1)
+
+RESPONSE_BYTES_MAX = 256 * 1024
+"""Another batch is joined to a response until it has this size. One at a time is on its way, and a response costs the
+broker and the subscriber some 200 us each, whatever is in it."""
+JOINED_BYTES_MAX = 500 * 1024
+"""What is joined has this size at most, and with what goes around it 512 KiB. A response is larger only where its one
+message is: a client that takes in the largest message takes in every response."""
+PULLED_BYTES_MAX = 2 * 1024 * 1024
+"""The same for the answer to a pull. With the receipts of 1,000 messages that is far less than the 4 MiB which clients
+take in unless they are told otherwise."""
+
+
+class Lease(Protocol):
+    """What a lane is held by."""
+
+    lease_until: float
+    """By `clock.now`. It may be moved on; once it has passed, the lane is given up."""
+
+
+class InstanceRoom(NamedTuple):
+    """What an instance may be given."""
+
+    messages: int
+    """None or less: nothing."""
+    size_bytes: int
+
+
+_NO_ROOM: Final = InstanceRoom(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Stress:
+    """What permitted the stress messages of a hand-out, and the hand-out: they may have to be looked at again."""
+
+    permitted_by: Callable[[LogMessage], bool]
+    handout: Handout[LogMessage]
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Messages of one lane on their way to one instance, encoded. Never changed: frozen, it would cost three times."""
+
+    queue_id: int
+    epoch: int
+    wires: Sequence[Wire]
+    """In the order of the queue."""
+    size_bytes: int
+    lease: Lease
+    deadline: float
+    """When the lane takes back what was not answered."""
+    handed: Handed
+    stress: Stress | None = None
+    """Where it has stress messages."""
+    is_suspect: bool = False
+    """One of it may have ended an instance that went away without a word."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it costs in memory while it waits."""
+        return self.size_bytes + len(self.wires) * WIRE_OVERHEAD_BYTES
+
+    def without_wires(self) -> Batch:
+        """Return what is kept of it while it is written: which messages they are."""
+        queue_id, epoch, lease, deadline = self.queue_id, self.epoch, self.lease, self.deadline
+        return Batch(queue_id, epoch, (), 0, lease, deadline, self.handed, self.stress, self.is_suspect)
+
+
+class WayOut(Protocol):
+    """What batches pass as they leave: see `leaving`."""
+
+    def check(self, instance: Instance, batch: Batch, now: float) -> Batch | None:
+        """Return what of *batch* may be written now, if anything."""
+        ...
+
+    def give_back(self, instance: Instance, batches: Iterable[Batch], now: float) -> None:
+        """Return what was never written to its lanes."""
+        ...
+
+    def permits(self, batches: Iterable[Batch]) -> bool:
+        """Return whether all stress messages in *batches* may be written as things are."""
+        ...
+
+
+class _OfRoom(Generic[ValueT]):
+    """An attribute of an instance on which its room depends: whoever changes it, `on_room` is called.
+
+    To read it costs nothing: where a descriptor has no `__get__`, Python looks into the instance.
+    """
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: Instance, owner: type[Instance]) -> ValueT: ...
+
+    def __set_name__(self, owner: type[Instance], name: str) -> None:
+        self._name = name
+
+    def __set__(self, instance: Instance, value: ValueT) -> None:
+        instance.__dict__[self._name] = value
+        instance.on_room()
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+class Instance:
+    """One attachment of an instance: a stream, or the pulls under its name.
+
+    What it may still be given is bounded twice: by its credit (messages it holds unsettled), and by the bytes that wait
+    to be written to it (its own, and those of all outlets), so that an instance that does not read costs little. Its
+    group looks at it only where there may be room: `on_room` is called after all that may have made some.
+    """
+
+    credit = _OfRoom[int]()
+    """What it asks for, which may be more than its group allows."""
+    credit_max = _OfRoom[int]()
+    """What its group allows as things are."""
+    unsettled = _OfRoom[int]()
+    handed_max = _OfRoom[int]()
+    """So many it may be given in all: a call asks for so many, whatever is settled meanwhile."""
+    is_paused = _OfRoom[bool]()
+    is_resting = _OfRoom[bool]()
+    """It let messages time out that it had not begun: others come first for a while."""
+
+    def __init__(
+        self,
+        instance_id: str,
+        credit: int,
+        outbox_bytes_max: int,
+        outlet: Outlet | None = None,
+        *,
+        begun: Begun = Begun.UNKNOWN,
+        process_id: bytes = b"",
+        host: str = "",
+    ) -> None:
+        self.on_room: Callable[[], object] = _nothing
+        """Of the group it is attached to."""
+        self.instance_id = instance_id
+        self.begun = begun
+        """What is known of a message when it is handed to it."""
+        self.process_id = process_id
+        """Empty if it does not say."""
+        self.host = host
+        self.handed_count = 0
+        """Messages it was given so far."""
+        self.handed_max = sys.maxsize
+        self.said_at = clock.now()
+        """When it was heard last."""
+        self.is_resting = False
+        self.sent_on_count = 0
+        """How often it was told to subscribe elsewhere."""
+        self.name = f"{instance_id}#{next(_serials)}"
+        """Unique among attachments: an instance that reconnects is another one to the lanes."""
+        self.credit = credit
+        self.credit_max = sys.maxsize
+        self.unsettled = 0
+        self.is_paused = False
+        self.is_closed = False
+        self.wants_nothing = False
+        """It has asked to be given nothing any more."""
+        self.has_left = False
+        """It ended its stream in good order: nothing of what it still had was begun."""
+        self.ended_because: Exception | None = None
+        self.outbox: deque[Batch] = deque()
+        self.outbox_bytes = 0
+        self._outbox_bytes_max = outbox_bytes_max
+        self.outlet = outlet or Outgoing().open(lambda _: None)
+        self.way_out: WayOut | None = None
+        """Of the group it is attached to."""
+        self.under_way: list[Batch] = []
+        """What is being written: gRPC has it, and has not taken it over."""
+        self._notices: list[bytes] = []
+        self._confirmed = 0
+        self.wake = asyncio.Event()
+
+    @property
+    def room(self) -> InstanceRoom:
+        """What it may be given now."""
+        if self.is_paused or self.is_closed or self.is_resting:
+            return _NO_ROOM
+        size_bytes = min(self._outbox_bytes_max - self.outbox_bytes, self.outlet.room_bytes)
+        if size_bytes <= 0:
+            return _NO_ROOM
+        credit = min(self.credit, self.credit_max)
+        return InstanceRoom(min(credit - self.unsettled, self.handed_max - self.handed_count), size_bytes)
+
+    @property
+    def pulls(self) -> bool:
+        """Whether it gets its messages by calls, and not by a stream."""
+        return self.begun is Begun.YES
+
+    def is_of_other_process(self, newcomer: Instance) -> bool:
+        """Return whether *newcomer*, of the same instance id, is known to be another process."""
+        return bool(self.process_id and newcomer.process_id) and self.process_id != newcomer.process_id
+
+    def give(
+        self,
+        queue_id: int,
+        epoch: int,
+        handout: Handout[LogMessage],
+        lease: Lease,
+        permitted_by: Callable[[LogMessage], bool] | None = None,
+    ) -> None:
+        """Queue messages for writing, as long as *lease* has not passed; *permitted_by*, where some are stress ones."""
+        wires, size_bytes = wires_of(handout.fresh, handout.again)
+        stress = None if permitted_by is None else Stress(permitted_by, handout)
+        is_suspect, deadline = handout.is_suspect, handout.deadline
+        batch = Batch(queue_id, epoch, wires, size_bytes, lease, deadline, handout.handed, stress, is_suspect)
+        self.outbox.append(batch)
+        self._hold(batch.held_bytes)
+        self.unsettled += len(wires)
+        self.handed_count += len(wires)
+        self.wake.set()
+
+    def revoke(self, queue_id: int, epoch: int) -> None:
+        """Tell it that a lane's messages are no longer its own; drop those that were not written."""
+        self._take_out(lambda batch: (batch.queue_id, batch.epoch) == (queue_id, epoch))
+        self.notice(
+            subscriber_pb2.SubscribeResponse(revoked=[subscriber_pb2.LaneRevoked(queue_id=queue_id, epoch=epoch)])
+        )
+
+    def notice(self, response: subscriber_pb2.SubscribeResponse) -> None:
+        """Queue something that is not a delivery; it is written before the deliveries that wait."""
+        encoded = response.SerializeToString()
+        self._notices.append(encoded)
+        self.outlet.hold(len(encoded))
+        self.wake.set()
+
+    def send_away(self) -> None:
+        """Ask it to settle what it has and to subscribe elsewhere."""
+        self.notice(subscriber_pb2.SubscribeResponse(draining=True))
+
+    def follow_limits(self, route: GroupRoute) -> None:
+        """Tell it how long it may take to answer from now on. What waits for it was handed out by another time."""
+        self.give_back()
+        self.notice(attached(route))
+
+    def confirm(self, number: int) -> None:
+        """Tell it that its requests up to that one are carried out. The last number says it for all before."""
+        self._confirmed = number
+        self.wake.set()
+
+    def close(self, because: Exception | None = None) -> None:
+        """Give it nothing any more, and end its stream. What was not written goes back to the lanes at once.
+
+        What is being written may have arrived: it goes back with all else that it holds, when it is detached.
+        """
+        self.is_closed = True
+        self.give_back()
+        self.under_way = []
+        self.unsettled = 0
+        self.ended_because = self.ended_because or because
+        self.wake.set()
+
+    def give_back(self) -> None:
+        """Let what waits in its outbox go back to the lanes: it was never written."""
+        self._return(self._take_out(lambda _: True))
+
+    def give_back_lane(self, queue_id: int) -> None:
+        """Let what waits of one lane go back to it."""
+        if self.outbox:
+            self._return(self._take_out(lambda batch: batch.queue_id == queue_id))
+
+    def give_back_overdue(self, now: float) -> None:
+        """Let what was not written within its time to answer go back to the lanes; nobody was asked for an answer."""
+        if not self.outbox and not self.under_way:
+            return
+        late = [batch for batch in self.under_way if now >= batch.deadline]
+        if late:
+            # It may yet arrive: an answer to it is stale, and until then it is still what is being written. Once.
+            self.under_way = [
+                replace(batch, deadline=math.inf) if now >= batch.deadline else batch for batch in self.under_way
+            ]
+        self._return([*late, *self._take_out(lambda batch: now >= batch.deadline)])
+
+    def take_batches(self) -> list[Batch]:
+        """Return what fits into one answer to a pull, which has no way to tell anything else; the rest goes back."""
+        batches: list[Batch] = []
+        size_bytes = 0
+        while (batch := self._next_batch(size_bytes, PULLED_BYTES_MAX)) is not None:
+            batches.append(batch)
+            size_bytes += batch.size_bytes
+        # The next pull may ask for fewer, and may never come.
+        self.give_back()
+        self._take_notices()
+        return batches
+
+    def next_response(self) -> bytes:
+        """Return the next encoded SubscribeResponse to write; empty if there is nothing. `written` ends the write."""
+        parts = self._take_notices()
+        if self._confirmed:
+            parts.append(subscriber_pb2.SubscribeResponse(confirmed=self._confirmed).SerializeToString())
+            self._confirmed = 0
+        size_bytes = sum(map(len, parts))
+        while size_bytes < RESPONSE_BYTES_MAX and (batch := self._next_batch(size_bytes, JOINED_BYTES_MAX)) is not None:
+            size_bytes += batch.size_bytes
+            self.under_way.append(batch.without_wires())
+            parts.append(
+                encoding.batch_head(batch.queue_id, batch.epoch, batch.size_bytes, is_suspect=batch.is_suspect)
+            )
+            parts.extend(itertools.chain.from_iterable(batch.wires))
+        response = b"".join(parts)
+        if response:
+            has_stress = any(batch.stress is not None for batch in self.under_way)
+            self.outlet.begin_write(len(response), has_stress=has_stress)
+        return response
+
+    def written(self) -> None:
+        """Note that gRPC has taken over what `next_response` returned."""
+        self.under_way = []
+        self.outlet.end_write()
+        self.on_room()
+
+    def may_still_write(self) -> bool:
+        """Return whether what is being written would be written as things are now."""
+        return not self.is_closed and self.way_out is not None and self.way_out.permits(self.under_way)
+
+    def _next_batch(self, joined_bytes: int, joined_bytes_max: int) -> Batch | None:
+        """Take the next batch that may be written, joined to so many bytes; to none it may be, however large it is.
+
+        This process may have been frozen since a batch was put there: then its messages are perhaps another broker's to
+        hand out. They return to the instance's credit when their lane is given up.
+        """
+        while self.outbox and not self.is_closed:
+            if joined_bytes and joined_bytes + self.outbox[0].size_bytes > joined_bytes_max:
+                return None
+            batch: Batch | None = self.outbox.popleft()
+            assert batch is not None
+            self._hold(-batch.held_bytes)
+            now = clock.now()
+            if now >= batch.lease.lease_until:
+                continue
+            if self.way_out is not None:
+                batch = self.way_out.check(self, batch, now)
+            if batch is not None:
+                return batch
+        return None
+
+    def _hold(self, size_bytes: int) -> None:
+        self.outbox_bytes += size_bytes
+        self.outlet.hold(size_bytes)
+        if size_bytes < 0:
+            self.on_room()
+
+    def _take_notices(self) -> list[bytes]:
+        notices, self._notices = self._notices, []
+        if notices:
+            self.outlet.hold(-sum(map(len, notices)))
+        return notices
+
+    def _take_out(self, is_meant: Callable[[Batch], bool]) -> list[Batch]:
+        """Take out of the outbox what is meant."""
+        taken: list[Batch] = []
+        kept: deque[Batch] = deque()
+        for batch in self.outbox:
+            (taken if is_meant(batch) else kept).append(batch)
+        self.outbox = kept
+        self._hold(-sum(batch.held_bytes for batch in taken))
+        return taken
+
+    def _return(self, batches: Sequence[Batch]) -> None:
+        if batches and self.way_out is not None:
+            self.way_out.give_back(self, batches, clock.now())
+
+
+def attached(route: GroupRoute, **more: Any) -> subscriber_pb2.SubscribeResponse:
+    """Return what tells an instance of its group's limits."""
+    return subscriber_pb2.SubscribeResponse(
+        attached=subscriber_pb2.Attached(
+            unsettled_max=route.unsettled_max,
+            ack_timeout_ms=int(route.ack_timeout_seconds * 1_000),
+            handle_ms_max=int(route.handle_seconds_max * 1_000),
+            **more,
+        )
+    )
+
+
+def wires_of(fresh: list[LogMessage], again: list[Again[LogMessage]]) -> tuple[list[Wire], int]:
+    """Return the encoded deliveries of a hand-out and their size: what comes again first, with its attempt."""
+    if not again:
+        return [message.wire for message in fresh], sum([message.wire_bytes for message in fresh])
+    wires = [
+        encoding.with_attempt(each.message.wire, each.attempt) if each.attempt > 1 else each.message.wire
+        for each in again
+    ]
+    wires += [message.wire for message in fresh]
+    return wires, sum(len(piece) for pieces in wires for piece in pieces)

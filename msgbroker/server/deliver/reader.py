@@ -1,0 +1,268 @@
+"""What lanes read: new messages from the log cache, bodies that are needed again, and how much of that is held ready.
+
+A message that is ready is held in memory until an instance takes it, whatever the log cache forgets meanwhile. So what
+is ready has a bound in bytes for each lane, and one for all lanes of the broker together; beyond the second a lane gets
+no more than is taken from it in the same moment. They are bytes of memory: a message with many small headers costs ten
+times what it has.
+
+What is read from msgdb waits in the log cache for its lane's turn. So a group reads for a few lanes at a time, and for
+the next one when one of these had its turn: blocks that nobody has room for would push each other out, and be read
+again for every message that a slow instance handles.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import structlog
+
+from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.server.alarms.set_aside import SetAside
+from msgbroker.server.deliver.expressions.evaluations import Evaluations
+from msgbroker.server.deliver.expressions.turns import TimeSlice
+from msgbroker.server.deliver.lane_work import LaneWork, Work
+from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.log.cache import BLOCK_OFFSETS, LogCache
+from msgbroker.server.log.message import LogMessage
+
+log = structlog.get_logger(__name__)
+
+ReadT = TypeVar("ReadT")
+
+BATCH_BYTES_MAX: Final = 224 * 1024
+"""A lane gives so much to one instance before the next one's turn; a single larger message is a batch of its own."""
+LANE_READY_BYTES_MAX: Final = 1024 * 1024
+FETCH_AGAIN_MAX: Final = 200
+READS_AHEAD_MAX: Final = 8
+"""Blocks of a group that are being read, or wait for their lanes' turns."""
+
+
+@dataclass(slots=True)
+class ReadyBytes:
+    """What all lanes of this broker hold ready, in bytes of memory."""
+
+    bytes_max: int = 64 * 1024 * 1024
+    bytes_held: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class LaneReader:
+    """See the module."""
+
+    cache: LogCache
+    ready: ReadyBytes
+    start_task: Callable[[Coroutine[None, None, None]], None]
+    touched: Callable[[LaneSlot], None]
+    """This lane may have something to persist."""
+    activate: Callable[[LaneSlot], None]
+    """This lane may have something to hand out."""
+    activate_first: Callable[[LaneSlot], None]
+    """This lane's block was read: its turn comes before all others."""
+    aside: SetAside[LaneWork]
+    """What failed for unknown reasons."""
+    evaluations: Evaluations
+    reads_under_way: Counter[int] = field(default_factory=Counter)
+    """Of blocks that are not in memory, by topic: for lanes that are not held up by expressions of their own."""
+    _ahead: set[LaneSlot] = field(default_factory=set)
+    """Lanes whose blocks are being read, or were read and wait for their turns."""
+    _unread: OrderedDict[LaneSlot, None] = field(default_factory=OrderedDict)
+    """Lanes whose blocks are to be read when there is a place among those."""
+
+    def count(self, slot: LaneSlot) -> None:
+        """Count what the lane holds ready: after everything that changes it."""
+        ready_bytes = slot.lane.ready_bytes + slot.fetching_bytes
+        self.ready.bytes_held += ready_bytes - slot.ready_bytes
+        slot.ready_bytes = ready_bytes
+
+    def _room_bytes(self, slot: LaneSlot, needed_bytes: int) -> int:
+        """Return how many bytes more the lane may have ready: always what is needed of it now."""
+        room_bytes = min(LANE_READY_BYTES_MAX - slot.ready_bytes, self.ready.bytes_max - self.ready.bytes_held)
+        return room_bytes if slot.lane.ready_count else max(room_bytes, needed_bytes)
+
+    def feed(self, slot: LaneSlot, count_max: int, bytes_max: int, time_slice: TimeSlice) -> int:
+        """Feed the lane from memory, or have its block read; return how many messages were decided.
+
+        So many messages and bytes are taken from it next: it gets more only where there is room for what is left. Those
+        that take expressions are decided as far as *time_slice* goes.
+        """
+        self._unread.pop(slot, None)
+        if not slot.is_reading:
+            self._ahead.discard(slot)
+        decided = self._feed(slot, count_max, bytes_max, time_slice)
+        self._read_for_next()
+        return decided
+
+    def _feed(self, slot: LaneSlot, count_max: int, bytes_max: int, time_slice: TimeSlice) -> int:
+        lane = slot.lane
+        queue_id, offset = lane.key.queue_id, lane.next_offset
+        if slot.is_reading or offset >= self.cache.may_reach(queue_id) or self._is_waiting(slot, Work.READING):
+            return 0
+        wanted = min(lane.wants(), BLOCK_OFFSETS)
+        if slot.matcher.expressions:
+            wanted = min(wanted, self.evaluations.reach(slot, time_slice))
+        room_bytes = self._room_bytes(slot, bytes_max)
+        if wanted <= 0 or room_bytes <= 0:
+            return 0
+        messages = self.cache.find(queue_id, offset, wanted)
+        if messages is None:
+            self._have_read(slot, offset)
+            return 0
+        if self.aside.units:
+            # What could not be read is in memory now.
+            self.aside.worked(LaneWork(lane.key, Work.READING))
+        messages = _within(messages, room_bytes)
+        is_full = self.ready.bytes_held >= self.ready.bytes_max
+        if not slot.matcher.expressions:
+            matched, decided = slot.matcher.select(messages, queue_id), len(messages)
+            if is_full and len(matched) > count_max:
+                matched = matched[:count_max]
+                decided = matched[-1].queue_offset + 1 - offset
+        else:
+            # What is left over would be evaluated again.
+            asked = messages[:count_max] if is_full else messages
+            matched, decided = self.evaluations.decide(slot, asked, time_slice, self.activate)
+        if decided:
+            lane.feed(offset, offset + decided, matched)
+            self.touched(slot)
+        return decided
+
+    def reads_for(self, topic_ids: Collection[int]) -> bool:
+        """Return whether blocks of these topics are being read, or are to be."""
+        return not self.reads_under_way.keys().isdisjoint(topic_ids) or any(
+            slot.topic.topic_id in topic_ids and not slot.is_dear for slot in self._unread
+        )
+
+    def forget(self, slot: LaneSlot) -> None:
+        """Read nothing more for a lane that is not served any more."""
+        self._unread.pop(slot, None)
+        self._ahead.discard(slot)
+        if self._unread:
+            # Not read for at once: it may be the next to go. Its turn begins the read.
+            self.activate(next(iter(self._unread)))
+
+    def _have_read(self, slot: LaneSlot, offset: int) -> None:
+        """Start to read the block that the lane needs, or let it wait for a place."""
+        if len(self._ahead) >= READS_AHEAD_MAX:
+            self._unread[slot] = None
+            return
+        self._ahead.add(slot)
+        slot.is_reading = True
+        is_waited_for = not slot.is_dear
+        if is_waited_for:
+            self.reads_under_way[slot.topic.topic_id] += 1
+        self.start_task(self._read(slot, offset, is_waited_for=is_waited_for))
+
+    def _read_for_next(self) -> None:
+        """Start to read for lanes that wait for a place, as far as there are places now."""
+        while self._unread and len(self._ahead) < READS_AHEAD_MAX:
+            slot, _ = self._unread.popitem(last=False)
+            lane = slot.lane
+            if lane.wants() and self.cache.find(lane.key.queue_id, lane.next_offset, 1) is None:
+                self._have_read(slot, lane.next_offset)
+            else:
+                self.activate(slot)
+
+    async def _read(self, slot: LaneSlot, offset: int, *, is_waited_for: bool) -> None:
+        """Read the block that the lane needs into the cache, and feed it."""
+        lane, topic_id = slot.lane, slot.topic.topic_id
+        try:
+            block = await self._try(slot, Work.READING, self.cache.read(lane.key.queue_id, offset, slot.reader))
+        finally:
+            slot.is_reading = False
+            if is_waited_for:
+                self.reads_under_way -= Counter((topic_id,))
+        if block is None:
+            self.forget(slot)
+            return
+        if block.first > lane.next_offset:
+            # Days were dropped between the cursor and the block.
+            lane.feed(block.first, block.first, (), days_dropped=True)
+        self.touched(slot)
+        self.activate_first(slot)
+
+    async def _try(self, slot: LaneSlot, work: Work, read: Coroutine[None, None, ReadT]) -> ReadT | None:
+        """Return what is read, or None where it failed: a later tick tries again."""
+        unit = LaneWork(slot.lane.key, work)
+        try:
+            with self.aside.contained(unit):
+                found = await read
+                self.aside.worked(unit)
+                return found
+        except StoreUnavailableError:
+            log.warning("delivery.read_failed", lane=slot.lane.key)
+        slot.is_read_failed = True
+        return None
+
+    def fetch_due(self, slot: LaneSlot, now: float) -> None:
+        """Start fetching what comes again and whose bodies are needed.
+
+        How large they are is not known before: they were stored under any limit that the topic ever had. What turns out
+        to be too much, of what is in memory or of what is read, is due again.
+        """
+        # One at least, or it would never come again.
+        room_bytes = self._room_bytes(slot, 1)
+        if slot.is_fetching or room_bytes <= 0 or self._is_waiting(slot, Work.FETCHING):
+            return
+        wanted = slot.lane.due(now, min(FETCH_AGAIN_MAX, max(1, room_bytes // slot.topic.body_bytes_max)))
+        if not wanted:
+            self._fetched(slot)
+            return
+        found: list[LogMessage] = []
+        missing: list[tuple[int, int]] = []
+        for offset, stored_at_us in wanted:
+            messages = self.cache.find(slot.lane.key.queue_id, offset, 1)
+            if messages:
+                found.extend(messages)
+            else:
+                missing.append((offset, stored_at_us))
+        if found:
+            fitting = _within(found, room_bytes)
+            slot.lane.feed_again(fitting, ())
+            slot.lane.fetch_failed([message.queue_offset for message in found[len(fitting) :]])
+        if missing:
+            slot.fetching_bytes = len(missing) * slot.topic.body_bytes_max
+        self.count(slot)
+        if missing:
+            self.start_task(self._fetch_again(slot, missing))
+        else:
+            self._fetched(slot)
+
+    def _fetched(self, slot: LaneSlot) -> None:
+        """Note that there is nothing to fetch: what could not be fetched was found in memory."""
+        if self.aside.units:
+            self.aside.worked(LaneWork(slot.lane.key, Work.FETCHING))
+
+    async def _fetch_again(self, slot: LaneSlot, wanted: list[tuple[int, int]]) -> None:
+        lane = slot.lane
+        try:
+            read = self.cache.read_again(lane.key.queue_id, wanted, slot.fetching_bytes, slot.reader)
+            again = await self._try(slot, Work.FETCHING, read)
+        finally:
+            slot.fetching_bytes = 0
+            self.count(slot)
+        if again is None:
+            lane.fetch_failed([offset for offset, _ in wanted])
+            return
+        there = {message.queue_offset for message in again.messages}.union(again.over_bytes)
+        lane.feed_again(again.messages, [offset for offset, _ in wanted if offset not in there])
+        lane.fetch_failed(again.over_bytes)
+        self.count(slot)
+        self.touched(slot)
+        self.activate(slot)
+
+    def _is_waiting(self, slot: LaneSlot, work: Work) -> bool:
+        """Return whether it failed lately, and is not to be tried yet."""
+        return bool(self.aside.units) and self.aside.is_waiting(LaneWork(slot.lane.key, work))
+
+
+def _within(messages: Sequence[LogMessage], bytes_max: int) -> Sequence[LogMessage]:
+    """Return as many of *messages* as cost *bytes_max*: at least one."""
+    sizes = [message.held_bytes for message in messages]
+    if sum(sizes) <= bytes_max:
+        return messages
+    count = sum(1 for total_bytes in itertools.accumulate(sizes) if total_bytes <= bytes_max)
+    return messages[: max(count, 1)]

@@ -1,0 +1,141 @@
+"""What instances say of their messages: what a correct client can say is carried out, the rest is refused.
+
+A range costs what is in flight within it, whoever has it. So ranges have a bound in width, may not overlap, and a
+request that has many of them lets others have their turn in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Final, TypeVar
+
+from msgbroker.contract import limits
+from msgbroker.contract.errors import InvalidRequestFieldError
+from msgbroker.engine.verdicts import Verdict
+from msgbroker.server import clock
+from msgbroker.server.deliver.group import GroupDelivery
+from msgbroker.server.deliver.instances.instance import Instance
+from msgbroker.v1 import subscriber_pb2
+
+SaidT = TypeVar("SaidT", subscriber_pb2.Begun, subscriber_pb2.Extension)
+
+VERDICTS: Final = {
+    subscriber_pb2.VERDICT_ACK: Verdict.ACK,
+    subscriber_pb2.VERDICT_RETRY: Verdict.RETRY,
+    subscriber_pb2.VERDICT_RELEASE: Verdict.RELEASE,
+    subscriber_pb2.VERDICT_REJECT: Verdict.REJECT,
+}
+_RANGE_OFFSETS_MAX: Final = 100 * limits.LANE_WINDOW_MAX
+"""A batch is never wider than the window, gaps and all; a client that was held up may have some of them in a row."""
+_STRETCH_WORK_MAX: Final = 50_000
+"""A few milliseconds without a turn for anybody else."""
+_RANGE_WORK: Final = 100
+"""What a range costs that covers nothing, in offsets."""
+
+
+async def begin_all(group: GroupDelivery, instance: Instance, begun: Iterable[subscriber_pb2.Begun]) -> None:
+    """Note what an instance says it has begun. Raises InvalidRequestFieldError; what came before that counts."""
+    async for each, first, last in _ranges_in_turns(begun):
+        group.begin(instance, each.queue_id, each.epoch, first, last, each.attempt or 1)
+
+
+async def extend_all(group: GroupDelivery, instance: Instance, extensions: Iterable[subscriber_pb2.Extension]) -> None:
+    """Let an instance keep what it is at. Raises InvalidRequestFieldError; what came before that counts."""
+    async for each, first, last in _ranges_in_turns(extensions):
+        attempt = each.attempt or 1
+        group.extend(instance, each.queue_id, each.epoch, first, last, attempt, clock.now(), extension_of(each))
+
+
+async def _ranges_in_turns(said: Iterable[SaidT]) -> AsyncIterator[tuple[SaidT, int, int]]:
+    """Return range after range of one request, and let others have their turn in between."""
+    ranges_left = limits.SETTLEMENT_RANGES_MAX
+    work = 0
+    for each in said:
+        ranges_left = _less_ranges(ranges_left, each)
+        for first, last in _ranges_of(each):
+            yield each, first, last
+            work += _RANGE_WORK + min(last - first, limits.LANE_WINDOW_MAX)
+            if work > _STRETCH_WORK_MAX:
+                work = 0
+                await asyncio.sleep(0)
+
+
+async def settle_all(
+    group: GroupDelivery, instance: Instance, settlements: Iterable[subscriber_pb2.Settlement]
+) -> None:
+    """Carry out the verdicts of one request. Raises InvalidRequestFieldError; what came before that counts."""
+    now = clock.now()
+    ranges_left = limits.SETTLEMENT_RANGES_MAX
+    work = 0
+    for settlement in settlements:
+        verdict, delay_seconds = verdict_of(settlement)
+        error = error_text_of(settlement)
+        attempt = settlement.attempt or 1
+        ranges_left = _less_ranges(ranges_left, settlement)
+        queue_id, epoch = settlement.queue_id, settlement.epoch
+        for first, last in _ranges_of(settlement):
+            group.settle(instance, queue_id, epoch, verdict, first, last, attempt, now, delay_seconds, error)
+            # No more can be in flight, however wide it is.
+            work += _RANGE_WORK + min(last - first, limits.LANE_WINDOW_MAX)
+            if work > _STRETCH_WORK_MAX:
+                work = 0
+                await asyncio.sleep(0)
+                now = clock.now()
+
+
+def _less_ranges(
+    ranges_left: int, said: subscriber_pb2.Settlement | subscriber_pb2.Begun | subscriber_pb2.Extension
+) -> int:
+    ranges_left -= max(1, len(said.ranges) // 2)
+    if ranges_left < 0:
+        raise InvalidRequestFieldError("ranges", f"must be {limits.SETTLEMENT_RANGES_MAX} at most in one request")
+    return ranges_left
+
+
+def _ranges_of(
+    said: subscriber_pb2.Settlement | subscriber_pb2.Begun | subscriber_pb2.Extension,
+) -> Iterator[tuple[int, int]]:
+    ranges = list(said.ranges)
+    if len(ranges) % 2:
+        raise InvalidRequestFieldError("ranges", "must be pairs: first, last")
+    settled_up_to = -1
+    for first, last in zip(ranges[::2], ranges[1::2], strict=True):
+        if last < first:
+            raise InvalidRequestFieldError("ranges", f"end before they start: {first}-{last}")
+        if first <= settled_up_to:
+            raise InvalidRequestFieldError("ranges", f"must ascend and not overlap: {first} after {settled_up_to}")
+        if last - first >= _RANGE_OFFSETS_MAX:
+            raise InvalidRequestFieldError("ranges", f"must cover {_RANGE_OFFSETS_MAX} offsets at most: {first}-{last}")
+        settled_up_to = last
+        yield first, last
+
+
+def verdict_of(
+    said: subscriber_pb2.Settlement | subscriber_pb2.SettleRequest,
+) -> tuple[Verdict, float | None]:
+    """Return the verdict and its delay; None is the schedule (RETRY) or at once (RELEASE)."""
+    verdict = VERDICTS.get(said.verdict)
+    if verdict is None:
+        raise InvalidRequestFieldError("verdict", "must be ACK, RETRY, RELEASE or REJECT")
+    if said.unreadable and verdict is Verdict.REJECT:
+        verdict = Verdict.UNREADABLE
+    delay_seconds = said.delay_ms / 1_000
+    if delay_seconds > limits.SETTLE_DELAY_SECONDS_MAX:
+        raise InvalidRequestFieldError("delay_ms", f"must be {limits.SETTLE_DELAY_SECONDS_MAX:g} s at most")
+    if said.delay_ms or said.immediately:
+        return verdict, delay_seconds
+    return verdict, None
+
+
+def extension_of(said: subscriber_pb2.Extension | subscriber_pb2.ExtendRequest) -> float:
+    """Return for how many seconds from now on a message is to be kept."""
+    seconds = said.extend_ms / 1_000
+    if not 0 < seconds <= limits.HANDLE_SECONDS_CEILING:
+        raise InvalidRequestFieldError("extend_ms", f"must be 1 to {limits.HANDLE_SECONDS_CEILING * 1_000:.0f}")
+    return seconds
+
+
+def error_text_of(said: subscriber_pb2.Settlement | subscriber_pb2.SettleRequest) -> str:
+    """Return what went wrong, in a form that can be stored: PostgreSQL's text has no NUL, and a limit of ours."""
+    return said.error[: limits.ERROR_TEXT_CHARS_MAX].replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,0 +1,331 @@
+"""The append transaction: the one way a message gets into the store.
+
+Many frames at once: advisory locks on the publishers and queues, *then* a look at where each ends, one binary COPY, one
+row per publisher, COMMIT. The locks are held until the commit, so offsets are gapless and in commit order over all
+brokers, without an UPDATE that would leave a dead row behind per commit.
+
+It blocks, on a blocking connection: `msgdb.append.appender` gives it a thread. What can go wrong, and what then:
+- another broker holds a lock for too long: its frames are answered `Held`, the others are stored, and a holder that
+  does not move is ended;
+- PostgreSQL refuses a value: the offending messages are found and refused, their neighbours stored;
+- a day's partition is missing, or a queue was sealed: an error says so, and nothing is stored;
+- the connection is lost, perhaps with the answer to COMMIT: given again on a new one, what was committed is found under
+  its publisher's number and answered as stored, once that answer is as durable as a commit of one's own: the
+  transaction that finds it writes something, and so waits for the standbys that the first one may not have waited for;
+- the server commits and warns that it has not waited for its standby (somebody cancelled that): as a lost answer.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+import structlog
+from psycopg import errors as pg_errors
+from psycopg.pq import TransactionStatus
+
+from msgbroker.contract.errors import StoreUnavailableError
+from msgdb.append import outcome, sql
+from msgdb.append.anonymous import AnonymousNumbers
+from msgdb.append.copy_rows import SIGNATURE, TRAILER
+from msgdb.append.held import Lock, StuckHolders, set_aside, try_locks
+from msgdb.append.plan import AppendFrame, AppendPlan, Buffer, FrameResult, Stored, StoredBefore, plan_append
+from msgdb.append.refused_rows import REFUSED_ERRORS, find_refused, is_missing_partition
+from msgdb.append.tails import TailBounds, Tails, read_tails
+from msgdb.postgres.connections import BlockingConnection
+from msgdb.postgres.failures import store_failures, translate
+from msgdb.postgres.libpq import execute, execute_copying
+
+log = structlog.get_logger(__name__)
+
+_COPIED_PIECES: Final = 384
+"""Rows are given to libpq in lots that stay in the processor's cache while they are copied on."""
+_QUICK_BYTES: Final = 512 * 1024
+"""So much is there in time on any way that is worth being used."""
+_BYTES_PER_SECOND_MIN: Final = 256 * 1024
+_ELSEWHERE: Final = frozenset({"GetNewTransactionId", "GetNewMultiXactId"})
+"""What PostgreSQL warns of there has nothing to do with the commit: its transaction ids run out."""
+
+
+class LayoutChangedError(Exception):
+    """A queue was sealed since its messages chose it: choose again by the new layout, and append again."""
+
+    def __init__(self, queue_ids: Sequence[int]) -> None:
+        super().__init__(f"queues {list(queue_ids)} are sealed or gone")
+        self.queue_ids = tuple(queue_ids)
+
+
+class PartitionMissingError(Exception):
+    """There is no partition for one of these times: make it, and append again."""
+
+    def __init__(self, times_us: Collection[int]) -> None:
+        super().__init__(f"a partition is missing for one of {sorted(times_us)}")
+        self.times_us = frozenset(times_us)
+
+
+class _LocksHeldError(Exception):
+    """The locks were not to be had in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendConfig:
+    """How patient an append transaction is."""
+
+    timeout_seconds: float = 2.0
+    """Of each statement (all locks are one), and of the session between them: a frozen broker is cut off after it."""
+    lock_timeout_seconds: float = 1.0
+    """After it, a queue held by another broker is set aside."""
+    held_seconds_max: float = 2.0
+    """A holder that has not moved for longer is ended by whoever waits for it."""
+    pooled: bool = False
+    """Behind a transaction-pooling PgBouncer: settings per transaction, not per session."""
+
+
+class AppendSession:
+    """Stores frames, one transaction at a time, on a connection of its own."""
+
+    def __init__(self, connect: Callable[[], BlockingConnection], config: AppendConfig) -> None:
+        self._connect = connect
+        self._config = config
+        self._connection: BlockingConnection | None = None
+        settings = sql.session_settings(
+            timeout_seconds=config.timeout_seconds,
+            lock_timeout_seconds=config.lock_timeout_seconds,
+            local=config.pooled,
+        )
+        self._session_settings = "" if config.pooled else settings
+        self._transaction_settings = settings if config.pooled else ""
+        self._anonymous = AnonymousNumbers()
+        self._bounds = TailBounds()
+        self._stuck = StuckHolders(config.held_seconds_max)
+        self._warning = ""
+        """What the server has warned of, on this connection and lately."""
+
+    def append(self, frames: Sequence[AppendFrame], *, around_held: bool) -> list[FrameResult]:
+        """Store *frames* in one transaction and return what became of each, in their order.
+
+        Raises StoreUnavailableError (nothing is known to be stored), LayoutChangedError or PartitionMissingError
+        (nothing is stored).
+        """
+        self._anonymous.adopt(frames)
+        try:
+            return self._append_on_connection(frames, around_held=around_held)
+        except StoreUnavailableError:
+            log.warning("append.connection_lost", exc_info=True)
+        # Once more, on a new connection. It also settles what became of a COMMIT whose answer was lost: the locks wait
+        # for the old transaction's end, and its frames are then found as stored before.
+        return self._append_on_connection(frames, around_held=around_held)
+
+    def find_broken(self, frame: AppendFrame) -> dict[int, str]:
+        """Return the places of the messages that cannot be stored, whatever the reason, as far as a try can tell.
+
+        Raises StoreUnavailableError.
+        """
+        with store_failures():
+            return find_refused(self._live_connection(), frame, self._settings_for([frame]), (psycopg.Error,))
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    # --- one transaction --------------------------------------------------------------------------------------------
+
+    def _append_on_connection(self, frames: Sequence[AppendFrame], *, around_held: bool) -> list[FrameResult]:
+        connection = self._live_connection()
+        try:
+            return self._append_mending(connection, frames, around_held=around_held)
+        except (LayoutChangedError, PartitionMissingError):
+            raise
+        except BaseException as error:
+            # In the middle of a transaction, or so it must be taken: what state it is in nobody knows.
+            self._give_up_connection()
+            unavailable = translate(error)
+            if unavailable is None:
+                raise
+            raise unavailable from error
+
+    def _append_mending(
+        self, connection: BlockingConnection, frames: Sequence[AppendFrame], *, around_held: bool
+    ) -> list[FrameResult]:
+        """Append; mend what can be mended here, each thing once."""
+        is_refined = False
+        while True:
+            try:
+                if around_held:
+                    return self._append_around_held(connection, frames)
+                return self._append_waiting(connection, frames)
+            except _LocksHeldError:
+                self._roll_back(connection)
+                around_held = True
+            except REFUSED_ERRORS:
+                self._roll_back(connection)
+                if is_refined:
+                    raise
+                is_refined = True
+                self._refuse_poison(connection, frames)
+
+    def _roll_back(self, connection: BlockingConnection) -> None:
+        execute(connection, "ROLLBACK")
+        self._anonymous.transaction_ended()
+
+    def _append_waiting(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
+        """Store *frames*; wait for their locks as long as the session may."""
+        publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
+        begin = sql.begin(self._settings_for(frames), publisher_ids, queue_ids)
+        try:
+            tails = self._read_tails(connection, publisher_ids, queue_ids, begin)
+        except (pg_errors.LockNotAvailable, pg_errors.QueryCanceled) as error:
+            # One lock took too long, or all of them together: the statement that takes them is their one budget.
+            raise _LocksHeldError from error
+        return self._store_locked(connection, frames, queue_ids, tails)
+
+    def _read_tails(
+        self, connection: BlockingConnection, publisher_ids: set[bytes], queue_ids: set[int], begin: str = ""
+    ) -> Tails:
+        prepared = not self._config.pooled
+        return read_tails(connection, self._bounds, publisher_ids, queue_ids, begin=begin, prepared=prepared)
+
+    def _append_around_held(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
+        """Store the frames whose locks are free; answer the others `Held`, and end a holder that does not move."""
+        publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
+        held = try_locks(connection, self._settings_for(frames), publisher_ids, queue_ids)
+        divided = set_aside(frames, held)
+        results: dict[int, FrameResult] = {**divided.held}
+        if divided.free:
+            free = [frames[place] for place in divided.free]
+            free_queues = _queues_of(free)
+            tails = self._read_tails(connection, self._anonymous.publisher_ids(free), free_queues)
+            stored = self._store_locked(connection, free, free_queues, tails)
+            results.update(zip(divided.free, stored, strict=True))
+        else:
+            self._roll_back(connection)
+        if held:
+            self._end_stuck(connection, held)
+        return [results[place] for place in range(len(frames))]
+
+    def _end_stuck(self, connection: BlockingConnection, held: set[Lock]) -> None:
+        """End holders that do not move. Whatever comes of that, what was stored is stored and is not tried again."""
+        try:
+            self._stuck.end(connection, held)
+        except Exception:
+            log.warning("append.holders_not_ended", exc_info=True)
+            if connection.info.transaction_status is not TransactionStatus.IDLE:
+                self._give_up_connection()
+
+    def _store_locked(
+        self, connection: BlockingConnection, frames: Sequence[AppendFrame], queue_ids: set[int], tails: Tails
+    ) -> list[FrameResult]:
+        """Store *frames* in the transaction that is open, holds their locks, and has read their tails."""
+        gone = [q for q in queue_ids if q not in tails.queues or tails.queues[q].sealed]
+        if gone:
+            self._roll_back(connection)
+            raise LayoutChangedError(gone)
+        self._anonymous.number(frames, tails.publishers)
+        plan = plan_append(frames, tails.queues, tails.publishers, tails.clock_us)
+        self._write(connection, plan)
+        # Only what has a row now: whatever was answered otherwise says nothing of its queue's tail.
+        appended = {q for outcomes in plan.outcomes.values() for o in outcomes for q in o.queue_ids if q}
+        self._bounds.committed(appended, plan.outcomes, plan.clock_us)
+        results = [
+            self._look_up(connection, frame, result) if isinstance(result, StoredBefore) else result
+            for frame, result in zip(frames, plan.results, strict=True)
+        ]
+        self._anonymous.transaction_ended()
+        return results
+
+    def _write(self, connection: BlockingConnection, plan: AppendPlan) -> None:
+        commit = sql.commit(plan.outcomes, plan.publishers_us, repeats=plan.repeats)
+        self._warning = ""
+        try:
+            if plan.rows:
+                execute_copying(connection, f"{sql.COPY_MESSAGES}; {commit}", _copy_data(plan.rows))
+            else:
+                execute(connection, commit)
+        except pg_errors.CheckViolation as error:
+            if not is_missing_partition(error):
+                raise
+            self._roll_back(connection)
+            raise PartitionMissingError(plan.times_us) from error
+        if self._warning:
+            # It is committed here, and perhaps on no standby: not to be answered as stored by what is known now.
+            raise psycopg.OperationalError(f"the server warned: {self._warning}")
+
+    def _settings_for(self, frames: Sequence[AppendFrame]) -> str:
+        """Return the settings of a transaction that stores *frames*, or tries to.
+
+        Much data has more time: on a slow way it would be cut off in the middle, each time anew.
+        """
+        size_bytes = sum(frame.size_bytes for frame in frames)
+        if size_bytes <= _QUICK_BYTES:
+            return self._transaction_settings
+        seconds = self._config.timeout_seconds + size_bytes / _BYTES_PER_SECOND_MIN
+        allowance = f"SET LOCAL statement_timeout = {int(seconds * 1_000)}"
+        return f"{self._transaction_settings}; {allowance}" if self._transaction_settings else allowance
+
+    def _look_up(self, connection: BlockingConnection, frame: AppendFrame, result: StoredBefore) -> FrameResult:
+        """Return what became of a frame that was stored before."""
+        found = connection.execute(
+            sql.OUTCOME, {"publisher_id": uuid.UUID(bytes=frame.publisher_id), "sequence": frame.sequence}
+        )
+        row = found.fetchone()
+        for stored in outcome.decode(row[0]) if row is not None else ():
+            if stored.sequence == frame.sequence:
+                return Stored(stored, duplicate=True)
+        return result
+
+    def _refuse_poison(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> None:
+        """Find the messages PostgreSQL will not take, and refuse them."""
+        for frame in frames:
+            refused = find_refused(connection, frame, self._settings_for([frame]))
+            if refused:
+                log.warning("append.messages_refused", count=len(refused))
+                frame.refuse(refused)
+
+    # --- the connection ---------------------------------------------------------------------------------------------
+
+    def _live_connection(self) -> BlockingConnection:
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        with store_failures():
+            connection = self._connection = self._connect()
+            connection.add_notice_handler(self._take_notice)
+            if not self._config.pooled:
+                self._prepare(connection)
+        return connection
+
+    def _prepare(self, connection: BlockingConnection) -> None:
+        try:
+            execute(connection, f"{self._session_settings}; {sql.PREPARE_TAILS}")
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_notice(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING" and notice.source_function not in _ELSEWHERE:
+            self._warning = notice.message_primary or "of something"
+            log.warning("append.server_warned", warning=self._warning)
+
+    def _give_up_connection(self) -> None:
+        """Never use this connection again, nor what was known by it: whether its last transaction committed is unknown.
+
+        The next connection may lead to a server that was promoted, and has lost the end of the log.
+        """
+        self._bounds.forget()
+        self._anonymous.connection_lost()
+        self.close()
+
+
+def _queues_of(frames: Sequence[AppendFrame]) -> set[int]:
+    return {message.queue_id for frame in frames for message in frame.messages}
+
+
+def _copy_data(rows: Sequence[Buffer]) -> Iterator[bytes]:
+    yield SIGNATURE + b"".join(rows[:_COPIED_PIECES])
+    for first in range(_COPIED_PIECES, len(rows), _COPIED_PIECES):
+        yield b"".join(rows[first : first + _COPIED_PIECES])
+    yield TRAILER

@@ -1,0 +1,120 @@
+"""Bringing lanes back after the log lost its end under them.
+
+A standby that is promoted without the last commits leaves brokers that know more than the database does. A checkpoint
+of theirs then puts a cursor, ranges or redeliveries where the log has nothing, and what is stored there next would be
+passed unseen. Whoever claims such a lane brings it back before it reads anything: not to where the log ends by now, for
+something may be stored there anew already, but to what was stored shortly before. That comes again; nothing is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from msgdb.lanes.records import LaneKey, OwnedLane
+from msgdb.log.reads import offset_at_time
+from msgdb.postgres.array_rows import array_rows
+from msgdb.postgres.binary_rows import TO_1970, binary_cursor
+from msgdb.postgres.connections import Connection
+
+LOOK_BACK_SECONDS: Final = 30.0
+"""The longest time between the first message after a loss and a broker that notices it: a lease, and some polls."""
+
+_KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
+
+# One probe of each log's end and of each lane's last redelivery. After the claim: the statement's snapshot is younger
+# than all that an earlier owner's checkpoints were based on, so an end below them was lost, and not only not seen yet.
+_FIND_BEYOND: Final = f"""
+SELECT c.group_id, c.member, c.queue_id
+FROM {array_rows("w", **_KEY, epoch="bigint")}
+JOIN cursor c ON c.group_id = w.group_id AND c.member = w.member AND c.queue_id = w.queue_id
+             AND c.epoch = w.epoch AND c.owner = %(owner)s
+JOIN queue q ON q.queue_id = c.queue_id
+LEFT JOIN LATERAL (
+    SELECT m.queue_offset FROM message m WHERE m.queue_id = q.queue_id ORDER BY m.queue_offset DESC LIMIT 1
+) last ON true
+LEFT JOIN LATERAL (
+    SELECT r.queue_offset FROM redelivery r
+    WHERE r.group_id = c.group_id AND r.member = c.member AND r.queue_id = c.queue_id
+    ORDER BY r.queue_offset DESC LIMIT 1
+) waiting ON true
+WHERE greatest(c.acked_offset, upper(c.acked_ranges), waiting.queue_offset + 1)
+    > greatest(q.start_offset, last.queue_offset + 1)
+"""
+
+# The one write that takes an offset back within an epoch: before the epoch's owner has read anything.
+_CLAMP: Final = f"""
+UPDATE cursor c
+SET acked_offset = least(c.acked_offset, w.end_offset),
+    acked_ranges = c.acked_ranges * int8multirange(int8range(NULL, w.end_offset))
+FROM {array_rows("w", **_KEY, epoch="bigint", end_offset="bigint")}
+WHERE c.group_id = w.group_id AND c.member = w.member AND c.queue_id = w.queue_id
+  AND c.epoch = w.epoch AND c.owner = %(owner)s
+RETURNING c.group_id, c.member, c.queue_id
+"""
+
+# A row at an offset would keep the lane from the message that is stored there next.
+_FORGET_REDELIVERIES: Final = f"""
+DELETE FROM redelivery r
+USING {array_rows("w", **_KEY, end_offset="bigint")}
+WHERE r.group_id = w.group_id AND r.member = w.member AND r.queue_id = w.queue_id AND r.queue_offset >= w.end_offset
+RETURNING r.group_id, r.member, r.queue_id
+"""
+
+_NOW: Final = f"SELECT clock_timestamp() + {TO_1970}"
+
+
+async def clamp_to_ends(
+    conn: Connection,
+    owner: UUID,
+    lanes: Sequence[OwnedLane],
+    suspected: Collection[LaneKey] = (),
+    look_back_seconds: float = LOOK_BACK_SECONDS,
+) -> dict[LaneKey, int]:
+    """Bring back those of *lanes* that are beyond the end of their queue, and those that are *suspected* to have been.
+
+    Right after their claim, and before their redeliveries are loaded. Return where each of them begins now.
+    """
+    if not lanes:
+        return {}
+    # Never prepared: a plan made while a day was empty would read it from end to end when it is full.
+    cursor = await conn.execute(_FIND_BEYOND, _columns(owner, lanes), prepare=False)
+    beyond = {LaneKey(*row) for row in await cursor.fetchall()}
+    wrong = [lane for lane in lanes if lane.key in beyond or lane.key in suspected]
+    if not wrong:
+        return {}
+    ends = await _trusted_ends(conn, {lane.key.queue_id for lane in wrong}, look_back_seconds)
+    async with conn.transaction():
+        # First the cursors: their row locks keep others out, and a lane that is not ours any more is left alone.
+        clamped = await _change(conn, _CLAMP, owner, wrong, ends)
+        await _change(conn, _FORGET_REDELIVERIES, owner, [lane for lane in wrong if lane.key in clamped], ends)
+    return {key: ends[key.queue_id] for key in clamped}
+
+
+async def _trusted_ends(conn: Connection, queue_ids: Collection[int], look_back_seconds: float) -> dict[int, int]:
+    """Return, for each queue, the end of what was stored before the loss for certain."""
+    cursor = binary_cursor(conn)
+    await cursor.execute(_NOW)
+    row = await cursor.fetchone()
+    assert row is not None
+    since_us = row[0] - int(look_back_seconds * 1_000_000)
+    return {queue_id: await offset_at_time(conn, queue_id, since_us) for queue_id in sorted(queue_ids)}
+
+
+async def _change(
+    conn: Connection, statement: str, owner: UUID, lanes: Sequence[OwnedLane], ends: Mapping[int, int]
+) -> set[LaneKey]:
+    end_offsets = [ends[lane.key.queue_id] for lane in lanes]
+    cursor = await conn.execute(statement, {**_columns(owner, lanes), "end_offset": end_offsets})
+    return {LaneKey(*row) for row in await cursor.fetchall()}
+
+
+def _columns(owner: UUID, lanes: Sequence[OwnedLane]) -> dict[str, Any]:
+    return {
+        "group_id": [lane.key.group_id for lane in lanes],
+        "member": [lane.key.member for lane in lanes],
+        "queue_id": [lane.key.queue_id for lane in lanes],
+        "epoch": [lane.epoch for lane in lanes],
+        "owner": owner,
+    }

@@ -1,0 +1,118 @@
+"""What a lane persists and is built from. Standard library only: the engine makes these, `leases` stores them.
+
+Times that only say "when from now" are seconds relative to the database's clock, because no two clocks agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+_RANGES_PER_ROW: Final = 5
+"""A range takes a fifth of the time of a row to be put together and to be written."""
+
+
+class LaneKey(NamedTuple):
+    """Names a lane and its cursor."""
+
+    group_id: int
+    member: str
+    """Empty, or the instance id in a broadcast group."""
+    queue_id: int
+
+
+class OwnedLane(NamedTuple):
+    """A lane, and the epoch its owner claimed it with."""
+
+    key: LaneKey
+    epoch: int
+
+
+class LaneToClaim(NamedTuple):
+    """A lane a broker wants, and where its cursor starts if there is none yet."""
+
+    group_id: int
+    member: str
+    queue_id: int
+    initial_offset: int
+
+    @property
+    def key(self) -> LaneKey:
+        """Return the lane's name."""
+        return LaneKey(self.group_id, self.member, self.queue_id)
+
+
+OffsetRange = tuple[int, int]
+"""First offset, and the one after the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedLane:
+    """A lane's persisted state at the moment of its claim."""
+
+    key: LaneKey
+    epoch: int
+    """Every write of the new owner names it; those of earlier owners match nothing."""
+    acked_offset: int
+    """Every offset below it is settled."""
+    acked_ranges: list[OffsetRange]
+    """And so are these, above it, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedeliveryRow:
+    """A message that waits for its next attempt, as loaded."""
+
+    queue_offset: int
+    stored_at_us: int
+    attempt: int
+    """The attempt that comes next."""
+    due_in_seconds: float
+    """From the moment of loading; negative if it was due before."""
+    ordering_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RedeliveryUpsert:
+    """A message that is to wait for its next attempt."""
+
+    queue_offset: int
+    stored_at_us: int
+    attempt: int
+    due_in_seconds: float
+    ordering_key: str | None
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterMove:
+    """A message whose attempts are over for the group: it is copied to the dead letters."""
+
+    queue_offset: int
+    stored_at_us: int
+    attempts: int
+    reason: str
+    """ATTEMPTS_EXHAUSTED, REJECTED, UNREADABLE_BODY or EXPIRED."""
+    last_error: str | None
+    had_row: bool
+    """It has a redelivery row, which goes with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCheckpoint:
+    """What one lane wants persisted, all of it or nothing."""
+
+    key: LaneKey
+    epoch: int
+    acked_offset: int
+    acked_ranges: list[OffsetRange]
+    redeliveries: list[RedeliveryUpsert] = field(default_factory=list)
+    redelivered: list[int] = field(default_factory=list)
+    """Offsets whose redelivery rows are done with."""
+    dead_letters: list[DeadLetterMove] = field(default_factory=list)
+
+    @property
+    def change_count(self) -> int:
+        """How many rows it writes beside its cursor, or what the cursor's ranges cost, in rows."""
+        rows = len(self.redeliveries) + len(self.redelivered) + len(self.dead_letters)
+        return rows + len(self.acked_ranges) // _RANGES_PER_ROW

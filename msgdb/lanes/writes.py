@@ -1,0 +1,206 @@
+"""What a checkpoint writes: cursors, redeliveries, dead letters, each in one statement for all of its lanes.
+
+`prepare` makes the statements' parameters, before the transaction and without the database: of thousands of rows that
+takes a while, in which nobody must wait for row locks. `msgdb.lanes.leases.checkpoint` carries them out in one
+transaction, cursors first: the other statements are only given lanes whose cursor matched owner and epoch, and holds
+its row lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgdb.lanes.records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
+from msgdb.postgres.array_rows import array_rows, float_array, integer_array, text_array
+from msgdb.postgres.connections import Connection
+
+_KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
+_CURSOR: Final = {**_KEY, "epoch": "bigint", "acked_offset": "bigint", "acked_ranges": "text"}
+_REDELIVERY: Final = {
+    **_KEY,
+    "queue_offset": "bigint",
+    "stored_at_us": "bigint",
+    "attempt": "integer",
+    "due_in_seconds": "float8",
+    "ordering_key": "text",
+    "last_error": "text",
+}
+_DEAD_LETTER: Final = {
+    "group_id": "bigint",
+    "group_name": "text",
+    "queue_id": "bigint",
+    "queue_offset": "bigint",
+    "stored_at_us": "bigint",
+    "attempts": "integer",
+    "reason": "text",
+    "last_error": "text",
+}
+# Times come as integers: making datetimes of thousands costs more than all the rest.
+_STORED_AT: Final = "'epoch'::timestamptz + w.stored_at_us * interval '1 microsecond'"
+
+# One statement for every lane of this checkpoint, by the primary key. A lane whose epoch moved on matches no row: its
+# new owner decides, and the other lanes are not disturbed. One whose row somebody has locked is passed over, and told
+# apart: its progress is kept for the next checkpoint. An offset never goes down within an epoch (retention may have
+# moved it up under the owner's feet; resetting it bumps the epoch). No indexed column changes: the update stays on its
+# page (HOT).
+#
+# It answers with the lanes that were not moved, which are few.
+MOVE_CURSORS: Final = f"""
+WITH mine AS (
+    SELECT * FROM {array_rows("mine", **_CURSOR)}
+), free AS (
+    SELECT c.group_id, c.member, c.queue_id, mine.acked_offset, mine.acked_ranges
+    FROM mine JOIN cursor c ON c.group_id = mine.group_id AND c.member = mine.member AND c.queue_id = mine.queue_id
+                           AND c.epoch = mine.epoch AND c.owner = %(owner)s
+    FOR NO KEY UPDATE OF c SKIP LOCKED
+), moved AS (
+    UPDATE cursor c
+    SET acked_offset = greatest(c.acked_offset, free.acked_offset), acked_ranges = free.acked_ranges::int8multirange
+    FROM free WHERE c.group_id = free.group_id AND c.member = free.member AND c.queue_id = free.queue_id
+    RETURNING c.group_id, c.member, c.queue_id, c.epoch
+), others AS (
+    SELECT group_id, member, queue_id, epoch FROM mine EXCEPT TABLE moved
+)
+SELECT others.group_id, others.member, others.queue_id, c.queue_id IS NOT NULL
+FROM others LEFT JOIN cursor c ON c.group_id = others.group_id AND c.member = others.member
+                              AND c.queue_id = others.queue_id AND c.epoch = others.epoch AND c.owner = %(owner)s
+"""
+
+# due_at by the database's clock, at the moment of writing.
+UPSERT_REDELIVERIES: Final = f"""
+INSERT INTO redelivery AS r
+    (group_id, member, queue_id, queue_offset, stored_at, attempt, due_at, ordering_key, last_error)
+SELECT w.group_id, w.member, w.queue_id, w.queue_offset, {_STORED_AT}, w.attempt,
+       clock_timestamp() + w.due_in_seconds * interval '1 second', w.ordering_key, w.last_error
+FROM {array_rows("w", **_REDELIVERY)}
+ON CONFLICT (group_id, member, queue_id, queue_offset) DO UPDATE
+SET attempt = excluded.attempt, due_at = excluded.due_at, last_error = excluded.last_error
+"""
+
+# By the whole primary key.
+DELETE_REDELIVERIES: Final = f"""
+DELETE FROM redelivery r
+USING {array_rows("w", **_KEY, queue_offset="bigint")}
+WHERE r.group_id = w.group_id AND r.member = w.member AND r.queue_id = w.queue_id AND r.queue_offset = w.queue_offset
+"""
+
+# Copied inside the database, by the whole primary key of message: one probe of one day for each. Once: a checkpoint is
+# written again when the answer to its COMMIT was lost.
+COPY_DEAD_LETTERS: Final = f"""
+INSERT INTO dead_letter
+    (group_id, group_name, attempts, reason, last_error,
+     queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, key, ordering_key, headers, body,
+     born_at, born_host, publisher_group, stress, redrives)
+SELECT w.group_id, w.group_name, w.attempts, w.reason, w.last_error,
+       m.queue_id, m.queue_offset, m.stored_at, m.message_id, m.namespace, m.topic, m.event_code, m.key,
+       m.ordering_key, m.headers, m.body, m.born_at, m.born_host, m.publisher_group, m.stress, m.redrives
+FROM {array_rows("w", **_DEAD_LETTER)}
+JOIN message m ON m.queue_id = w.queue_id AND m.queue_offset = w.queue_offset AND m.stored_at = {_STORED_AT}
+ON CONFLICT (group_id, queue_id, queue_offset, stored_at) DO NOTHING
+"""
+
+Parameters = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCheckpoints:
+    """Checkpoints of some lanes, as the statements take them."""
+
+    checkpoints: Sequence[LaneCheckpoint]
+    group_names: Mapping[int, str]
+    cursors: Parameters
+    done: Parameters | None
+    upserts: Parameters | None
+    dead_letters: Parameters | None
+
+    def without(self, keys: Collection[LaneKey]) -> PreparedCheckpoints:
+        """Return the same without these lanes."""
+        return prepare([mark for mark in self.checkpoints if mark.key not in keys], self.group_names)
+
+
+def prepare(checkpoints: Sequence[LaneCheckpoint], group_names: Mapping[int, str]) -> PreparedCheckpoints:
+    """Return *checkpoints* as the statements take them. Pure, and some milliseconds for each thousand of rows."""
+    upserts: list[tuple[LaneKey, RedeliveryUpsert]] = []
+    done: list[tuple[LaneKey, int]] = []
+    dead: list[tuple[LaneKey, DeadLetterMove]] = []
+    for mark in checkpoints:
+        upserts += [(mark.key, upsert) for upsert in mark.redeliveries]
+        done += [(mark.key, queue_offset) for queue_offset in mark.redelivered]
+        done += [(mark.key, move.queue_offset) for move in mark.dead_letters if move.had_row]
+        dead += [(mark.key, move) for move in mark.dead_letters]
+    return PreparedCheckpoints(
+        checkpoints,
+        group_names,
+        _cursors(checkpoints),
+        _done(done) if done else None,
+        _upserts(upserts) if upserts else None,
+        _dead_letters(dead, group_names) if dead else None,
+    )
+
+
+async def write_lanes(conn: Connection, prepared: PreparedCheckpoints) -> None:
+    """Write redeliveries and dead letters of lanes whose cursors this transaction has moved."""
+    # Deletions first: an offset that is in both is to wait again.
+    if prepared.done is not None:
+        await conn.execute(DELETE_REDELIVERIES, prepared.done)
+    if prepared.upserts is not None:
+        await conn.execute(UPSERT_REDELIVERIES, prepared.upserts)
+    if prepared.dead_letters is not None:
+        # A plan made while a day was empty would read it from end to end when it is full.
+        await conn.execute(COPY_DEAD_LETTERS, prepared.dead_letters, prepare=False)
+
+
+def key_columns(keys: Iterable[LaneKey]) -> Parameters:
+    """Return the columns that name lanes."""
+    rows = list(keys)
+    return {
+        "group_id": integer_array([key.group_id for key in rows]),
+        "member": text_array([key.member for key in rows]),
+        "queue_id": integer_array([key.queue_id for key in rows]),
+    }
+
+
+def _cursors(checkpoints: Sequence[LaneCheckpoint]) -> Parameters:
+    return {
+        **key_columns(mark.key for mark in checkpoints),
+        "epoch": integer_array([mark.epoch for mark in checkpoints]),
+        "acked_offset": integer_array([mark.acked_offset for mark in checkpoints]),
+        "acked_ranges": text_array(
+            "{" + ",".join(f"[{first},{last})" for first, last in mark.acked_ranges) + "}" for mark in checkpoints
+        ),
+    }
+
+
+def _upserts(rows: Sequence[tuple[LaneKey, RedeliveryUpsert]]) -> Parameters:
+    return {
+        **key_columns(key for key, _ in rows),
+        "queue_offset": integer_array([row.queue_offset for _, row in rows]),
+        "stored_at_us": integer_array([row.stored_at_us for _, row in rows]),
+        "attempt": integer_array([row.attempt for _, row in rows]),
+        "due_in_seconds": float_array([row.due_in_seconds for _, row in rows]),
+        "ordering_key": text_array([row.ordering_key for _, row in rows]),
+        "last_error": text_array([row.last_error for _, row in rows]),
+    }
+
+
+def _done(rows: Sequence[tuple[LaneKey, int]]) -> Parameters:
+    return {
+        **key_columns(key for key, _ in rows),
+        "queue_offset": integer_array([queue_offset for _, queue_offset in rows]),
+    }
+
+
+def _dead_letters(rows: Sequence[tuple[LaneKey, DeadLetterMove]], group_names: Mapping[int, str]) -> Parameters:
+    return {
+        "group_id": integer_array([key.group_id for key, _ in rows]),
+        # A group that was deleted a moment ago has no name any more; its id says which it was.
+        "group_name": text_array([group_names.get(key.group_id, "") for key, _ in rows]),
+        "queue_id": integer_array([key.queue_id for key, _ in rows]),
+        "queue_offset": integer_array([row.queue_offset for _, row in rows]),
+        "stored_at_us": integer_array([row.stored_at_us for _, row in rows]),
+        "attempts": integer_array([row.attempts for _, row in rows]),
+        "reason": text_array([row.reason for _, row in rows]),
+        "last_error": text_array([row.last_error for _, row in rows]),
+    }
