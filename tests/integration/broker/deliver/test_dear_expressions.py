@@ -83,7 +83,7 @@ async def neighbour(address: str) -> AsyncIterator[list[float]]:
 
 def helpers_of(pid: int) -> list[int]:
     """Return the helper processes of a broker."""
-    return [child.pid for child in psutil.Process(pid).children() if "expression_helper" in " ".join(child.cmdline())]
+    return [child.pid for child in psutil.Process(pid).children() if "expressions.helper" in " ".join(child.cmdline())]
 
 
 def is_running(pid: int) -> bool:
