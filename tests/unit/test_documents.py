@@ -34,6 +34,21 @@ def test_the_readme_of_a_package_names_each_of_its_modules_in_its_room(package: 
     assert modules_named(home / "README.md") == {path.as_posix() for path in paths}
 
 
+def test_each_page_can_be_found_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+
+    assert [path.name for path in (ROOT / "docs").glob("*.md") if f"](docs/{path.name})" not in readme] == []
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
+)
+def test_links_of_a_page_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)", path.read_text())
+
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
 def test_operators_are_told_what_each_alarm_means() -> None:
     assert [kind.value for kind in AlarmKind if f"| `{kind.value}` |" not in OPERATING] == []
 
