@@ -19,7 +19,7 @@ from confdb.routes import GroupMode, GroupOrder, StressOperator, SubscriptionMod
 from msgbroker.engine.verdicts import DeadLetterReason, Verdict
 from msgbroker.v1 import directory_pb2, publisher_pb2, subscriber_pb2
 from msgdb import names
-from msgdb.alarms import AlarmKind
+from msgdb.reports.alarms import AlarmKind
 
 _ROOT = Path(__file__).parents[2]
 _GLOSSARY = (_ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
