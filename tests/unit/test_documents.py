@@ -49,6 +49,13 @@ def test_links_of_a_page_lead_somewhere(path: Path) -> None:
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
+def test_what_the_style_says_checks_a_rule_is_there() -> None:
+    checks = re.findall(r"`(tests/[^`]+)`", (ROOT / "docs" / "style.md").read_text())
+
+    assert len(checks) > 5
+    assert [check for check in checks if not (ROOT / check).exists()] == []
+
+
 def test_operators_are_told_what_each_alarm_means() -> None:
     assert [kind.value for kind in AlarmKind if f"| `{kind.value}` |" not in OPERATING] == []
 
