@@ -4,9 +4,11 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+LOCK := .ci/lock.txt
+# Constraints twice: from its 25.3 on, pip does not keep to the first kind where it builds a package.
+PIP := PIP_CONSTRAINT=$(LOCK) PIP_BUILD_CONSTRAINT=$(LOCK) $(BIN)/python -m pip --disable-pip-version-check --quiet
 PROTO := $(wildcard msgbroker/proto/msgbroker/v1/*.proto)
-INSTALLED_FROM := pyproject.toml $(PROTO) .ci/build_hook.py .ci/generate_proto.py
+INSTALLED_FROM := pyproject.toml $(LOCK) $(PROTO) .ci/build_hook.py .ci/generate_proto.py
 
 # The generated code went away (git clean, say): install again, which generates it.
 ifeq ($(wildcard msgbroker/v1/message_pb2.py),)
@@ -39,7 +41,8 @@ coverage: $(VENV)/.installed-dev ## Check that tests reach 95 % of the engine, b
 		|| { echo "$$said"; exit 1; }; echo "Engine: $$(echo "$$said" | grep '^Required')"
 
 .PHONY: check
-check: $(VENV)/.installed-dev ## Check format, lint, types, import rules, and that generated files are fresh
+check: $(VENV)/.installed-dev ## Check format, lint, types, import rules, and that lock and generated files are fresh
+	@$(BIN)/python .ci/lock.py --check
 	@$(BIN)/python .ci/generate_proto.py --check
 	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted: run $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
@@ -75,6 +78,14 @@ chaos: $(VENV)/.installed-dev ## Kill and freeze things under load, and check wh
 proto: $(VENV)/.installed-dev ## Generate msgbroker/v1 from the proto files
 	@$(BIN)/python .ci/generate_proto.py
 
+.PHONY: lock
+lock: $(BIN)/uv ## Lock the newest versions that pyproject.toml allows, for all environments here
+	@$(BIN)/python .ci/lock.py --renew
+
+.PHONY: lock-added
+lock-added: $(BIN)/uv ## Lock what was added to pyproject.toml, and leave the rest as it is
+	@$(BIN)/python .ci/lock.py --add
+
 .PHONY: clean
 clean: ## Remove build output and caches (.venv and .msgcenter stay)
 	@rm -rf build dist tests/polyglot/node_modules .coverage .coverage.* htmlcov .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -86,9 +97,14 @@ $(VENV)/.made:
 	@$(PYTHON) -m venv $(VENV) || { echo "No virtual environment: install the package python3-venv and try again"; exit 1; }
 	@touch $@
 
-# pip's exit status is the recipe's; what it has to say about a failure is printed.
+# Without the rest: while lock and pyproject.toml contradict each other, nothing else can be installed.
+$(BIN)/uv: | $(VENV)/.made
+	@$(PIP) install packaging uv
+
+# pip's exit status is the recipe's; what it has to say about a failure is printed. Of a lock that does not fit
+# pyproject.toml it does not say where: the check does.
 $(VENV)/.installed-up: $(INSTALLED_FROM) | $(VENV)/.made
-	@if [ -z "$$(find $(VENV)/.installed-dev -newer pyproject.toml 2>/dev/null)" ]; then \
+	@if [ -z "$$(find $(VENV)/.installed-dev -newer pyproject.toml -newer $(LOCK) 2>/dev/null)" ]; then \
 		echo "Installing into $(VENV) (once, about 30 s) ..."; \
 		$(PIP) install --editable '.[console,embedded]'; \
 	fi
@@ -96,7 +112,7 @@ $(VENV)/.installed-up: $(INSTALLED_FROM) | $(VENV)/.made
 
 $(VENV)/.installed-dev: $(INSTALLED_FROM) | $(VENV)/.made
 	@echo "Installing into $(VENV) what development needs (once, about a minute) ..."
-	@$(PIP) install --editable '.[dev]'
+	@$(PIP) install --editable '.[dev]' || { $(PIP) install packaging && $(BIN)/python .ci/lock.py --check; exit 1; }
 	@touch $@
 
 $(VENV)/.installed-peers: $(INSTALLED_FROM) | $(VENV)/.made
