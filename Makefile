@@ -41,7 +41,7 @@ coverage: $(VENV)/.installed-dev ## Check that tests reach 95 % of the engine, b
 		|| { echo "$$said"; exit 1; }; echo "Engine: $$(echo "$$said" | grep '^Required')"
 
 .PHONY: check
-check: $(VENV)/.installed-dev ## Check format, lint, types, import rules, and that lock and generated files are fresh
+check: $(VENV)/.installed-dev site ## Check format, lint, types, import rules, links, that lock and generated files are fresh
 	@$(BIN)/python .ci/lock.py --check
 	@$(BIN)/python .ci/generate_proto.py --check
 	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted: run $(BIN)/ruff format ."; exit 1; }
@@ -77,6 +77,15 @@ chaos: $(VENV)/.installed-dev ## Kill and freeze things under load, and check wh
 .PHONY: proto
 proto: $(VENV)/.installed-dev ## Generate msgbroker/v1 from the proto files
 	@$(BIN)/python .ci/generate_proto.py
+
+# What is said of a site that was built is not news; of one that was not, all of it.
+.PHONY: docs
+docs: site ## Build the documentation site into build/site
+	@echo "The site: file://$(CURDIR)/build/site/index.html"
+
+.PHONY: site
+site: $(VENV)/.installed-dev
+	@said=$$(NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2>&1) || { echo "$$said"; exit 1; }
 
 .PHONY: lock
 lock: $(BIN)/uv ## Lock the newest versions that pyproject.toml allows, for all environments here
