@@ -20,7 +20,7 @@ from msgbroker.contract import limits
 from msgbroker.contract.errors import FrameTooLargeError, InvalidRequestFieldError
 from msgbroker.server.edge.calls.sending_in_time import sent_in_time
 from msgbroker.server.edge.decoding import FramePart, Received, frame_decoder
-from msgbroker.server.publish.byte_budget import Room
+from msgbroker.server.publish.byte_budget import ByteBudget
 from msgbroker.v1 import publisher_pb2
 
 Frame = Received[publisher_pb2.PublishFrame]
@@ -31,11 +31,12 @@ _decode: Final = frame_decoder(publisher_pb2.PublishFrame)
 class FrameReader:
     """Reads the frames of one stream, one after the other."""
 
-    def __init__(self, context: grpc.aio.ServicerContext[Any, Any], arriving: Room) -> None:
+    def __init__(self, context: grpc.aio.ServicerContext[Any, Any], arriving: ByteBudget) -> None:
         self._context = context
         self._arriving = arriving
-        """Room for frames in parts, of all streams."""
-        self._arriving_bytes = 0
+        """For frames in parts, of all streams."""
+        self._hold = arriving.hold_at_once(0)
+        """Of the frame that came in parts last."""
         self._first: Frame | None = None
 
     async def hello(self) -> publisher_pb2.PublisherHello | None:
@@ -60,9 +61,7 @@ class FrameReader:
 
     def done(self) -> None:
         """Give back the room of a frame that came in parts: it has other room by now, or is gone."""
-        held_bytes, self._arriving_bytes = self._arriving_bytes, 0
-        if held_bytes:
-            self._arriving.release(held_bytes)
+        self._hold.release()
 
     async def _whole(self, message: Any) -> Frame | None:
         if message is grpc.aio.EOF:
@@ -75,8 +74,7 @@ class FrameReader:
             raise InvalidRequestFieldError("frame_bytes", "must be given with the first part of a frame")
         if frame_bytes > limits.FRAME_BYTES_CEILING:
             raise FrameTooLargeError("bytes", frame_bytes, limits.FRAME_BYTES_MAX)
-        await self._arriving.acquire(frame_bytes)
-        self._arriving_bytes = frame_bytes
+        self._hold = await self._arriving.hold(frame_bytes)
         async with sent_in_time("a frame in parts", frame_bytes):
             encoded = await self._joined(message)
         return None if encoded is None else _decode(encoded)

@@ -22,7 +22,6 @@ from msgbroker.contract.errors import (
     InvalidRequestFieldError,
     MessageCenterError,
     SequenceGapError,
-    UnavailableError,
 )
 from msgbroker.server.deliver.outgoing import Outgoing
 from msgbroker.server.edge.answers import Answers
@@ -33,7 +32,7 @@ from msgbroker.server.edge.frame_reading import FrameReader
 from msgbroker.server.edge.refusals import abort_with, refusal_of, refusal_of_stored
 from msgbroker.server.log.message import MESSAGE_OVERHEAD_BYTES
 from msgbroker.server.publish.admission import Admission, Admitted, Origin, check_origin
-from msgbroker.server.publish.byte_budget import Room
+from msgbroker.server.publish.byte_budget import ByteBudget
 from msgbroker.server.publish.committer import Committer
 from msgbroker.server.publish.give_way import Pace
 from msgbroker.server.publish.known_types import KnownTypes
@@ -62,7 +61,7 @@ class PublisherService:
         self._check_current = check_current
         self._outgoing = outgoing
         self.places = Places("publisher streams", streams_max)
-        self._arriving = Room(committer.room.bytes_max // 2)
+        self.arriving = ByteBudget(committer.budget.bytes_max // 2)
         """For frames that come in parts, until they are whole and have room to wait to be stored."""
         self._is_delivery_behind = is_delivery_behind
         self._committer = committer
@@ -104,7 +103,7 @@ class PublisherService:
             await abort_with(context, error)
 
     async def _serve(self, context: PublisherContext) -> None:
-        frames = FrameReader(context, self._arriving)
+        frames = FrameReader(context, self.arriving)
         answers = Answers(self._outgoing.open(lambda error: end_at_once(context, error)), _encoded_answer)
         try:
             hello = await frames.hello()
@@ -158,11 +157,12 @@ class PublisherService:
         if not received.spans:
             raise InvalidRequestFieldError("messages", "must not be empty")
         admission = self._unary_admission(self._origin_of(request, context))
-        admitted = admission.admit(received.encoded, received.spans, _now_us())
-        frame = _append_frame(publisher_id, request.sequence, admitted, received)
-        bytes_held = _bytes_held(received) + admitted.more_bytes
-        self._committer.room.take(bytes_held)
-        result = await self._committer.submit(frame, bytes_held)
+        with self._committer.budget.hold_at_once(_bytes_held(received)) as hold:
+            admitted = admission.admit(received.encoded, received.spans, _now_us())
+            hold.grow(admitted.more_bytes)
+            frame = _append_frame(publisher_id, request.sequence, admitted, received)
+            submitted = self._committer.submit(frame, hold)
+        result = await submitted
         answer = result_of(request.sequence, result)
         if answer.HasField("failure"):
             raise failure_of(request.sequence, result)
@@ -250,26 +250,24 @@ class _Stream:
         sequence = received.frame.sequence
         if not sequence:
             raise InvalidRequestFieldError("sequence", "must be given with messages, from 1")
-        bytes_held = _bytes_held(received)
         # In turn with all other streams, and before admission makes objects of it.
-        await self._committer.room.acquire(bytes_held)
-        self._frames.done()
-        try:
+        with await self._committer.budget.hold(_bytes_held(received)) as hold:
+            self._frames.done()
+            # What this raises ends the stream, and the frame does not use its number: the publisher sends it to another
+            # broker.
             self._check_current()
-        except UnavailableError:
-            # The frame does not use its number, and the stream ends: the publisher sends it to another broker.
-            self._committer.room.release(bytes_held)
-            raise
+            admitted = self._admitted(received)
+            hold.grow(admitted.more_bytes)
+            frame = _append_frame(self._publisher_id, sequence, admitted, received)
+            result = self._committer.submit(frame, hold)
+        self._answers.expect(sequence, result, len(admitted.refusals))
+
+    def _admitted(self, received: Received[publisher_pb2.PublishFrame]) -> Admitted:
         try:
-            admitted = self.admission.admit(received.encoded, received.spans, _now_us())
+            return self.admission.admit(received.encoded, received.spans, _now_us())
         except MessageCenterError as error:
             # The frame as a whole is refused. It still uses its number: those behind it must not wait for it.
-            admitted = _refused_whole(error, len(received.spans))
-        self._committer.room.take(admitted.more_bytes)
-        bytes_held += admitted.more_bytes
-        frame = _append_frame(self._publisher_id, sequence, admitted, received)
-        result = self._committer.submit(frame, bytes_held)
-        self._answers.expect(sequence, result, len(admitted.refusals))
+            return _refused_whole(error, len(received.spans))
 
     async def _write(self) -> None:
         answers = self._answers

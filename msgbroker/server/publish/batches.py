@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgbroker.server.publish.byte_budget import Hold
 from msgdb.append.plan import AppendFrame, FrameResult
 
 
@@ -15,7 +16,8 @@ class PendingFrame:
     """A frame on its way through the committer."""
 
     frame: AppendFrame
-    bytes_held: int
+    hold: Hold
+    """Of the bytes that it costs in memory, until it is answered."""
     answer: asyncio.Future[FrameResult]
     held_since: float = 0.0
     is_alone: bool = False

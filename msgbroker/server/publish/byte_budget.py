@@ -9,10 +9,15 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from types import TracebackType
+from typing import Self
 
 
-class Room:
-    """See the module. The last one let in may go over the bound: so a frame of any size gets in some time."""
+class ByteBudget:
+    """How many bytes may be held at a time, by all who hold some together.
+
+    The last one let in may go over the bound: so a frame of any size gets in some time.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -28,11 +33,10 @@ class Room:
         """Whether whoever comes now has to wait."""
         return bool(self._waiting) or self.bytes_held >= self.bytes_max
 
-    async def acquire(self, size_bytes: int) -> None:
-        """Hold *size_bytes*, once it is this caller's turn and there is room."""
+    async def hold(self, size_bytes: int) -> Hold:
+        """Return a hold of *size_bytes*, once it is this caller's turn and there is room."""
         if not self.is_full:
-            self.bytes_held += size_bytes
-            return
+            return Hold(self, size_bytes)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (self._rank + size_bytes, next(self._order), size_bytes, turn))
         try:
@@ -40,18 +44,22 @@ class Room:
         except asyncio.CancelledError:
             if not turn.cancelled():
                 # It got its turn in the same moment.
-                self.release(size_bytes)
+                self.count(-size_bytes)
             else:
                 self._forget(turn)
             raise
+        return Hold(self, size_bytes, is_counted=True)
 
-    def take(self, size_bytes: int) -> None:
-        """Hold *size_bytes* without waiting, whether there is room or not."""
+    def hold_at_once(self, size_bytes: int) -> Hold:
+        """Return a hold of *size_bytes* without waiting, whether there is room or not."""
+        return Hold(self, size_bytes)
+
+    def count(self, size_bytes: int) -> None:
+        """Count what a hold has more; less, with a negative number. Holds call this, and nobody else.
+
+        Where there is room again whoever is first in turn gets in, and the next one only if there is room left.
+        """
         self.bytes_held += size_bytes
-
-    def release(self, size_bytes: int) -> None:
-        """Give back what was held: whoever is first in turn gets in, and the next one only if there is room left."""
-        self.bytes_held -= size_bytes
         while self._waiting and self.bytes_held < self.bytes_max:
             self._rank, _, wanted_bytes, turn = heapq.heappop(self._waiting)
             if not turn.cancelled():
@@ -64,3 +72,43 @@ class Room:
         if len(kept) < len(self._waiting):
             heapq.heapify(kept)
             self._waiting = kept
+
+
+class Hold:
+    """Bytes of a budget that somebody holds, until they are released: once, however often that is asked for.
+
+    Used as a context, it releases at the end whatever it still has, so nothing that is raised in between can leak it.
+    What was moved is another owner's to release.
+    """
+
+    __slots__ = ("_budget", "_size_bytes")
+
+    def __init__(self, budget: ByteBudget, size_bytes: int, *, is_counted: bool = False) -> None:
+        self._budget = budget
+        self._size_bytes = size_bytes
+        if not is_counted:
+            budget.count(size_bytes)
+
+    def grow(self, size_bytes: int) -> None:
+        """Hold so much more, without waiting."""
+        self._size_bytes += size_bytes
+        self._budget.count(size_bytes)
+
+    def moved(self) -> Hold:
+        """Return a hold of the same bytes for another owner; this one has nothing any more."""
+        size_bytes, self._size_bytes = self._size_bytes, 0
+        return Hold(self._budget, size_bytes, is_counted=True)
+
+    def release(self) -> None:
+        """Give back what is held; nothing, where that was done or it was moved."""
+        size_bytes, self._size_bytes = self._size_bytes, 0
+        if size_bytes:
+            self._budget.count(-size_bytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()

@@ -30,7 +30,7 @@ from msgbroker.server.log.encoding import seal
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.log.topic_queues import QueueMap
 from msgbroker.server.publish.batches import BatchBounds, BatchQueues, PendingFrame, WaitingFrames
-from msgbroker.server.publish.byte_budget import Room
+from msgbroker.server.publish.byte_budget import ByteBudget, Hold
 from msgbroker.server.publish.queue_choice import QueueChoice, routes_of
 from msgdb.append.appender import Appender, LayoutChangedError, NotTriedError
 from msgdb.append.outcome import FrameOutcome
@@ -101,8 +101,8 @@ class Committer:
         self._on_stored = on_stored
         self._on_elsewhere = on_elsewhere
         self._config = config or CommitterConfig()
-        self.room = Room(self._config.waiting_bytes_max)
-        """For what is on its way into the log. Who submits holds it; the answer gives it back."""
+        self.budget = ByteBudget(self._config.waiting_bytes_max)
+        """For what is on its way into the log: held by whoever submits, and from then on until the answer."""
         self._waiting = WaitingFrames(self._config.batch)
         self._flights: deque[_Flight] = deque()
         self._choice = QueueChoice(queues, topics_aside, self._config.first_turn)
@@ -112,35 +112,34 @@ class Committer:
 
     # --- submitting -------------------------------------------------------------------------------------------------
 
-    def submit(self, frame: AppendFrame, bytes_held: int) -> asyncio.Future[FrameResult]:
-        """Queue *frame* and return the future of its result; with that goes the room that is held for it.
+    def submit(self, frame: AppendFrame, hold: Hold) -> asyncio.Future[FrameResult]:
+        """Queue *frame* and return the future of its result; what *hold* has is moved, and released by the answer.
 
         The future raises StoreUnavailableError, QueueHeldError or BrokerUnavailableError.
         """
         answer: asyncio.Future[FrameResult] = asyncio.get_running_loop().create_future()
         if self._closing:
-            self.room.release(bytes_held)
+            hold.release()
             answer.set_exception(BrokerUnavailableError("this broker is stopping"))
             return answer
-        pending = PendingFrame(frame, bytes_held, answer)
         aside = self._topics_aside
-        if aside.units:
-            # Another try of what failed must not take a whole batch along.
-            pending.is_alone = any(aside.is_set_aside(route.topic_id) for route in routes_of(frame))
-        self._waiting.add(pending)
+        # Another try of what failed must not take a whole batch along.
+        is_alone = bool(aside.units) and any(aside.is_set_aside(route.topic_id) for route in routes_of(frame))
+        self._waiting.add(PendingFrame(frame, hold.moved(), answer, is_alone=is_alone))
         if self._may_start:
             self._wake.set()
         return answer
 
     def check_room(self) -> None:
         """Raise BrokerBusyError when there is no room: what slows unary callers down. Streams wait for it instead."""
-        if self.room.is_full:
-            raise BrokerBusyError(self.room.bytes_held, self.room.bytes_max, self._config.retry_after_seconds)
+        budget = self.budget
+        if budget.is_full:
+            raise BrokerBusyError(budget.bytes_held, budget.bytes_max, self._config.retry_after_seconds)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits and nothing is in flight."""
-        return self.room.bytes_held == 0 and not self._waiting
+        return self.budget.bytes_held == 0 and not self._waiting
 
     def forget_log(self) -> None:
         """Believe nothing that is under way: the store goes on with another history.
@@ -376,8 +375,7 @@ class Committer:
         self._on_stored(by_queue)
 
     def _answer(self, pending: PendingFrame, result: FrameResult | Exception) -> None:
-        self.room.release(pending.bytes_held)
-        pending.bytes_held = 0
+        pending.hold.release()
         if pending.answer.done():
             # Its stream has ended meanwhile.
             return

@@ -123,7 +123,7 @@ async def test_publishers_go_on_when_there_is_room_again(trade: ConfigService, s
 
     assert not [answer for answer in answers if isinstance(answer, Exception)]
     assert broker.committer.is_idle
-    assert broker.committer.room.bytes_held == 0
+    assert broker.committer.budget.bytes_held == 0
 
 
 async def _at_rest(flood: Flood) -> None:

@@ -70,7 +70,7 @@ async def test_a_frame_in_parts_is_stored_as_one_whatever_their_size(
 
     assert len(answer.queue_ids) == len(bodies)
     assert await bodies_stored(message_store) == [*bodies, b"whole"]
-    assert broker.committer.room.bytes_held == 0
+    assert broker.committer.budget.bytes_held == 0
 
 
 async def test_the_client_sends_large_frames_and_bodies_of_4_mib_in_parts(
@@ -119,7 +119,7 @@ async def test_parts_that_make_no_frame_end_the_stream_and_hold_no_room(
 
 def arriving_bytes(broker: Broker) -> int:
     """Return how much room is held for frames that are not complete."""
-    return broker.publisher._arriving.bytes_held
+    return broker.publisher.arriving.bytes_held
 
 
 async def test_a_frame_that_is_not_completed_in_time_ends_its_stream_and_gives_its_room_to_others(
@@ -202,7 +202,7 @@ async def test_small_frames_do_not_wait_for_all_large_ones_that_came_before(
         for raw in raws:
             await greeted(raw)
         pouring = [asyncio.create_task(pour(raw)) for raw in raws]
-        await eventually(lambda: broker.committer.room.is_full or order)
+        await eventually(lambda: broker.committer.budget.is_full or order)
         await center.publish(TOPIC, PAID, "small")
         order.append("small")
         await asyncio.gather(*pouring)

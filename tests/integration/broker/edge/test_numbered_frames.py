@@ -106,11 +106,9 @@ async def test_streams_and_calls_are_refused_with_the_same_details(broker: Broke
             of_stream = details_of((await second.end())[1])
         async with grpc.aio.insecure_channel(full.address) as channel:
             stub: Any = publisher_pb2_grpc.PublisherStub(channel)
-            room = full.committer.room
-            room.take(room.bytes_max)
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
+            budget = full.committer.budget
+            with budget.hold_at_once(budget.bytes_max), pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stub.Publish(publisher_pb2.PublishRequest(messages=messages(b"")))
-            room.release(room.bytes_max)
         of_call = details_of(dict(refused.value.trailing_metadata() or ()))
 
     assert of_stream == ("TOO_MANY_STREAMS", "msgcenter", {"kind": "publisher streams", "max": "1"}, 1.0)

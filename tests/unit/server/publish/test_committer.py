@@ -96,8 +96,7 @@ class Scene:
         frame = AppendFrame(fields.get("publisher_id", b"p" * 16), fields.get("sequence", 1), list(messages))
         frame.refusals = fields.get("refusals", ())
         frame.size_bytes = fields.get("size_bytes", 10)
-        self.committer.room.take(bytes_held)
-        return self.committer.submit(frame, bytes_held)
+        return self.committer.submit(frame, self.committer.budget.hold_at_once(bytes_held))
 
     async def call(self) -> tuple[list[AppendFrame], Callable[[Answer], None], bool]:
         async with asyncio.timeout(5):
@@ -358,7 +357,7 @@ async def test_too_much_waiting_slows_streams_and_refuses_calls_until_it_is_stor
     scene = Scene(waiting_bytes_max=100)
     scene.committer.check_room()
     answer = scene.submit(log_message(), bytes_held=100)
-    waiting = asyncio.ensure_future(scene.committer.room.acquire(10))
+    waiting = asyncio.ensure_future(scene.committer.budget.hold(10))
     await asyncio.sleep(0)
     with pytest.raises(BrokerBusyError) as raised:
         scene.committer.check_room()
@@ -368,9 +367,9 @@ async def test_too_much_waiting_slows_streams_and_refuses_calls_until_it_is_stor
 
     commit([stored(frames[0])])
     await answer
-    await waiting
+    hold = await waiting
     scene.committer.check_room()
-    scene.committer.room.release(10)
+    hold.release()
     assert scene.committer.is_idle
     await scene.end()
 
