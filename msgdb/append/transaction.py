@@ -4,21 +4,22 @@ Many frames at once: advisory locks on the publishers and queues, *then* a look 
 row per publisher, COMMIT. The locks are held until the commit, so offsets are gapless and in commit order over all
 brokers, without an UPDATE that would leave a dead row behind per commit.
 
-It blocks, on a blocking connection: `msgdb.append.appender` gives it a thread. What can go wrong, and what then:
-- another broker holds a lock for too long: its frames are answered `Held`, the others are stored, and a holder that
-  does not move is ended;
-- PostgreSQL refuses a value: the offending messages are found and refused, their neighbours stored;
-- a day's partition is missing, or a queue was sealed: an error says so, and nothing is stored;
-- the connection is lost, perhaps with the answer to COMMIT: given again on a new one, what was committed is found under
-  its publisher's number and answered as stored, once that answer is as durable as a commit of one's own: the
-  transaction that finds it writes something, and so waits for the standbys that the first one may not have waited for;
-- the server commits and warns that it has not waited for its standby (somebody cancelled that): as a lost answer.
+It blocks, on a blocking connection: `msgdb.append.appender` gives it a thread. Each call is one try, and raises what
+went wrong; `msgdb.append.mending` knows what to do then. Around locks that another broker holds it stores what it can:
+the other frames are answered `Held`, and a holder that does not move is ended.
+
+Where the connection is lost, perhaps with the answer to COMMIT, nobody knows what is stored. Given again on a new one,
+what was committed is found under its publisher's number and answered as stored, once that answer is as durable as a
+commit of one's own: the transaction that finds it writes something, and so waits for the standbys that the first one
+may not have waited for. A server that commits and warns that it has not waited for its standby (somebody cancelled
+that) is taken for a lost answer.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +28,6 @@ import structlog
 from psycopg import errors as pg_errors
 from psycopg.pq import TransactionStatus
 
-from msgbroker.contract.errors import StoreUnavailableError
 from msgdb.append import outcome, sql
 from msgdb.append.anonymous import AnonymousNumbers
 from msgdb.append.copy_rows import SIGNATURE, TRAILER
@@ -66,8 +66,12 @@ class PartitionMissingError(Exception):
         self.times_us = frozenset(times_us)
 
 
-class _LocksHeldError(Exception):
-    """The locks were not to be had in time."""
+class LocksHeldError(Exception):
+    """The locks were not to be had in time: append around those that are held."""
+
+
+_NOTHING_STORED: Final = (LayoutChangedError, PartitionMissingError, LocksHeldError, *REFUSED_ERRORS)
+"""After these the transaction is rolled back, and the connection is as good as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,8 @@ class AppendConfig:
     """Behind a transaction-pooling PgBouncer: settings per transaction, not per session."""
 
 
-class AppendSession:
-    """Stores frames, one transaction at a time, on a connection of its own."""
+class AppendTransaction:
+    """The transaction that stores frames, one after the other on a connection of its own."""
 
     def __init__(self, connect: Callable[[], BlockingConnection], config: AppendConfig) -> None:
         self._connect = connect
@@ -104,28 +108,39 @@ class AppendSession:
         self._warning = ""
         """What the server has warned of, on this connection and lately."""
 
-    def append(self, frames: Sequence[AppendFrame], *, around_held: bool) -> list[FrameResult]:
-        """Store *frames* in one transaction and return what became of each, in their order.
+    def store(self, frames: Sequence[AppendFrame], *, around_held: bool) -> list[FrameResult]:
+        """Try once to store *frames*, and return what became of each, in their order.
 
-        Raises StoreUnavailableError (nothing is known to be stored), LayoutChangedError or PartitionMissingError
-        (nothing is stored).
+        *around_held*: those whose locks another broker holds are answered `Held`, and not waited for.
+
+        Raises StoreUnavailableError (nothing is known to be stored), or, where nothing is stored, LayoutChangedError,
+        PartitionMissingError, LocksHeldError or one of REFUSED_ERRORS: PostgreSQL will not take one of the messages.
         """
         self._anonymous.adopt(frames)
-        try:
-            return self._append_on_connection(frames, around_held=around_held)
-        except StoreUnavailableError:
-            log.warning("append.connection_lost", exc_info=True)
-        # Once more, on a new connection. It also settles what became of a COMMIT whose answer was lost: the locks wait
-        # for the old transaction's end, and its frames are then found as stored before.
-        return self._append_on_connection(frames, around_held=around_held)
+        with self._connected() as connection:
+            if around_held:
+                return self._store_around_held(connection, frames)
+            return self._store_waiting(connection, frames)
+
+    def refuse(self, frames: Sequence[AppendFrame]) -> None:
+        """Find the messages of *frames* that PostgreSQL will not take, and refuse them.
+
+        Raises StoreUnavailableError.
+        """
+        with self._connected() as connection:
+            for frame in frames:
+                refused = find_refused(connection, frame, self._settings_for([frame]))
+                if refused:
+                    log.warning("append.messages_refused", count=len(refused))
+                    frame.refuse(refused)
 
     def find_broken(self, frame: AppendFrame) -> dict[int, str]:
         """Return the places of the messages that cannot be stored, whatever the reason, as far as a try can tell.
 
         Raises StoreUnavailableError.
         """
-        with store_failures():
-            return find_refused(self._live_connection(), frame, self._settings_for([frame]), (psycopg.Error,))
+        with self._connected() as connection:
+            return find_refused(connection, frame, self._settings_for([frame]), (psycopg.Error,))
 
     def close(self) -> None:
         """Close the connection."""
@@ -135,45 +150,7 @@ class AppendSession:
 
     # --- one transaction --------------------------------------------------------------------------------------------
 
-    def _append_on_connection(self, frames: Sequence[AppendFrame], *, around_held: bool) -> list[FrameResult]:
-        connection = self._live_connection()
-        try:
-            return self._append_mending(connection, frames, around_held=around_held)
-        except (LayoutChangedError, PartitionMissingError):
-            raise
-        except BaseException as error:
-            # In the middle of a transaction, or so it must be taken: what state it is in nobody knows.
-            self._give_up_connection()
-            unavailable = translate(error)
-            if unavailable is None:
-                raise
-            raise unavailable from error
-
-    def _append_mending(
-        self, connection: BlockingConnection, frames: Sequence[AppendFrame], *, around_held: bool
-    ) -> list[FrameResult]:
-        """Append; mend what can be mended here, each thing once."""
-        is_refined = False
-        while True:
-            try:
-                if around_held:
-                    return self._append_around_held(connection, frames)
-                return self._append_waiting(connection, frames)
-            except _LocksHeldError:
-                self._roll_back(connection)
-                around_held = True
-            except REFUSED_ERRORS:
-                self._roll_back(connection)
-                if is_refined:
-                    raise
-                is_refined = True
-                self._refuse_poison(connection, frames)
-
-    def _roll_back(self, connection: BlockingConnection) -> None:
-        execute(connection, "ROLLBACK")
-        self._anonymous.transaction_ended()
-
-    def _append_waiting(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
+    def _store_waiting(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
         """Store *frames*; wait for their locks as long as the session may."""
         publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
         begin = sql.begin(self._settings_for(frames), publisher_ids, queue_ids)
@@ -181,7 +158,7 @@ class AppendSession:
             tails = self._read_tails(connection, publisher_ids, queue_ids, begin)
         except (pg_errors.LockNotAvailable, pg_errors.QueryCanceled) as error:
             # One lock took too long, or all of them together: the statement that takes them is their one budget.
-            raise _LocksHeldError from error
+            raise LocksHeldError from error
         return self._store_locked(connection, frames, queue_ids, tails)
 
     def _read_tails(
@@ -190,7 +167,7 @@ class AppendSession:
         prepared = not self._config.pooled
         return read_tails(connection, self._bounds, publisher_ids, queue_ids, begin=begin, prepared=prepared)
 
-    def _append_around_held(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
+    def _store_around_held(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
         """Store the frames whose locks are free; answer the others `Held`, and end a holder that does not move."""
         publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
         held = try_locks(connection, self._settings_for(frames), publisher_ids, queue_ids)
@@ -223,7 +200,6 @@ class AppendSession:
         """Store *frames* in the transaction that is open, holds their locks, and has read their tails."""
         gone = [q for q in queue_ids if q not in tails.queues or tails.queues[q].sealed]
         if gone:
-            self._roll_back(connection)
             raise LayoutChangedError(gone)
         self._anonymous.number(frames, tails.publishers)
         plan = plan_append(frames, tails.queues, tails.publishers, tails.clock_us)
@@ -249,7 +225,6 @@ class AppendSession:
         except pg_errors.CheckViolation as error:
             if not is_missing_partition(error):
                 raise
-            self._roll_back(connection)
             raise PartitionMissingError(plan.times_us) from error
         if self._warning:
             # It is committed here, and perhaps on no standby: not to be answered as stored by what is known now.
@@ -278,15 +253,36 @@ class AppendSession:
                 return Stored(stored, duplicate=True)
         return result
 
-    def _refuse_poison(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> None:
-        """Find the messages PostgreSQL will not take, and refuse them."""
-        for frame in frames:
-            refused = find_refused(connection, frame, self._settings_for([frame]))
-            if refused:
-                log.warning("append.messages_refused", count=len(refused))
-                frame.refuse(refused)
-
     # --- the connection ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _connected(self) -> Iterator[BlockingConnection]:
+        """Lend the connection, and leave it outside of a transaction or give it up. Raises StoreUnavailableError."""
+        connection = self._live_connection()
+        try:
+            yield connection
+        except BaseException as error:
+            if isinstance(error, _NOTHING_STORED) and self._is_rolled_back(connection):
+                raise
+            # In the middle of a transaction, or so it must be taken: what state it is in nobody knows.
+            self._give_up_connection()
+            unavailable = translate(error)
+            if unavailable is None:
+                raise
+            raise unavailable from error
+
+    def _is_rolled_back(self, connection: BlockingConnection) -> bool:
+        """Roll back, and return whether the server has heard of it."""
+        try:
+            self._roll_back(connection)
+        except psycopg.Error:
+            log.warning("append.not_rolled_back", exc_info=True)
+            return False
+        return True
+
+    def _roll_back(self, connection: BlockingConnection) -> None:
+        execute(connection, "ROLLBACK")
+        self._anonymous.transaction_ended()
 
     def _live_connection(self) -> BlockingConnection:
         if self._connection is not None and not self._connection.closed:

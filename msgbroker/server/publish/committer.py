@@ -13,7 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 import structlog
 
@@ -38,9 +39,6 @@ from msgdb.append.plan import AppendFrame, FrameResult, Held, Stored
 from msgdb.postgres.failures import RowsHeldError
 
 log = structlog.get_logger(__name__)
-
-
-_LAYOUT_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +204,13 @@ class Committer:
         if not batch:
             return
         frames = [pending.frame for pending in batch]
-        results = asyncio.ensure_future(self._append(frames, around_held=around_held, follows=bool(self._flights)))
+        storing = self._appender.append(
+            frames,
+            around_held=around_held,
+            follows=bool(self._flights),
+            choose_again=partial(self._choose_again, frames),
+        )
+        results = asyncio.ensure_future(storing)
         results.add_done_callback(self._wake_up)
         self._flights.append(_Flight(batch, around_held, results, time.monotonic()))
 
@@ -293,18 +297,13 @@ class Committer:
         for pending in batch:
             self._answer(pending, error)
 
-    async def _append(self, frames: Sequence[AppendFrame], *, around_held: bool, follows: bool) -> list[FrameResult]:
-        for _ in range(_LAYOUT_TRIES):
-            try:
-                return await self._appender.append(frames, around_held=around_held, follows=follows)
-            except LayoutChangedError as changed:
-                log.info("committer.layout_changed", queue_ids=changed.queue_ids)
-            await self._queues.load()
-            self._choice.begin_batch()
-            for frame in frames:
-                await self._choice.choose(frame)
-            follows = False
-        raise StoreUnavailableError("the queues of these messages keep changing")
+    async def _choose_again(self, frames: Sequence[AppendFrame], changed: LayoutChangedError) -> None:
+        """Give the messages queues by the layouts that stand now: some of those they had were sealed."""
+        log.info("committer.layout_changed", queue_ids=changed.queue_ids)
+        await self._queues.load()
+        self._choice.begin_batch()
+        for frame in frames:
+            await self._choice.choose(frame)
 
     async def _routed(self, batch: Sequence[PendingFrame]) -> list[PendingFrame]:
         """Give each message its queue, and return the frames that have all of theirs.

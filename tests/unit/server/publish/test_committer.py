@@ -22,6 +22,7 @@ from msgbroker.server.log.topic_queues import Layout
 from msgbroker.server.publish.batches import BatchBounds
 from msgbroker.server.publish.committer import Committer, CommitterConfig
 from msgdb.append.appender import LayoutChangedError, NotTriedError
+from msgdb.append.mending import ChooseAgain
 from msgdb.append.outcome import FrameOutcome, Refused
 from msgdb.append.plan import AppendFrame, FrameResult, Gap, Held, Stored
 from tests.support.broker_builders import board, log_message, route, topic_alarm
@@ -38,7 +39,7 @@ class PlayedStore:
         self.closed = False
 
     async def append(
-        self, frames: Sequence[AppendFrame], *, around_held: bool = False, follows: bool = False
+        self, frames: Sequence[AppendFrame], *, around_held: bool, follows: bool, choose_again: ChooseAgain
     ) -> list[FrameResult]:
         assert follows or self.in_flight == 0
         self.in_flight += 1
@@ -47,6 +48,11 @@ class PlayedStore:
         self.calls.put_nowait((list(frames), around_held, answer))
         try:
             results = await answer
+            if isinstance(results, LayoutChangedError):
+                await choose_again(results)
+                answer = asyncio.get_running_loop().create_future()
+                self.calls.put_nowait((list(frames), around_held, answer))
+                results = await answer
         finally:
             self.in_flight -= 1
         if isinstance(results, Exception):
