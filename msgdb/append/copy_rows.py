@@ -53,9 +53,9 @@ def row_middle(
     key: str,
     ordering_key: str,
     headers_json: bytes,
+    *,
     born_at_us: int,
     body_bytes: int,
-    *,
     stress: bool,
 ) -> bytes:
     """Return what comes before the body in the row of an ordinary message.

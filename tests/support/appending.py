@@ -35,7 +35,9 @@ def message(queue_id: int, body: str = "hello", *, event_code: str = "EC_PAID") 
     """Return a message for that queue."""
     prefix = row_prefix("default", "TP_TRADE", event_code, "host", "PG_SHOP")
     encoded = body.encode()
-    middle = row_middle(prefix, "key", "", b'{"region":"hz"}', BORN_AT_US, len(encoded), stress=False)
+    middle = row_middle(
+        prefix, "key", "", b'{"region":"hz"}', born_at_us=BORN_AT_US, body_bytes=len(encoded), stress=False
+    )
     return Outgoing(queue_id, middle, encoded)
 
 

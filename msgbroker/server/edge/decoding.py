@@ -15,7 +15,8 @@ from google.protobuf.message import DecodeError, Message
 
 from msgbroker.contract import limits
 from msgbroker.contract.errors import FrameTooLargeError, InvalidRequestFieldError, MessageCenterError
-from msgbroker.v1 import publisher_pb2
+from msgbroker.server.publish.admission import ParsedMessage
+from msgbroker.v1 import message_pb2, publisher_pb2
 
 RequestT = TypeVar("RequestT", bound=Message)
 FrameT = TypeVar("FrameT", publisher_pb2.PublishFrame, publisher_pb2.PublishRequest)
@@ -96,6 +97,30 @@ def stream_decoder() -> Callable[[bytes], Received[publisher_pb2.PublishFrame] |
         return received
 
     return decode
+
+
+def parse_message(encoded: bytes, now_us: int) -> ParsedMessage:
+    """Return what a message says, in whatever form protobuf reads; one that does not say when was born at *now_us*.
+
+    Raises InvalidRequestFieldError.
+    """
+    try:
+        message = message_pb2.Message.FromString(encoded)
+    except DecodeError as error:
+        raise InvalidRequestFieldError("message", "is malformed, or has text that is not UTF-8") from error
+    message.DiscardUnknownFields()
+    message.born_at_us = message.born_at_us or now_us
+    return ParsedMessage(
+        topic=message.topic,
+        event_code=message.event_code,
+        key=message.key,
+        ordering_key=message.ordering_key,
+        headers=message.headers,
+        body=message.body,
+        born_at_us=message.born_at_us,
+        deliver_at_us=message.deliver_at_us,
+        content=message.SerializeToString(),
+    )
 
 
 def _part_in(encoded: bytes) -> FramePart:

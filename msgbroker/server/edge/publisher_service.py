@@ -27,7 +27,7 @@ from msgbroker.server.deliver.outgoing import Outgoing
 from msgbroker.server.edge.answers import Answers
 from msgbroker.server.edge.calls.ending import end_at_once, write
 from msgbroker.server.edge.calls.places import Places
-from msgbroker.server.edge.decoding import Received
+from msgbroker.server.edge.decoding import Received, parse_message
 from msgbroker.server.edge.frame_reading import FrameReader
 from msgbroker.server.edge.refusals import abort_with, refusal_of, refusal_of_stored
 from msgbroker.server.log.message import MESSAGE_OVERHEAD_BYTES
@@ -112,7 +112,7 @@ class PublisherService:
             self._check_current()
             origin = self._origin_of(hello, context)
             publisher_id = _check_publisher_id(hello.publisher_id)
-            admission = Admission(origin, self._snapshot, self._learn_event_code, self._known_types)
+            admission = self._new_admission(origin)
             pace = Pace(self._is_delivery_behind)
             stream = _Stream(
                 context, publisher_id, admission, self._check_current, self._committer, pace, frames, answers
@@ -174,9 +174,17 @@ class PublisherService:
             check_origin(self._snapshot(), origin)
             if len(self._unary_admissions) >= _ADMISSIONS_MAX:
                 self._forget_unary_admissions()
-            admission = Admission(origin, self._snapshot, self._learn_event_code, self._known_types)
-            self._unary_admissions[origin] = admission
+            admission = self._unary_admissions[origin] = self._new_admission(origin)
         return admission
+
+    def _new_admission(self, origin: Origin) -> Admission:
+        return Admission(
+            origin,
+            snapshot=self._snapshot,
+            learn_event_code=self._learn_event_code,
+            parse=parse_message,
+            known=self._known_types,
+        )
 
     def _origin_of(
         self, named: publisher_pb2.PublisherHello | publisher_pb2.PublishRequest, context: PublisherContext

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgbroker.contract.varint import varint
 from msgbroker.server.log.message import LogMessage, Wire
+from msgbroker.server.log.message_fields import text_field
 
 # Field numbers and wire types of msgbroker/v1/subscriber.proto, as tags.
 _RESPONSE_BATCHES: Final = b"\x0a"
@@ -33,8 +34,7 @@ def delivery_suffix(publisher_group: str, born_host: str, *, stress: bool) -> by
     suffix = _DELIVERY_STRESS if stress else b""
     for tag, value in ((_DELIVERY_PUBLISHER_GROUP, publisher_group), (_DELIVERY_BORN_HOST, born_host)):
         if value:
-            encoded = value.encode()
-            suffix += tag + varint(len(encoded)) + encoded
+            suffix += text_field(tag, value)
     return suffix
 
 

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+from msgbroker.server.log import message_fields
+
 Fields: TypeAlias = tuple[str, str, dict[str, str], int, int, int]
 """Key, ordering key, headers, where the body begins and ends, born_at_us."""
 
-# Field numbers and wire types of msgbroker/v1/message.proto, as tags.
-_TOPIC: Final = 0x0A
-_EVENT_CODE: Final = 0x12
-_KEY: Final = 0x1A
-_ORDERING_KEY: Final = 0x22
-_HEADERS: Final = 0x2A
-_BODY: Final = 0x32
-_BORN_AT_US: Final = 0x38
-_ENTRY_NAME: Final = 0x0A
-_ENTRY_VALUE: Final = 0x12
+# As bytes are compared one by one.
+_TOPIC: Final = message_fields.TOPIC[0]
+_EVENT_CODE: Final = message_fields.EVENT_CODE[0]
+_KEY: Final = message_fields.KEY[0]
+_ORDERING_KEY: Final = message_fields.ORDERING_KEY[0]
+_HEADERS: Final = message_fields.HEADERS[0]
+_BODY: Final = message_fields.BODY[0]
+_BORN_AT_US: Final = message_fields.BORN_AT_US[0]
+_ENTRY_NAME: Final = message_fields.ENTRY_NAME[0]
+_ENTRY_VALUE: Final = message_fields.ENTRY_VALUE[0]
 
 _SHORT_MAX: Final = 0x7F
 """A length of one byte."""
@@ -45,6 +47,18 @@ def type_end(encoded: bytes, at: int) -> int:
         return at + 2 + encoded[at + 1]
     except IndexError:
         return 0
+
+
+def type_in(encoded: bytes) -> tuple[str, str] | None:
+    """Return the topic and event code that *encoded* is, up to its `type_end`; None where that is not whole."""
+    topic_end = 2 + encoded[1]
+    event_code = encoded[topic_end + 2 :]
+    if len(event_code) < encoded[topic_end + 1]:
+        return None
+    try:
+        return encoded[2:topic_end].decode(), event_code.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def scan(encoded: bytes, at: int, end: int) -> Fields | None:

@@ -16,20 +16,22 @@ from confdb.routes import Headers
 from msgbroker.contract.varint import varint
 from msgbroker.server.log.encoding import delivery_suffix, seal
 from msgbroker.server.log.message import NO_HEADERS, LogMessage
+from msgbroker.server.log.message_fields import (
+    BODY,
+    BORN_AT_US,
+    ENTRY_NAME,
+    ENTRY_VALUE,
+    HEADERS,
+    KEY,
+    ORDERING_KEY,
+    text_field,
+    type_fields,
+)
 from msgdb.log.reads import MessageRow
 
-# Field numbers and wire types of msgbroker/v1/message.proto, as tags.
-_TOPIC: Final = b"\x0a"
-_EVENT_CODE: Final = b"\x12"
-_KEY: Final = b"\x1a"
-_ORDERING_KEY: Final = b"\x22"
-_HEADERS: Final = b"\x2a"
-_BODY: Final = b"\x32"
-_BORN_AT_US: Final = b"\x38"
-_ENTRY_NAME: Final = b"\x0a"
-_ENTRY_VALUE: Final = b"\x12"
-
 _STORED_AT: Final = attrgetter("stored_at_us")
+
+_type_fields: Final = lru_cache(4_096)(type_fields)
 
 
 def messages_of_rows(rows: Sequence[MessageRow]) -> list[LogMessage]:
@@ -49,12 +51,12 @@ def _message_of(row: MessageRow) -> LogMessage:
     content = b"".join(
         (
             _type_fields(row.topic, row.event_code),
-            _text(_KEY, key) if key else b"",
-            _text(_ORDERING_KEY, ordering_key) if ordering_key else b"",
+            text_field(KEY, key) if key else b"",
+            text_field(ORDERING_KEY, ordering_key) if ordering_key else b"",
             _header_fields(headers) if headers else b"",
-            _BODY + varint(len(body)) if body else b"",
+            BODY + varint(len(body)) if body else b"",
             body,
-            _BORN_AT_US,
+            BORN_AT_US,
             varint(row.born_at_us),
         )
     )
@@ -76,11 +78,6 @@ def _message_of(row: MessageRow) -> LogMessage:
 
 
 @lru_cache(4_096)
-def _type_fields(topic: str, event_code: str) -> bytes:
-    return _text(_TOPIC, topic) + _text(_EVENT_CODE, event_code)
-
-
-@lru_cache(4_096)
 def _suffix(publisher_group: str | None, born_host: str | None, stress: bool) -> bytes:  # noqa: FBT001 - a key of the cache
     return delivery_suffix(publisher_group or "", born_host or "", stress=stress)
 
@@ -88,11 +85,6 @@ def _suffix(publisher_group: str | None, born_host: str | None, stress: bool) ->
 def _header_fields(headers: dict[str, str]) -> bytes:
     fields: list[bytes] = []
     for name, value in headers.items():
-        entry = _text(_ENTRY_NAME, name) + _text(_ENTRY_VALUE, value)
-        fields += (_HEADERS, varint(len(entry)), entry)
+        entry = text_field(ENTRY_NAME, name) + text_field(ENTRY_VALUE, value)
+        fields += (HEADERS, varint(len(entry)), entry)
     return b"".join(fields)
-
-
-def _text(tag: bytes, value: str) -> bytes:
-    encoded = value.encode()
-    return tag + varint(len(encoded)) + encoded

@@ -3,6 +3,9 @@
 Everything that can be known of a message before the transaction is decided here, once: its type, its limits, whether it
 is stress traffic, its row and its wire form up to what the commit adds. A message that is refused leaves its neighbours
 alone.
+
+What is in the form that encoders write is read here. Anything else is for the protocol's own decoder, which the edge
+hands in.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import orjson
-from google.protobuf.message import DecodeError
 
 from confdb.routes import Headers, NotUnderstood, Snapshot, StressRule, TopicRoute
 from msgbroker.contract import limits, names
@@ -33,9 +35,9 @@ from msgbroker.engine.stress import is_stress
 from msgbroker.server.alarms.not_understood import check_topic_served, refusal
 from msgbroker.server.log.encoding import delivery_suffix
 from msgbroker.server.log.message import HEADER_OVERHEAD_BYTES, NO_HEADERS, LogMessage
-from msgbroker.server.log.message_scan import scan, type_end
+from msgbroker.server.log.message_fields import type_fields
+from msgbroker.server.log.message_scan import Fields, scan, type_end, type_in
 from msgbroker.server.publish.known_types import KnownTypes
-from msgbroker.v1 import message_pb2
 from msgdb.append.copy_rows import row_middle, row_prefix
 from msgdb.append.outcome import Refused
 
@@ -55,6 +57,22 @@ class Origin:
     namespace: str
     publisher_group: str
     born_host: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedMessage:
+    """What a message says, in whatever form it came."""
+
+    topic: str
+    event_code: str
+    key: str
+    ordering_key: str
+    headers: Mapping[str, str]
+    body: bytes
+    born_at_us: int
+    deliver_at_us: int
+    content: bytes
+    """All of it, in the form that encoders write."""
 
 
 @dataclass(slots=True)
@@ -98,11 +116,15 @@ class Admission:
     def __init__(
         self,
         origin: Origin,
+        *,
         snapshot: Callable[[], Snapshot],
         learn_event_code: Callable[[TopicRoute, str], None],
+        parse: Callable[[bytes, int], ParsedMessage],
         known: KnownTypes | None = None,
     ) -> None:
+        """Make an admission. *parse* reads a message that is not in the usual form, born now if it says no time."""
         self._known = known or KnownTypes()
+        self._parse = parse
         self._origin = origin
         self._snapshot = snapshot
         self._learn_event_code = learn_event_code
@@ -149,47 +171,27 @@ class Admission:
         if admitted_type is None or fields is None:
             return self._admit_parsed(encoded[start:end], now_us)
         self._last_type = admitted_type
-        key, ordering_key, headers, body_start, body_end, born_at_us = fields
-        return self._made(
-            admitted_type, key, ordering_key, headers, born_at_us, view[body_start:body_end], encoded[start:end]
-        )
+        return self._made(admitted_type, fields, view, encoded[start:end])
 
     def _admit_parsed(self, encoded: bytes, now_us: int) -> LogMessage:
         """Admit a message that is not in the usual form."""
-        try:
-            message = message_pb2.Message.FromString(encoded)
-        except DecodeError as error:
-            raise InvalidRequestFieldError("message", "is malformed, or has text that is not UTF-8") from error
-        message.DiscardUnknownFields()
+        message = self._parse(encoded, now_us)
         admitted_type = self._admit_type(message.topic, message.event_code)
         self.topic_ids.add(admitted_type.route.topic_id)
         if message.deliver_at_us:
             raise DelayNotSupportedError(admitted_type.route.name)
-        if not message.born_at_us:
-            message.born_at_us = now_us
         if len(message.headers) > limits.HEADERS_MAX:
             names.check_headers(message.headers)
-        return self._made(
-            admitted_type,
-            message.key,
-            message.ordering_key,
-            dict(message.headers),
-            message.born_at_us,
-            message.body,
-            message.SerializeToString(),
-        )
+        headers = dict(message.headers)
+        fields = message.key, message.ordering_key, headers, 0, len(message.body), message.born_at_us
+        return self._made(admitted_type, fields, message.body, message.content)
 
     def _made(
-        self,
-        admitted_type: _AdmittedType,
-        key: str,
-        ordering_key: str,
-        said_headers: dict[str, str],
-        born_at_us: int,
-        body: bytes | memoryview,
-        content: bytes,
+        self, admitted_type: _AdmittedType, fields: Fields, within: bytes | memoryview, content: bytes
     ) -> LogMessage:
-        """Return the message, if nothing speaks against it."""
+        """Return the message, if nothing speaks against it. Its body lies in *within*, where *fields* say."""
+        key, ordering_key, said_headers, body_start, body_end, born_at_us = fields
+        body = within[body_start:body_end]
         route = admitted_type.route
         if len(body) > route.body_bytes_max:
             raise BodyTooLargeError(route.name, len(body), route.body_bytes_max)
@@ -219,7 +221,15 @@ class Admission:
             ordering_key or key,
             content,
             self._suffixes[stress],
-            row_middle(admitted_type.row_prefix, key, ordering_key, headers_json, born_at_us, len(body), stress=stress),
+            row_middle(
+                admitted_type.row_prefix,
+                key,
+                ordering_key,
+                headers_json,
+                born_at_us=born_at_us,
+                body_bytes=len(body),
+                stress=stress,
+            ),
             body,
             stress=stress,
         )
@@ -260,17 +270,15 @@ class Admission:
         wire = encoded[start:end]
         admitted_type = self._types.get(wire)
         if admitted_type is None and end:
-            try:
-                message = message_pb2.Message.FromString(wire)
-            except DecodeError:
-                return None
-            admitted_type = self._admit_type(message.topic, message.event_code)
+            said = type_in(wire)
+            if said is not None:
+                admitted_type = self._admit_type(*said)
         return admitted_type
 
     def _admit_type(self, topic: str, event_code: str) -> _AdmittedType:
         """Return what the type means, or raise why it is refused. Only good answers are remembered."""
         assert self._routed_by is not None
-        wire = message_pb2.Message(topic=topic, event_code=event_code).SerializeToString()
+        wire = type_fields(topic, event_code)
         known = self._types.get(wire)
         if known is not None:
             return known

@@ -61,7 +61,7 @@ def _buffers(rows: int, body_bytes: int) -> list[bytes]:
             key = f"order-{offset % 4_096}" if offset % 2 else ""
             queue_id = _SCRATCH_QUEUES[offset % len(_SCRATCH_QUEUES)]
             parts.append(row_head(queue_id, offset, now_us, ids.to_bytes(number + place)))
-            parts.append(row_middle(prefix, key, "", b"", now_us, len(body), stress=False))
+            parts.append(row_middle(prefix, key, "", b"", born_at_us=now_us, body_bytes=len(body), stress=False))
             parts.append(body)
             offset += 1
         parts.append(TRAILER)

@@ -21,7 +21,8 @@ async def test_a_row_reads_as_it_was_written(conn: Connection, text: str, body: 
     await ensure_for(conn, datetime.fromtimestamp(_STORED_AT_US / 1_000_000, UTC).date())
     headers = b'{"header":"\\u6587 \xe6\x96\x87"}' if text else b""
     prefix = row_prefix("default", "TP_TRADE", "EC_PAID", text, text)
-    row = row_middle(prefix, text, text, headers, _STORED_AT_US + 1, len(body), stress=bool(text)) + body
+    row = row_middle(prefix, text, text, headers, born_at_us=_STORED_AT_US + 1, body_bytes=len(body), stress=bool(text))
+    row += body
     async with conn.cursor() as cursor, cursor.copy(COPY_MESSAGES) as copy:
         await copy.write(b"".join((SIGNATURE, row_head(7, 3, _STORED_AT_US, b"i" * 16), row, TRAILER)))
 

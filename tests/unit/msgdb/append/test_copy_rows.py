@@ -55,7 +55,7 @@ def test_a_row_has_every_column_in_its_place(
     body: bytes,
     stress: bool,
 ) -> None:
-    middle = row_middle(row_prefix(*prefix), *keys, headers, born_at_us, len(body), stress=stress)
+    middle = row_middle(row_prefix(*prefix), *keys, headers, born_at_us=born_at_us, body_bytes=len(body), stress=stress)
     row = fields_of(row_head(*head) + middle + body)
 
     queue_id, queue_offset, stored_at_us, message_id = head

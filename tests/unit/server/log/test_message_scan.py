@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from msgbroker.server.log.message_scan import scan, type_end
+from msgbroker.server.log.message_fields import type_fields
+from msgbroker.server.log.message_scan import scan, type_end, type_in
 from msgbroker.v1 import message_pb2
 
 _TEXT = st.text("aZ é文𝄞\0", max_size=20) | st.sampled_from(["x" * 127, "x" * 128, "文" * 60])
@@ -39,20 +39,19 @@ def scanned(encoded: bytes) -> message_pb2.Message | None:
     if fields is None:
         return None
     key, ordering_key, headers, body_at, body_end, born_at_us = fields
-    try:
-        message = message_pb2.Message.FromString(frame[start:fields_at])
-    except DecodeError:
+    said = type_in(frame[start:fields_at])
+    if said is None:
         return None
-    message.MergeFrom(
-        message_pb2.Message(
-            key=key,
-            ordering_key=ordering_key,
-            headers=headers,
-            body=frame[body_at:body_end],
-            born_at_us=born_at_us,
-        )
+    topic, event_code = said
+    return message_pb2.Message(
+        topic=topic,
+        event_code=event_code,
+        key=key,
+        ordering_key=ordering_key,
+        headers=headers,
+        body=frame[body_at:body_end],
+        born_at_us=born_at_us,
     )
-    return message
 
 
 @given(_MESSAGES)
@@ -109,3 +108,12 @@ def test_a_message_that_is_cut_off_is_not_read_beyond_its_end(cut: int) -> None:
     ).SerializeToString()
 
     assert scanned(encoded[:-cut]) is None
+
+
+@pytest.mark.parametrize("topic, event_code", [("T", "E"), ("T" * 128, "E" * 64), ("客户" * 42, "付")])
+def test_a_type_is_encoded_as_protobuf_does_it_and_read_again_where_it_is_short(topic: str, event_code: str) -> None:
+    encoded = type_fields(topic, event_code)
+    assert encoded == message_pb2.Message(topic=topic, event_code=event_code).SerializeToString()
+
+    end = type_end(encoded, 0)
+    assert type_in(encoded[:end]) == (topic, event_code) if end else len(topic.encode()) > 127

@@ -14,7 +14,7 @@ from msgbroker.contract.errors import (
     InvalidRequestFieldError,
     NamespaceNotFoundError,
 )
-from msgbroker.server.edge.decoding import frame_decoder
+from msgbroker.server.edge.decoding import frame_decoder, parse_message
 from msgbroker.server.publish.admission import Admission, Origin, check_origin
 from msgbroker.v1 import message_pb2, publisher_pb2
 from tests.support.broker_builders import PAID, TOPIC, route, snapshot
@@ -31,7 +31,12 @@ class Edge:
     def __init__(self, *topics: TopicRoute, **fields: Any) -> None:
         self.snapshot = snapshot(*(topics or (route(),)), **fields)
         self.learnt: list[tuple[str, str]] = []
-        self.admission = Admission(ORIGIN, lambda: self.snapshot, lambda r, code: self.learnt.append((r.name, code)))
+        self.admission = Admission(
+            ORIGIN,
+            snapshot=lambda: self.snapshot,
+            learn_event_code=lambda r, code: self.learnt.append((r.name, code)),
+            parse=parse_message,
+        )
 
     def admit(self, *messages: message_pb2.Message) -> Any:
         received = decode_frame(publisher_pb2.PublishFrame(sequence=1, messages=messages).SerializeToString())

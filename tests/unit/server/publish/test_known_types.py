@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from confdb.routes import Snapshot
-from msgbroker.server.edge.decoding import frame_decoder
+from msgbroker.server.edge.decoding import frame_decoder, parse_message
 from msgbroker.server.publish.admission import Admission, Origin
 from msgbroker.server.publish.known_types import KnownTypes
 from msgbroker.v1 import message_pb2, publisher_pb2
@@ -14,12 +15,22 @@ from tests.support.broker_builders import PAID, TOPIC, route, snapshot
 decode_frame = frame_decoder(publisher_pb2.PublishFrame)
 
 
+def admission(current: Callable[[], Snapshot], known: KnownTypes | None = None) -> Admission:
+    return Admission(
+        Origin("default", "", "host"),
+        snapshot=current,
+        learn_event_code=lambda _, __: None,
+        parse=parse_message,
+        known=known,
+    )
+
+
 class Stream:
     """A publisher's stream, as far as it remembers."""
 
     def __init__(self, known: KnownTypes, current: Snapshot | None = None) -> None:
         self.snapshot: Snapshot | None = current or snapshot(route(is_open=True))
-        self.admission = Admission(Origin("default", "", "host"), self._get, lambda _, __: None, known)
+        self.admission = admission(self._get, known)
 
     def use_codes(self, first: int, count: int) -> None:
         self.use(*(f"EC_{n}" for n in range(first, first + count)))
@@ -71,14 +82,14 @@ def test_a_stream_that_publishes_nothing_keeps_no_configuration_in_memory() -> N
 
 def test_headers_and_refusals_count_beside_what_every_message_costs() -> None:
     current = snapshot(route())
-    admission = Admission(Origin("default", "", "host"), lambda: current, lambda _, __: None)
+    headers_and_refusals = admission(lambda: current)
     said = [
         message_pb2.Message(topic=TOPIC, event_code=PAID, headers={str(n): "x" for n in range(10)}),
         message_pb2.Message(topic=TOPIC, event_code="EC_NONE"),
         message_pb2.Message(topic=TOPIC, event_code=PAID),
     ]
     received = decode_frame(publisher_pb2.PublishFrame(sequence=1, messages=said).SerializeToString())
-    admitted = admission.admit(received.encoded, received.spans, 1)
+    admitted = headers_and_refusals.admit(received.encoded, received.spans, 1)
 
     assert (len(admitted.messages), len(admitted.refusals)) == (2, 1)
     assert admitted.more_bytes == 10 * 150 + 1_024
