@@ -15,6 +15,7 @@ from msgdb import names
 from msgdb.append.copy_rows import COLUMNS
 from msgdb.append.outcome import FrameOutcome, encode
 from msgdb.locks import PUBLISHER_LOCK_CLASS, QUEUE_LOCK_CLASS, publisher_lock_key, queue_lock_key
+from msgdb.log.ends import last_message, next_offset
 
 COPY_MESSAGES: Final = f"COPY {names.MESSAGE} ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)"
 
@@ -24,16 +25,13 @@ COPY_MESSAGES: Final = f"COPY {names.MESSAGE} ({', '.join(COLUMNS)}) FROM STDIN 
 # on stored_at (what this broker knows to be there) let the executor leave out the partitions of earlier days.
 _TAILS: Final = f"""
     SELECT q.queue_id, NULL::uuid AS publisher_id,
-           greatest(q.start_offset, tail.queue_offset + 1) AS position,
+           {next_offset("q", "tail")} AS position,
            q.sealed,
            (extract(epoch FROM tail.stored_at) * 1000000)::bigint AS stored_at_us,
            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us
       FROM unnest({{queue_ids}}::bigint[]) AS wanted (queue_id)
       JOIN {names.QUEUE} AS q USING (queue_id)
-      LEFT JOIN LATERAL (
-           SELECT m.queue_offset, m.stored_at FROM {names.MESSAGE} AS m
-            WHERE m.queue_id = wanted.queue_id AND m.stored_at >= {{queues_since}}::timestamptz
-            ORDER BY m.queue_offset DESC LIMIT 1) AS tail ON true
+      LEFT JOIN LATERAL {last_message("wanted.queue_id", since="{queues_since}::timestamptz")} AS tail ON true
      UNION ALL
     SELECT NULL, wanted.publisher_id, last.sequence, NULL,
            (extract(epoch FROM last.stored_at) * 1000000)::bigint,

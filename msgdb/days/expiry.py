@@ -18,6 +18,7 @@ from psycopg import sql
 
 from msgdb.days.partitions import DayPartition, day_bounds
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
+from msgdb.log.ends import last_message
 from msgdb.postgres.connections import Connection
 
 _BATCH: Final = 1_000
@@ -28,16 +29,11 @@ _HELD_SECONDS_MAX: Final = 2.0
 
 # For each queue one probe of the day's primary key, and of each later day's. The partition is read by its own name:
 # once its detach has begun, the parent does not show it any more.
-_FIND_REACHING: Final = """
+_FIND_REACHING: Final = f"""
 SELECT q.queue_id, newer.queue_offset IS NOT NULL
 FROM queue q
-CROSS JOIN LATERAL (
-    SELECT m.queue_offset FROM {partition} m WHERE m.queue_id = q.queue_id ORDER BY m.queue_offset DESC LIMIT 1
-) last
-LEFT JOIN LATERAL (
-    SELECT m.queue_offset FROM message m WHERE m.queue_id = q.queue_id AND m.stored_at >= %(day_end)s
-    ORDER BY m.queue_offset DESC LIMIT 1
-) newer ON true
+CROSS JOIN LATERAL {last_message("q.queue_id", table="{partition}")} AS last
+LEFT JOIN LATERAL {last_message("q.queue_id", since="%(day_end)s")} AS newer ON true
 WHERE last.queue_offset >= q.start_offset
 """
 
@@ -49,12 +45,10 @@ WHERE pg_try_advisory_xact_lock({QUEUE_LOCK_CLASS}, w.key)
 _LIMIT: Final = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
 
 # Before the drop, or a queue whose days are all gone would begin at 0 again. The ends are read here, after the locks.
-_RAISE_STARTS: Final = """
+_RAISE_STARTS: Final = f"""
 UPDATE queue q SET start_offset = last.queue_offset + 1
 FROM unnest(%(queue_ids)s::bigint[]) AS w (queue_id)
-CROSS JOIN LATERAL (
-    SELECT m.queue_offset FROM {partition} m WHERE m.queue_id = w.queue_id ORDER BY m.queue_offset DESC LIMIT 1
-) last
+CROSS JOIN LATERAL {last_message("w.queue_id", table="{partition}")} AS last
 WHERE q.queue_id = w.queue_id AND q.start_offset <= last.queue_offset
 """
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgdb.lanes.records import LaneKey
+from msgdb.log.ends import last_message, next_offset
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor
 from msgdb.postgres.connections import Connection
 
@@ -55,11 +56,9 @@ class LaneLag(NamedTuple):
 _LAG: Final = f"""
 WITH tail AS MATERIALIZED (
     SELECT q.queue_id, q.topic_id, q.generation, q.ordinal, q.start_offset,
-           greatest(q.start_offset, last.queue_offset + 1) AS next_offset
+           {next_offset("q", "last")} AS next_offset
     FROM queue q
-    LEFT JOIN LATERAL (
-        SELECT m.queue_offset FROM message m WHERE m.queue_id = q.queue_id ORDER BY m.queue_offset DESC LIMIT 1
-    ) last ON true
+    LEFT JOIN LATERAL {last_message("q.queue_id")} AS last ON true
     WHERE EXISTS (SELECT 1 FROM cursor c
                   WHERE c.queue_id = q.queue_id AND (%(all)s OR c.group_id = ANY(%(group_ids)s::bigint[])))
 )

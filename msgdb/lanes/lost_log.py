@@ -13,6 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from msgdb.lanes.records import LaneKey, OwnedLane
+from msgdb.log.ends import last_message, next_offset
 from msgdb.log.reads import offset_at_time
 from msgdb.postgres.array_rows import array_rows
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor
@@ -31,16 +32,14 @@ FROM {array_rows("w", **_KEY, epoch="bigint")}
 JOIN cursor c ON c.group_id = w.group_id AND c.member = w.member AND c.queue_id = w.queue_id
              AND c.epoch = w.epoch AND c.owner = %(owner)s
 JOIN queue q ON q.queue_id = c.queue_id
-LEFT JOIN LATERAL (
-    SELECT m.queue_offset FROM message m WHERE m.queue_id = q.queue_id ORDER BY m.queue_offset DESC LIMIT 1
-) last ON true
+LEFT JOIN LATERAL {last_message("q.queue_id")} AS last ON true
 LEFT JOIN LATERAL (
     SELECT r.queue_offset FROM redelivery r
     WHERE r.group_id = c.group_id AND r.member = c.member AND r.queue_id = c.queue_id
     ORDER BY r.queue_offset DESC LIMIT 1
 ) waiting ON true
 WHERE greatest(c.acked_offset, upper(c.acked_ranges), waiting.queue_offset + 1)
-    > greatest(q.start_offset, last.queue_offset + 1)
+    > {next_offset("q", "last")}
 """
 
 # The one write that takes an offset back within an epoch: before the epoch's owner has read anything.

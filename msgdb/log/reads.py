@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from msgdb import ids
+from msgdb.log.ends import last_message, next_offset
 from msgdb.postgres.array_rows import array_rows
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor, datetime_of
 from msgdb.postgres.connections import Connection
@@ -92,13 +93,11 @@ WHERE m.message_id = %(message_id)s AND m.stored_at >= %(first)s AND m.stored_at
 """
 _FIND_ANYWHERE: Final = f"SELECT {_COLUMNS} FROM message m WHERE m.message_id = %(message_id)s LIMIT 1"
 
-# One probe of the primary key's end per queue and day. The row of `queue` remembers where it was if all days are gone.
-_NEXT_OFFSETS: Final = """
-SELECT q.queue_id, greatest(q.start_offset, tail.queue_offset + 1)
+# One probe of the primary key's end per queue and day.
+_NEXT_OFFSETS: Final = f"""
+SELECT q.queue_id, {next_offset("q", "tail")}
 FROM queue q
-LEFT JOIN LATERAL (
-    SELECT m.queue_offset FROM message m WHERE m.queue_id = q.queue_id ORDER BY m.queue_offset DESC LIMIT 1
-) tail ON true
+LEFT JOIN LATERAL {last_message("q.queue_id")} AS tail ON true
 WHERE q.queue_id = ANY(%s)
 """
 

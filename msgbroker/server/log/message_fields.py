@@ -23,7 +23,7 @@ ENTRY_VALUE: Final = b"\x12"
 
 
 def text_field(tag: bytes, value: str) -> bytes:
-    """Return a field that is a text; protobuf leaves those out that are empty."""
+    """Return a field that is a text. Whether an empty one is written at all is for the caller to know."""
     encoded = value.encode()
     return tag + varint(len(encoded)) + encoded
 
