@@ -182,12 +182,12 @@ def _assemble_services(
 ) -> _Services:
     publisher = PublisherService(
         committer,
-        stores.feed.get,
-        registrar.learn,
-        cluster.cut_off.check_current,
-        hub.is_behind,
-        hub.outgoing,
-        settings.publisher_streams_max,
+        snapshot=stores.feed.get,
+        learn_event_code=registrar.learn,
+        check_current=cluster.cut_off.check_current,
+        is_delivery_behind=hub.is_behind,
+        outgoing=hub.outgoing,
+        streams_max=settings.publisher_streams_max,
     )
     subscriber = SubscriberService(hub, cluster, stores.feed.get, settings.subscriber_streams_max)
     pull = PullService(hub, cluster, stores.feed.get, settings.pulls_max)
@@ -251,9 +251,15 @@ def _assemble_committer(
             for day in days:
                 await ensure_for(connection, day)
 
-    appender = Appender(stores.messages.connect_blocking, ensure_partitions, AppendConfig(pooled=settings.pooled))
-    config = CommitterConfig(waiting_bytes_max=settings.ingest_bytes_max, first_turn=first_turn)
-    return Committer(appender, stores.queues, on_stored, hub.stored_before, topics_aside, config)
+    config = AppendConfig(pooled=settings.pooled)
+    return Committer(
+        Appender(stores.messages.connect_blocking, ensure_partitions, config=config),
+        stores.queues,
+        on_stored=on_stored,
+        on_elsewhere=hub.stored_before,
+        topics_aside=topics_aside,
+        config=CommitterConfig(waiting_bytes_max=settings.ingest_bytes_max, first_turn=first_turn),
+    )
 
 
 def _alarm_of_topic(snapshot: Snapshot, topic_id: int) -> Alarm:

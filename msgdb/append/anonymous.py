@@ -17,7 +17,7 @@ from msgdb.append.plan import AppendFrame, PublisherTail
 
 
 class AnonymousNumbers:
-    """See the module."""
+    """Gives frames without a publisher an id of the appender's own, and their numbers under it."""
 
     def __init__(self) -> None:
         self._own_id = secrets.token_bytes(16)

@@ -30,6 +30,7 @@ class Appender:
         self,
         connect: Callable[[], BlockingConnection],
         ensure_partitions: EnsurePartitions,
+        *,
         config: AppendConfig | None = None,
     ) -> None:
         """Make an appender. *connect* is called in its thread, *ensure_partitions* is awaited outside of it."""

@@ -115,7 +115,15 @@ def _decode_frame(packed: bytes, at: int) -> tuple[FrameOutcome, int]:
         queue_ids.append(place[0])
         queue_offsets.append(place[1])
         place[1] += 1
-    outcome = FrameOutcome(sequence, first_message_id, stored_at_us, queue_ids, queue_offsets, refusals, ahead_us)
+    outcome = FrameOutcome(
+        sequence,
+        first_message_id=first_message_id,
+        stored_at_us=stored_at_us,
+        queue_ids=queue_ids,
+        queue_offsets=queue_offsets,
+        refusals=refusals,
+        ahead_us=ahead_us,
+    )
     return outcome, at + refusals_bytes
 
 

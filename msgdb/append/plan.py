@@ -1,6 +1,6 @@
 """Decide what one append transaction stores: which frames are next, and which offset each message gets.
 
-Pure. The driver (`msgdb.append.appender`) has taken the locks, read the tails *after* that, and carries out what the
+Pure. The driver (`msgdb.append.transaction`) has taken the locks, read the tails *after* that, and carries out what the
 plan says: one COPY, one row per publisher. Rules: a publisher's frames are stored without a gap and once; a queue's
 offsets go up by one; time never goes back within a queue, nor for a publisher (tails are looked for from the last known
 time on). A queue or publisher whose last time is ahead of the clock (which was wrong then) stays at it by itself: the
@@ -202,5 +202,11 @@ def _number_frame(
         {queue_id: ahead_us[queue_id] for queue_id in set(queue_ids) if queue_id in ahead_us} if ahead_us else {}
     )
     return FrameOutcome(
-        frame.sequence, ids.to_bytes(first_number), clock_us, queue_ids, queue_offsets, frame.refusals, ahead_here
+        frame.sequence,
+        first_message_id=ids.to_bytes(first_number),
+        stored_at_us=clock_us,
+        queue_ids=queue_ids,
+        queue_offsets=queue_offsets,
+        refusals=frame.refusals,
+        ahead_us=ahead_here,
     )

@@ -1,8 +1,9 @@
 """The statements of the append transaction.
 
-BEGIN with its locks and the look at the tails, and the INSERT with its COMMIT, are one simple query each: round trips
-saved, and fewer moments in which a broker that freezes holds the locks with the server waiting for a word. They are put
-together from integers, times and hexadecimal digits only, and mean the same whatever the session's settings are.
+BEGIN with its locks and the look at the tails is one simple query, COPY with the INSERT and COMMIT behind it another:
+round trips saved, and fewer moments in which a broker that freezes holds the locks with the server waiting for a word.
+They are put together from integers, times and hexadecimal digits only, and mean the same whatever the session's
+settings are.
 """
 
 from __future__ import annotations

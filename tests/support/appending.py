@@ -85,7 +85,7 @@ async def open_appender(
             for day in days:
                 await ensure_for(conn, day)
 
-    appender = Appender(connect or store.connect_blocking, ensure_partitions, config)
+    appender = Appender(connect or store.connect_blocking, ensure_partitions, config=config)
     try:
         yield appender
     finally:

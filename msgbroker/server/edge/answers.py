@@ -33,7 +33,7 @@ class _Expected:
 
 
 class Answers:
-    """See the module."""
+    """What a stream's publisher was not told yet, frame by frame in their order."""
 
     def __init__(self, outlet: Outlet, encode: Callable[[int, asyncio.Future[FrameResult]], bytes]) -> None:
         self.outlet = outlet

@@ -31,13 +31,12 @@ from msgbroker.server.edge.decoding import Received, parse_message
 from msgbroker.server.edge.frame_reading import FrameReader
 from msgbroker.server.edge.refusals import abort_with, refusal_of, refusal_of_stored
 from msgbroker.server.log.message import MESSAGE_OVERHEAD_BYTES
-from msgbroker.server.publish.admission import Admission, Admitted, Origin, check_origin
+from msgbroker.server.publish.admission import Admission, Admitted, Origin, check_origin, refused
 from msgbroker.server.publish.byte_budget import ByteBudget
 from msgbroker.server.publish.committer import Committer
-from msgbroker.server.publish.give_way import Pace
+from msgbroker.server.publish.give_way import GivingWay
 from msgbroker.server.publish.known_types import KnownTypes
 from msgbroker.v1 import publisher_pb2
-from msgdb.append.outcome import Refused
 from msgdb.append.plan import AppendFrame, FrameResult, Gap, Stored, StoredBefore
 
 PublisherContext = grpc.aio.ServicerContext[Any, Any]
@@ -46,11 +45,12 @@ _ADMISSIONS_MAX: Final = 256
 
 
 class PublisherService:
-    """See the module."""
+    """Serves publishers: their streams of frames, and their single calls."""
 
     def __init__(
         self,
         committer: Committer,
+        *,
         snapshot: Callable[[], Snapshot],
         learn_event_code: Callable[[TopicRoute, str], None],
         check_current: Callable[[], None],
@@ -113,9 +113,15 @@ class PublisherService:
             origin = self._origin_of(hello, context)
             publisher_id = _check_publisher_id(hello.publisher_id)
             admission = self._new_admission(origin)
-            pace = Pace(self._is_delivery_behind)
             stream = _Stream(
-                context, publisher_id, admission, self._check_current, self._committer, pace, frames, answers
+                context,
+                publisher_id,
+                admission=admission,
+                check_current=self._check_current,
+                committer=self._committer,
+                giving_way=GivingWay(self._is_delivery_behind),
+                frames=frames,
+                answers=answers,
             )
             self._streams.add(stream)
             if self._draining:
@@ -202,14 +208,15 @@ class _Stream:
         self,
         context: PublisherContext,
         publisher_id: bytes,
+        *,
         admission: Admission,
         check_current: Callable[[], None],
         committer: Committer,
-        pace: Pace,
+        giving_way: GivingWay,
         frames: FrameReader,
         answers: Answers,
     ) -> None:
-        self._pace = pace
+        self._giving_way = giving_way
         self._frames = frames
         self._answers = answers
         self._context = context
@@ -247,7 +254,7 @@ class _Stream:
                 # It is not kept here while the next one is awaited, nor its room, whatever there was in it.
                 received = None
                 self._frames.done()
-                await self._pace.give_way(self.admission.topic_ids)
+                await self._giving_way.pause(self.admission.topic_ids)
                 await self._answers.room()
         finally:
             self._frames.done()
@@ -338,10 +345,7 @@ def _encoded_answer(sequence: int, answer: asyncio.Future[FrameResult]) -> bytes
 
 
 def _refused_whole(error: MessageCenterError, count: int) -> Admitted:
-    refusals = tuple(
-        Refused(index, error.reason, error.status, error.message, error.facts_text) for index in range(count)
-    )
-    return Admitted([], refusals)
+    return Admitted([], tuple(refused(index, error) for index in range(count)))
 
 
 def _append_frame(publisher_id: bytes, sequence: int, admitted: Admitted, received: Received[Any]) -> AppendFrame:

@@ -96,6 +96,11 @@ class Admitted:
     """What it costs in memory beside what its messages cost at least."""
 
 
+def refused(index: int, error: MessageCenterError) -> Refused:
+    """Return the refusal of a frame's message, as it is stored with the frame."""
+    return Refused(index, reason=error.reason, status=error.status, message=error.message, facts=error.facts_text)
+
+
 def check_origin(snapshot: Snapshot, origin: Origin) -> None:
     """Raise an InvalidRequestError or a NotFoundError where the origin is malformed or not known."""
     # The shape first: what is not a name at all is never repeated in full.
@@ -155,7 +160,7 @@ class Admission:
             try:
                 ready = self._admit_one(encoded, view, start, end, now_us)
             except MessageCenterError as error:
-                refusals.append(Refused(index, error.reason, error.status, error.message, error.facts_text))
+                refusals.append(refused(index, error))
             else:
                 admitted.append(ready)
         more_bytes = self._headers * HEADER_OVERHEAD_BYTES + len(refusals) * _REFUSAL_BYTES

@@ -87,6 +87,7 @@ class Committer:
         self,
         appender: Appender,
         queues: QueueMap,
+        *,
         on_stored: Callable[[Mapping[int, list[LogMessage]]], None],
         on_elsewhere: Callable[[FrameOutcome], None],
         topics_aside: SetAside[int],
@@ -103,7 +104,7 @@ class Committer:
         """For what is on its way into the log: held by whoever submits, and from then on until the answer."""
         self._waiting = WaitingFrames(self._config.batch)
         self._flights: deque[_Flight] = deque()
-        self._choice = QueueChoice(queues, topics_aside, self._config.first_turn)
+        self._choice = QueueChoice(queues, topics_aside, first_turn=self._config.first_turn)
         self._wake = asyncio.Event()
         self._closing = False
         self.counters = CommitterCounters()

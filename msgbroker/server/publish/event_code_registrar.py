@@ -25,7 +25,7 @@ _PENDING_MAX: Final = 10_000
 
 
 class EventCodeRegistrar:
-    """See the module."""
+    """Notes event codes that were used and are not registered, and registers them in the background."""
 
     def __init__(self, service: ConfigService) -> None:
         self._service = service

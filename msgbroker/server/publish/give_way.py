@@ -17,15 +17,15 @@ from typing import Final
 _PAUSE_SECONDS_MAX: Final = 0.03
 
 
-class Pace:
-    """The pace of one stream."""
+class GivingWay:
+    """How one stream gives way: when it went on last, and whether its topics' delivery is behind."""
 
     def __init__(self, is_behind: Callable[[Collection[int]], bool]) -> None:
         self._is_behind = is_behind
         self._went_on_at = time.monotonic()
 
-    async def give_way(self, topic_ids: Collection[int]) -> None:
-        """Pause, if it is the turn of these topics' delivery."""
+    async def pause(self, topic_ids: Collection[int]) -> None:
+        """Pause for as long as the stream had gone on, if it is the turn of these topics' delivery."""
         seconds = min(time.monotonic() - self._went_on_at, _PAUSE_SECONDS_MAX)
         if self._is_behind(topic_ids):
             await asyncio.sleep(seconds)

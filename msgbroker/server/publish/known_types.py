@@ -16,7 +16,7 @@ _OWN_MAX: Final = 4_096
 
 @dataclass(slots=True)
 class KnownTypes:
-    """See the module."""
+    """How many types all streams remember together now, and from how many on each must do with few."""
 
     count_max: int = 20_000
     count: int = 0

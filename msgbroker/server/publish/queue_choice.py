@@ -15,9 +15,9 @@ from msgdb.postgres.failures import RowsHeldError
 
 
 class QueueChoice:
-    """See the module. What is found out about a topic holds for one batch."""
+    """Gives the messages of a batch their queues. What is found out about a topic holds for that batch."""
 
-    def __init__(self, queues: QueueMap, topics_aside: SetAside[int], first_turn: int) -> None:
+    def __init__(self, queues: QueueMap, topics_aside: SetAside[int], *, first_turn: int) -> None:
         self._queues = queues
         self._topics_aside = topics_aside
         self._spreader = UnkeyedSpreader(first_turn)

@@ -90,10 +90,10 @@ class Scene:
         self.committer = Committer(
             self.store,  # type: ignore[arg-type]
             self.queues,  # type: ignore[arg-type]
-            self.told.append,
-            self.elsewhere.append,
-            SetAside(self.board, topic_alarm),
-            CommitterConfig(**{"held_pause_seconds": 0.001, **config}),
+            on_stored=self.told.append,
+            on_elsewhere=self.elsewhere.append,
+            topics_aside=SetAside(self.board, topic_alarm),
+            config=CommitterConfig(**{"held_pause_seconds": 0.001, **config}),
         )
         self.stop = asyncio.Event()
         self.running = asyncio.create_task(self.committer.run(self.stop))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msgbroker.server.publish.give_way import Pace
+from msgbroker.server.publish.give_way import GivingWay
 
 TOPICS = {1}
 
@@ -25,27 +25,27 @@ class Clock:
 
 async def test_where_nobody_is_behind_nothing_slows_down(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    stream = Pace(lambda topic_ids: 1 not in topic_ids)
+    stream = GivingWay(lambda topic_ids: 1 not in topic_ids)
     clock.now += 0.01
-    await stream.give_way(TOPICS)
+    await stream.pause(TOPICS)
 
     assert clock.slept == []
 
 
 async def test_while_a_group_is_behind_a_stream_pauses_every_other_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    stream = Pace(lambda topic_ids: 1 in topic_ids)
+    stream = GivingWay(lambda topic_ids: 1 in topic_ids)
     for seconds in (0.01, 0.002, 0.0):
         clock.now += seconds
-        await stream.give_way(TOPICS)
+        await stream.pause(TOPICS)
 
     assert clock.slept == [0.01, 0.002, 0.0]
 
 
 async def test_a_stream_that_was_quiet_does_not_wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    stream = Pace(lambda topic_ids: 1 in topic_ids)
+    stream = GivingWay(lambda topic_ids: 1 in topic_ids)
     clock.now += 60
-    await stream.give_way(TOPICS)
+    await stream.pause(TOPICS)
 
     assert clock.slept == [0.03]
