@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from msgdb.postgres.pausing import pause
 
-__all__ = ["PatientCall", "pause", "pause_or_wake"]
+__all__ = ["PatientCall", "pause", "pause_or_wake", "woken"]
 
 ResultT = TypeVar("ResultT")
 
@@ -16,6 +16,21 @@ ResultT = TypeVar("ResultT")
 async def pause_or_wake(wake: asyncio.Event, seconds: float) -> None:
     """Return after *seconds*, or as soon as *wake* is set, and clear it."""
     await pause(wake, seconds)
+    wake.clear()
+
+
+async def woken(stop: asyncio.Event, wake: asyncio.Event, seconds: float | None = None) -> None:
+    """Wait until *wake* or *stop* is set, or *seconds* have passed; *wake* is cleared.
+
+    Others have their turn in any case: a loop whose work sets *wake* again does not keep the event loop to itself.
+    """
+    waiting = [asyncio.ensure_future(event.wait()) for event in (stop, wake)]
+    try:
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+    # Nothing runs between here and what the caller does next: it sees all that was there when *wake* was set.
     wake.clear()
 
 
