@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgbroker.server.log import cache as cache_module
+from msgbroker.server.log import cache as log_cache
 from msgbroker.server.log.cache import BLOCK_OFFSETS, LogCache, LogCacheConfig
 from msgbroker.server.log.message import MESSAGE_OVERHEAD_BYTES, LogMessage
 from tests.support.broker_builders import log_message
@@ -56,8 +56,8 @@ class Reads:
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     reads = Reads(2_000)
     for name in ("read_range", "first_offsets", "next_offsets"):
-        monkeypatch.setattr(cache_module, name, getattr(reads, name))
-    monkeypatch.setattr(cache_module, "messages_of_rows", lambda rows: rows)
+        monkeypatch.setattr(log_cache, name, getattr(reads, name))
+    monkeypatch.setattr(log_cache, "messages_of_rows", lambda rows: rows)
     return reads
 
 
@@ -147,7 +147,7 @@ async def test_a_hint_that_comes_while_one_is_read_is_read_as_well(
         cache.hint_end(1, 2_020)
         return []
 
-    monkeypatch.setattr(cache_module, "read_range", read_and_hear)
+    monkeypatch.setattr(log_cache, "read_range", read_and_hear)
     await cache.read(1, 2_000, GROUP)
 
     assert cache.may_reach(1) == 2_020
@@ -162,7 +162,7 @@ async def test_what_is_forgotten_while_it_is_read_is_not_kept(reads: Reads, monk
         cache.forget()
         return rows
 
-    monkeypatch.setattr(cache_module, "read_range", read_and_forget)
+    monkeypatch.setattr(log_cache, "read_range", read_and_forget)
     block = await cache.read(1, 0, GROUP)
 
     assert (block.first, block.end) == (0, 0)
@@ -262,7 +262,7 @@ async def test_a_group_that_wants_one_read_does_not_wait_for_all_of_another_grou
         await asyncio.sleep(0)
         return await read_range(conn, queue_id, *asked)
 
-    monkeypatch.setattr(cache_module, "read_range", read_in_order)
+    monkeypatch.setattr(log_cache, "read_range", read_in_order)
     catching_up = [asyncio.create_task(cache.read(queue_id, 0, "SG_BEHIND")) for queue_id in range(2, 258)]
     await asyncio.sleep(0)
     live = asyncio.create_task(cache.read(1, 0, "SG_LIVE"))
@@ -306,7 +306,7 @@ async def test_a_read_that_finds_nothing_says_up_to_where_there_is_nothing(
         cache.add(committed(2_000, 5))
         return found
 
-    monkeypatch.setattr(cache_module, "read_range", commit_meanwhile)
+    monkeypatch.setattr(log_cache, "read_range", commit_meanwhile)
     block = await cache.read(1, 100, GROUP)
 
     # Not up to 2,005: it had not seen those.
@@ -352,7 +352,7 @@ async def test_what_is_committed_while_msgdb_is_asked_is_no_lost_end(
         cache.add(committed(2_000, 5))
         return dict.fromkeys(queue_ids, 2_000)
 
-    monkeypatch.setattr(cache_module, "next_offsets", commit_meanwhile)
+    monkeypatch.setattr(log_cache, "next_offsets", commit_meanwhile)
     assert await cache.refresh_ends([1]) == []
     assert (cache.end_of(1), told) == (2_005, [])
 
