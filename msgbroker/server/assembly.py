@@ -52,7 +52,7 @@ from msgbroker.server.log.topic_queues import QueueMap
 from msgbroker.server.loops import pause
 from msgbroker.server.publish.committer import Committer, CommitterConfig
 from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
-from msgbroker.server.report import BrokerCounters
+from msgbroker.server.report import Report
 from msgbroker.server.settings import BrokerSettings
 from msgdb.append.appender import AppendConfig, Appender
 from msgdb.days.partitions import ensure_for
@@ -111,7 +111,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         "maintenance": _maintenance(settings, stores).run,
         "health": health.run,
         "cut-off": cut_off.run,
-        "counters": BrokerCounters(hub, committer, board).run,
+        "counters": Report(hub, committer, board).run,
         "alarms": board.run,
         "expression-failures": failures.run,
         "pressure": PressureWatch(places, hub.outgoing, board).run,
@@ -122,9 +122,9 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     loops: dict[str, Loop] = {
         "snapshot": stores.feed.run,
         "ticks": hub.run_ticks,
-        "delivery": hub.run_watch,
+        "delivery": hub.tasks.run,
         "outgoing": hub.outgoing.run,
-        "expressions": DearExpressions(hub, _helper(settings), board).run,
+        "expressions": _dear_expressions(settings, hub, board).run,
         "checkpoints": checkpointer.run,
         "cluster": cluster.run,
         "beats": cluster.run_beats,
@@ -305,7 +305,7 @@ def _follow_snapshots(
 
     follow(feed.current)
     feed.on_change(follow)
-    hub.outgoing.on_obeyed = cluster.wake_all
+    hub.outgoing.on_obeyed(cluster.wake_all)
 
 
 def _follow_histories(stores: Stores, committer: Committer, cluster: Cluster) -> None:
@@ -335,8 +335,9 @@ def _maintenance(settings: BrokerSettings, stores: Stores) -> Maintenance:
     )
 
 
-def _helper(settings: BrokerSettings) -> HelperProcess:
-    return HelperProcess(HelperConfig(HelperBounds(niceness=settings.expression_niceness)))
+def _dear_expressions(settings: BrokerSettings, hub: DeliveryHub, board: AlarmBoard) -> DearExpressions:
+    helper = HelperProcess(HelperConfig(HelperBounds(niceness=settings.expression_niceness)))
+    return DearExpressions(evaluations=hub.evaluations, cache=hub.cache, lanes=hub, helper=helper, board=board)
 
 
 def _poll_seconds(cluster: Cluster) -> float:

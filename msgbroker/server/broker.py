@@ -127,7 +127,7 @@ class Broker:
         left += await self._leave(deadline - _LEFT_AFTER_LEAVING)
         stopping = asyncio.create_task(self.server.stop(_SERVER_GRACE_SECONDS), name="server")
         left += await _unfinished([stopping], deadline - _LEFT_AFTER_SERVER)
-        left += await _unfinished(self.hub.end_reads(), deadline - _LEFT_AFTER_READS)
+        left += await _unfinished(self.hub.tasks.cancel_all(), deadline - _LEFT_AFTER_READS)
         if left:
             # Cancelling them alone would ask the databases for something once more, and wait for it.
             self.cut_connections()
@@ -161,7 +161,6 @@ class Broker:
 
         Whoever may be taking or giving up lanes finishes its round first.
         """
-        self.hub.persist.set()
         self.cluster.wake_all()
         finishing = [] if self._committing is None else [self._committing]
         for name, task in zip(self.loops, self._running, strict=False):

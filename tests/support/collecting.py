@@ -89,7 +89,7 @@ async def all_settled(broker: Broker) -> None:
     """Wait until every lane of the broker has settled all there is: nothing more will come."""
 
     def is_settled() -> bool:
-        slots = [slot for group in broker.hub.groups.values() for slot in group.slots.values()]
+        slots = [slot for _, slot in broker.hub.lanes()]
         assert slots
         return all(slot.lane.acked_offset == broker.hub.cache.end_of(slot.lane.key.queue_id) for slot in slots)
 

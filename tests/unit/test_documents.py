@@ -11,7 +11,7 @@ import pytest
 from msgbroker.contract import limits
 from msgbroker.contract.error_families import FAMILIES, MessageCenterError
 from msgbroker.contract.facts import declared_facts
-from msgbroker.server.deliver.counters import HubCounters
+from msgbroker.server.deliver.counters import BrokerCounters
 from msgdb.reports.alarms import AlarmKind
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def test_operators_are_told_what_each_alarm_means() -> None:
 
 
 def test_operators_are_told_what_each_count_is() -> None:
-    counted = HubCounters().totals([]).keys() - IN_WORDS
+    counted = BrokerCounters().totals([], {}).keys() - IN_WORDS
 
     assert [name for name in sorted(counted) if f"`{name}`" not in OPERATING] == []
 

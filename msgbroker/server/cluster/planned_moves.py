@@ -97,7 +97,9 @@ class PlannedMoves:
                         group.stop_lane(slot)
                         self._leaving[slot] = None
         self._postponed = postponed
-        self._leaving = {slot: until for slot, until in self._leaving.items() if self._is_here(slot)}
+        self._leaving = {
+            slot: until for slot, until in self._leaving.items() if self._hub.group_serving(slot) is not None
+        }
         drained = [slot for slot in self._leaving if slot.lane.is_drained]
         if drained:
             await self._persist(drained)
@@ -121,20 +123,19 @@ class PlannedMoves:
         With *is_last_try* those that are not persisted go, too. Raises StoreUnavailableError.
         """
         slots: list[LaneSlot] = []
-        for group in list(self._hub.groups.values()):
-            for slot in list(group.slots.values()):
-                slots.append(slot)
-                with group.trusted(slot):
-                    slot.lane.stop()
+        for group, slot in list(self._hub.lanes()):
+            slots.append(slot)
+            with group.trusted(slot):
+                slot.lane.stop()
         await self._persist(slots)
         self._close([slot for slot in slots if is_last_try or slot.lane.is_persisted])
         await self._release()
-        return not self._given_up and not any(group.slots for group in self._hub.groups.values())
+        return not self._given_up and not any(self._hub.lanes())
 
     async def _persist(self, slots: Sequence[LaneSlot]) -> None:
         for slot in slots:
             # It may have nothing to persist but what stopping it gave rows to.
-            self._hub.touched(slot)
+            self._hub.unpersisted.add(slot)
         await self._checkpointer.flush_once()
 
     def _ready(self, drained: Sequence[LaneSlot]) -> list[LaneSlot]:
@@ -152,19 +153,15 @@ class PlannedMoves:
                 ready.append(slot)
         return ready
 
-    def _is_here(self, slot: LaneSlot) -> bool:
-        group = self._hub.groups.get(slot.lane.key.group_id)
-        return group is not None and group.slots.get(slot.lane.key.queue_id) is slot
-
     def _close(self, slots: Collection[LaneSlot]) -> None:
         """Serve these no longer."""
         for slot in slots:
-            if not self._is_here(slot):
+            if self._hub.group_serving(slot) is None:
                 # Lost meanwhile: it is another broker's already.
                 continue
             key = slot.lane.key
             self._given_up[key] = _GivenUp(OwnedLane(key, slot.lane.epoch), slot.lease_until)
-            self._hub.close_lane(self._hub.groups[key.group_id], key.queue_id)
+            self._hub.give_up(slot)
 
     async def _release(self) -> None:
         """Let others claim what is served here no longer. What cannot be given up is theirs when its lease passes."""

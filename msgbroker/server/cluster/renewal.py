@@ -46,7 +46,7 @@ class LeaseRenewal:
         if now - self._renewed_at < self._lease_seconds / 4:
             return
         history = self._store.history
-        here = {slot.lane.key: slot for group in self._hub.groups.values() for slot in group.slots.values()}
+        here = {slot.lane.key: slot for _, slot in self._hub.lanes()}
         held_up: set[LaneKey] = set()
 
         async def renew_some(lanes: Sequence[OwnedLane]) -> None:
@@ -76,10 +76,8 @@ class LeaseRenewal:
                 slot.lease_until = lease_until
 
     def _lose(self, slot: LaneSlot) -> None:
-        group = self._hub.groups.get(slot.lane.key.group_id)
-        if group is not None and group.slots.get(slot.lane.key.queue_id) is slot:
+        if self._hub.give_up(slot):
             log.warning("cluster.lane_lost", lane=slot.lane.key)
-            self._hub.close_lane(group, slot.lane.key.queue_id)
 
     def _not_renewed(self, lane: OwnedLane, error: Exception) -> None:
         # Its lease runs on by the clock, and the lane is stopped with it.

@@ -22,7 +22,7 @@ from msgbroker.server.alarms.set_aside import divided
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.lane_work import LaneWork, Work
 from msgbroker.server.deliver.owned_lane import LaneSlot
-from msgbroker.server.loops import pause
+from msgbroker.server.loops import pause, woken
 from msgdb.lanes.leases import checkpoint
 from msgdb.lanes.records import LaneCheckpoint
 from msgdb.lanes.writes import prepare
@@ -41,7 +41,7 @@ Mark: TypeAlias = tuple[LaneSlot, LaneCheckpoint]
 
 
 class Checkpointer:
-    """See the module."""
+    """Persists what the lanes of a hub settled: all that have something, and one flush at a time."""
 
     def __init__(self, hub: DeliveryHub, store: MessageStore, broker_id: UUID, interval_seconds: float = 0.2) -> None:
         self._hub = hub
@@ -51,26 +51,20 @@ class Checkpointer:
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Flush until *stop* is set."""
+        """Flush, whenever a lane has changed, until *stop* is set."""
         while not stop.is_set():
-            await self._hub.persist.wait()
-            self._hub.persist.clear()
+            await woken(stop, self._hub.unpersisted.wake)
             try:
                 await self.flush_once()
             except StoreUnavailableError:
                 # The lanes keep it all: the next flush has it.
                 log.warning("checkpoints.store_unavailable")
-                self._hub.persist.set()
-            if self._hub.dirty_slots:
-                # Kept for the next time, without anything new to be told of.
-                self._hub.persist.set()
             await pause(stop, self._interval_seconds)
 
     async def flush_once(self) -> int:
         """Persist what all touched lanes have; return how many lanes had something."""
         async with self._one_at_a_time:
-            slots, self._hub.dirty_slots = self._hub.dirty_slots, set()
-            waiting = deque(slots)
+            waiting = deque(self._hub.unpersisted.take())
             count = 0
             while waiting:
                 history = self._store.history
@@ -80,7 +74,8 @@ class Checkpointer:
                 except BaseException:
                     for slot, mark in chunk:
                         self._keep(slot, mark)
-                    self._hub.dirty_slots.update(waiting)
+                    for slot in waiting:
+                        self._hub.unpersisted.add(slot)
                     raise
                 count += len(chunk)
             return count
@@ -93,7 +88,7 @@ class Checkpointer:
         while waiting and changes < CHANGES_MAX:
             slot = waiting.popleft()
             if self._hub.aside.is_waiting(LaneWork(slot.lane.key, Work.PERSISTING)):
-                self._hub.dirty_slots.add(slot)
+                self._hub.unpersisted.add(slot)
                 continue
             mark = self._mark_of(slot, now)
             if mark is not None:
@@ -102,8 +97,8 @@ class Checkpointer:
         return chunk
 
     def _mark_of(self, slot: LaneSlot, now: float) -> LaneCheckpoint | None:
-        group = self._hub.groups.get(slot.lane.key.group_id)
-        if group is None or group.slots.get(slot.lane.key.queue_id) is not slot:
+        group = self._hub.group_serving(slot)
+        if group is None:
             # Given up meanwhile: what it has is nobody's any more.
             return None
         with group.trusted(slot):
@@ -143,10 +138,8 @@ class Checkpointer:
     def _keep(self, slot: LaneSlot, mark: LaneCheckpoint) -> None:
         if slot.lane.is_outstanding(mark):
             slot.lane.abandon(mark)
-            self._hub.dirty_slots.add(slot)
+            self._hub.unpersisted.add(slot)
 
     def _lose(self, slot: LaneSlot) -> None:
         log.warning("checkpoints.lane_lost", lane=slot.lane.key)
-        group = self._hub.groups.get(slot.lane.key.group_id)
-        if group is not None and group.slots.get(slot.lane.key.queue_id) is slot:
-            self._hub.close_lane(group, slot.lane.key.queue_id)
+        self._hub.give_up(slot)

@@ -1,18 +1,28 @@
-"""What a broker counts of its deliveries: sums over lanes, those that it has given up included."""
+"""What a broker counts, where the sums come from, and what is said of them.
+
+Each lane counts for itself (`LaneCounters`), and its matcher counts what failed; a lane that is given up leaves its
+counts here. What concerns no lane that is served is counted here at once. Beside these stands what the committer counts
+of what it stores. `totals` adds it all up, under the names by which `say` tells it, once a minute if anything changed;
+docs/operating.md tells operators what each of them is.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+import structlog
 
 from msgbroker.engine.lane.config import LaneCounters
 from msgbroker.server.deliver.owned_lane import LaneSlot
 
+log = structlog.get_logger(__name__)
+
 
 @dataclass(slots=True)
-class HubCounters:
-    """Counted since the start."""
+class BrokerCounters:
+    """Counted since this broker's start."""
 
     lanes_clamped: int = 0
     """Lanes whose cursor lay beyond the end of a log that had lost it."""
@@ -21,21 +31,32 @@ class HubCounters:
     closed: LaneCounters = field(default_factory=LaneCounters)
     """Of the lanes that are not here any more."""
     closed_failed_evaluations: int = 0
+    """Of these lanes, too: how often an expression failed on a message."""
+    _said: dict[str, int] = field(default_factory=dict)
 
     def lane_closed(self, slot: LaneSlot) -> None:
         """Keep what was counted in a lane that goes."""
         self.closed = _sum((self.closed, slot.lane.counters))
         self.closed_failed_evaluations += slot.failed_evaluations
 
-    def totals(self, slots: Iterable[LaneSlot]) -> dict[str, int]:
-        """Return all counts, with those of the lanes that are here."""
+    def totals(self, slots: Iterable[LaneSlot], committed: Mapping[str, int]) -> dict[str, int]:
+        """Return all counts by their names: with those of the lanes that are here, and those of the committer."""
         here = list(slots)
         return {
+            **{f"committer_{name}": count for name, count in committed.items()},
             **dataclasses.asdict(_sum((self.closed, *(slot.lane.counters for slot in here)))),
             "failed_evaluations": self.closed_failed_evaluations + sum(slot.failed_evaluations for slot in here),
             "lanes_clamped": self.lanes_clamped,
             "ends_lost": self.ends_lost,
         }
+
+    def say(self, totals: dict[str, int]) -> bool:
+        """Log *totals*, if anything has changed since they were logged last; return whether it has."""
+        if all(count == self._said.get(name, 0) for name, count in totals.items()):
+            return False
+        self._said = totals
+        log.info("broker.counted", **totals)
+        return True
 
 
 def _sum(counters: Iterable[LaneCounters]) -> LaneCounters:

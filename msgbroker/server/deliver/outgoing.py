@@ -54,19 +54,22 @@ def _never() -> bool:
 
 
 class Outlet:
-    """One stream or call that is written to."""
+    """One stream or call that is written to: what it holds, and the write that is under way to it.
+
+    Whoever writes to it says what is to be called, by the methods `on_…`; until then nothing is.
+    """
 
     __slots__ = (
         "_end",
+        "_has_room",
+        "_has_stalled",
+        "_obeys",
         "_outgoing",
         "_write_bytes",
         "held_bytes",
         "is_closed",
         "is_ending",
         "is_stalled",
-        "obeys",
-        "on_room",
-        "on_stalled",
         "stress_version",
         "writing_since",
     )
@@ -74,12 +77,9 @@ class Outlet:
     def __init__(self, outgoing: Outgoing, end: Callable[[MessageCenterError], object]) -> None:
         self._outgoing = outgoing
         self._end = end
-        self.on_stalled: Callable[[], None] = _nothing
-        """Called when its client has not read for a while: gives back what waits."""
-        self.on_room: Callable[[], None] = _nothing
-        """Called when there is room again, after there was none for anybody."""
-        self.obeys: Callable[[], bool] = _never
-        """Asked when the configuration changed: whether what is being written would be written now."""
+        self._has_stalled: Callable[[], None] = _nothing
+        self._has_room: Callable[[], None] = _nothing
+        self._obeys: Callable[[], bool] = _never
         self._write_bytes = 0
         self.held_bytes = 0
         self.writing_since = 0.0
@@ -89,6 +89,18 @@ class Outlet:
         """Its client has not read for a while."""
         self.is_ending = False
         self.is_closed = False
+
+    def on_stalled(self, give_back: Callable[[], None]) -> None:
+        """Call *give_back* when its client has not read for a while: what waits for it is to be given back."""
+        self._has_stalled = give_back
+
+    def on_room(self, listener: Callable[[], None]) -> None:
+        """Call *listener*, and nobody else, when there is room again after there was none for anybody."""
+        self._has_room = listener
+
+    def on_new_configuration(self, obeys: Callable[[], bool]) -> None:
+        """Ask *obeys* when the configuration changed: whether what is being written would be written now."""
+        self._obeys = obeys
 
     @property
     def room_bytes(self) -> int:
@@ -128,7 +140,7 @@ class Outlet:
             is_outdated = self.stress_version != outgoing.version
             self.stress_version = None
             if is_outdated:
-                outgoing.on_obeyed()
+                outgoing.obeyed()
 
     def close(self) -> None:
         """Let go of all it holds: the stream or call has ended. A repeat changes nothing."""
@@ -139,13 +151,17 @@ class Outlet:
 
     def follow(self, version: int) -> None:
         """Note a new configuration: a write under way obeys it, if all that is in it is still permitted."""
-        if self.stress_version is not None and self.obeys():
+        if self.stress_version is not None and self._obeys():
             self.stress_version = version
 
     def give_back(self) -> None:
         """Give back what waits, and take nothing more until the write under way has ended."""
         self.is_stalled = True
-        self.on_stalled()
+        self._has_stalled()
+
+    def has_room(self) -> None:
+        """Tell whoever writes to it that there is room again."""
+        self._has_room()
 
     def end(self, because: MessageCenterError) -> None:
         """End the stream or call, with what is under way to it."""
@@ -154,15 +170,14 @@ class Outlet:
 
 
 class Outgoing:
-    """See the module."""
+    """All outlets of this broker, with the bound they have together, and the configuration by which messages leave."""
 
     def __init__(self, config: OutgoingConfig | None = None) -> None:
         self.config = config or OutgoingConfig()
         self.bytes_held = 0
         self.version = 0
         """Of the configuration by which messages leave."""
-        self.on_obeyed: Callable[[], None] = _nothing
-        """Called when a write ends that kept `obeyed_version` back."""
+        self._obeyed_listener: Callable[[], None] = _nothing
         self.outlets: set[Outlet] = set()
         self._refused: set[Outlet] = set()
         """Those that found no room, and would have some if there were any."""
@@ -208,7 +223,7 @@ class Outgoing:
         if self._refused and not self.is_full:
             refused, self._refused = self._refused, set()
             for outlet in refused:
-                outlet.on_room()
+                outlet.has_room()
 
     def forget(self, outlet: Outlet) -> None:
         """Count an outlet no longer: it holds nothing any more."""
@@ -226,6 +241,14 @@ class Outgoing:
     def follow_nothing(self) -> None:
         """Let no stress message wait long to be written: the configuration that permits it may not be so any more."""
         self.version = 0
+
+    def on_obeyed(self, listener: Callable[[], None]) -> None:
+        """Call *listener* when a write ends that kept `obeyed_version` back."""
+        self._obeyed_listener = listener
+
+    def obeyed(self) -> None:
+        """Note that a write ended that had begun by an older configuration."""
+        self._obeyed_listener()
 
     def obeyed_version(self, version: int) -> int:
         """Return the configuration that all writes under way obey: *version*, or an older one."""

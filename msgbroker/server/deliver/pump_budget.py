@@ -9,7 +9,7 @@ from msgbroker.server.deliver.expressions.turns import TimeSlice
 
 @dataclass(slots=True)
 class PumpBudget:
-    """Over all groups."""
+    """What a group may hand out in its turn: it takes from it as it goes, and ends where nothing is left."""
 
     messages: int = 4_000
     time_slice: TimeSlice = field(default_factory=TimeSlice)

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
@@ -26,6 +26,7 @@ from msgbroker.server.deliver.expressions.evaluations import Evaluations
 from msgbroker.server.deliver.expressions.turns import TimeSlice
 from msgbroker.server.deliver.lane_work import LaneWork, Work
 from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.watched_tasks import TaskStarter
 from msgbroker.server.log.cache import BLOCK_OFFSETS, LogCache
 from msgbroker.server.log.message import LogMessage
 
@@ -49,22 +50,37 @@ class ReadyBytes:
     bytes_held: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class LaneReader:
-    """See the module."""
+class LaneReads(Protocol):
+    """Who hears what came of a lane's reads: the group that the lane is of."""
 
+    def touched(self, slot: LaneSlot) -> None:
+        """Hear that the lane was fed: it may have something to persist."""
+        ...
+
+    def activate(self, slot: LaneSlot) -> None:
+        """Hear that the lane may have something to hand out, or to read: it wants a turn."""
+        ...
+
+    def activate_first(self, slot: LaneSlot) -> None:
+        """Hear that the lane's block was read, and waits in the cache: it wants a turn before all others."""
+        ...
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LaneReader:
+    """Feeds the lanes of one group, from memory where it can, and reads for a few of them at a time where it cannot."""
+
+    lanes: LaneReads
+    """Told what came of each read."""
     cache: LogCache
     ready: ReadyBytes
-    start_task: Callable[[Coroutine[None, None, None]], None]
-    touched: Callable[[LaneSlot], None]
-    """This lane may have something to persist."""
-    activate: Callable[[LaneSlot], None]
-    """This lane may have something to hand out."""
-    activate_first: Callable[[LaneSlot], None]
-    """This lane's block was read: its turn comes before all others."""
+    """Of all groups here."""
+    tasks: TaskStarter
+    """Where the reads run."""
     aside: SetAside[LaneWork]
     """What failed for unknown reasons."""
     evaluations: Evaluations
+    """Of all groups here."""
     reads_under_way: Counter[int] = field(default_factory=Counter)
     """Of blocks that are not in memory, by topic: for lanes that are not held up by expressions of their own."""
     _ahead: set[LaneSlot] = field(default_factory=set)
@@ -124,10 +140,10 @@ class LaneReader:
         else:
             # What is left over would be evaluated again.
             asked = messages[:count_max] if is_full else messages
-            matched, decided = self.evaluations.decide(slot, asked, time_slice, self.activate)
+            matched, decided = self.evaluations.decide(slot, asked, time_slice, self.lanes)
         if decided:
             lane.feed(offset, offset + decided, matched)
-            self.touched(slot)
+            self.lanes.touched(slot)
         return decided
 
     def reads_for(self, topic_ids: Collection[int]) -> bool:
@@ -142,7 +158,7 @@ class LaneReader:
         self._ahead.discard(slot)
         if self._unread:
             # Not read for at once: it may be the next to go. Its turn begins the read.
-            self.activate(next(iter(self._unread)))
+            self.lanes.activate(next(iter(self._unread)))
 
     def _have_read(self, slot: LaneSlot, offset: int) -> None:
         """Start to read the block that the lane needs, or let it wait for a place."""
@@ -154,7 +170,7 @@ class LaneReader:
         is_waited_for = not slot.is_dear
         if is_waited_for:
             self.reads_under_way[slot.topic.topic_id] += 1
-        self.start_task(self._read(slot, offset, is_waited_for=is_waited_for))
+        self.tasks.start(self._read(slot, offset, is_waited_for=is_waited_for))
 
     def _read_for_next(self) -> None:
         """Start to read for lanes that wait for a place, as far as there are places now."""
@@ -164,7 +180,7 @@ class LaneReader:
             if lane.wants() and self.cache.find(lane.key.queue_id, lane.next_offset, 1) is None:
                 self._have_read(slot, lane.next_offset)
             else:
-                self.activate(slot)
+                self.lanes.activate(slot)
 
     async def _read(self, slot: LaneSlot, offset: int, *, is_waited_for: bool) -> None:
         """Read the block that the lane needs into the cache, and feed it."""
@@ -181,8 +197,8 @@ class LaneReader:
         if block.first > lane.next_offset:
             # Days were dropped between the cursor and the block.
             lane.feed(block.first, block.first, (), days_dropped=True)
-        self.touched(slot)
-        self.activate_first(slot)
+        self.lanes.touched(slot)
+        self.lanes.activate_first(slot)
 
     async def _try(self, slot: LaneSlot, work: Work, read: Coroutine[None, None, ReadT]) -> ReadT | None:
         """Return what is read, or None where it failed: a later tick tries again."""
@@ -227,7 +243,7 @@ class LaneReader:
             slot.fetching_bytes = len(missing) * slot.topic.body_bytes_max
         self.count(slot)
         if missing:
-            self.start_task(self._fetch_again(slot, missing))
+            self.tasks.start(self._fetch_again(slot, missing))
         else:
             self._fetched(slot)
 
@@ -251,8 +267,8 @@ class LaneReader:
         lane.feed_again(again.messages, [offset for offset, _ in wanted if offset not in there])
         lane.fetch_failed(again.over_bytes)
         self.count(slot)
-        self.touched(slot)
-        self.activate(slot)
+        self.lanes.touched(slot)
+        self.lanes.activate(slot)
 
     def _is_waiting(self, slot: LaneSlot, work: Work) -> bool:
         """Return whether it failed lately, and is not to be tried yet."""

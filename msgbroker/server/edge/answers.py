@@ -43,7 +43,7 @@ class Answers:
         self._expected: deque[_Expected] = deque()
         self._refusals = 0
         self._has_room = asyncio.Event()
-        outlet.on_room = self._has_room.set
+        outlet.on_room(self._has_room.set)
 
     @property
     def are_given(self) -> bool:

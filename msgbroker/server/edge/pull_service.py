@@ -141,7 +141,7 @@ class PullService:
             puller.used_at = clock.now()
             instance.credit = route.unsettled_max
             instance.handed_max = instance.handed_count + count
-            puller.group.wake(puller.group)
+            puller.group.mark()
             try:
                 async with asyncio.timeout(max(wait_seconds, _WAIT_SECONDS_MIN)):
                     while not (instance.outbox or instance.is_closed or self._draining):
@@ -169,7 +169,7 @@ class PullService:
         way_out = instance.way_out
         if stress and way_out is not None:
             outlet = self._hub.outgoing.open(lambda error: end_at_once(context, error))
-            outlet.obeys = lambda: way_out.permits(stress)
+            outlet.on_new_configuration(lambda: way_out.permits(stress))
             outlet.begin_write(0, has_stress=True)
             when_ended(context, outlet.close)
 

@@ -133,8 +133,8 @@ class SubscriberService:
             process_id=process_id,
             host=host,
         )
-        instance.outlet.on_stalled = instance.give_back
-        instance.outlet.obeys = instance.may_still_write
+        instance.outlet.on_stalled(instance.give_back)
+        instance.outlet.on_new_configuration(instance.may_still_write)
         return instance
 
     def _attached(
@@ -187,7 +187,7 @@ class SubscriberService:
         await settle_all(group, instance, request.settlements)
         if request.confirm:
             instance.confirm(request.confirm)
-        group.wake(group)
+        group.mark()
 
     async def _write(self, context: SubscriberContext, group: GroupDelivery, instance: Instance) -> None:
         while True:
@@ -197,7 +197,7 @@ class SubscriberService:
                 await write(context, response)
                 instance.written()
                 # There is room in the outbox again.
-                group.wake(group)
+                group.mark()
             if instance.is_closed:
                 return
 

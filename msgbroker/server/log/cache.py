@@ -10,8 +10,8 @@ is worth a read, and believed when that finds something.
 What is known is never too high, with one exception: the log lost its end. Where a standby was promoted
 without the last commits, the store has another history then, and all of this is forgotten (`forget`). Whatever else
 shows it (msgdb says less than was known, a commit begins below the one before, a read finds nothing where there was
-something: the store was restored under our feet) takes the end back, forgets the queue's messages, and is told to
-`on_lost_end`.
+something: the store was restored under our feet) takes the end back, forgets the queue's messages, and tells
+whoever asked for it (`on_lost_end`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class MissingMessagesError(Exception):
 
 
 class LogCache:
-    """See the module."""
+    """What is known of the queues' ends, the messages that are in memory, and the reads of those that are not."""
 
     def __init__(self, store: MessageStore, config: LogCacheConfig | None = None) -> None:
         self._store = store
@@ -99,8 +99,11 @@ class LogCache:
         self._reading: dict[tuple[int, int], asyncio.Task[Block]] = {}
         self._turns = FairTurns(self._config.reads_max)
         self._times_forgotten = 0
-        self.on_lost_end: Callable[[int], None] = lambda _: None
-        """Called with a queue whose log lost its end: whoever has read it begins anew."""
+        self._lost_end_listeners: list[Callable[[int], None]] = []
+
+    def on_lost_end(self, listener: Callable[[int], None]) -> None:
+        """Call *listener* with each queue whose log lost its end: whoever has read it begins anew."""
+        self._lost_end_listeners.append(listener)
 
     def forget(self) -> None:
         """Know nothing any more: what is under way was asked of another history of the store, and is not kept."""
@@ -164,7 +167,8 @@ class LogCache:
         known.known = end
         for name in [name for name, block in self._blocks.items() if name[0] == queue_id and block.end > end]:
             self._blocks_bytes -= self._blocks.pop(name).size_bytes
-        self.on_lost_end(queue_id)
+        for listener in self._lost_end_listeners:
+            listener(queue_id)
 
     # --- the tail ---------------------------------------------------------------------------------------------------
 

@@ -9,10 +9,9 @@ and when it dies again the lane is set aside with an alarm, and tried again late
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -20,18 +19,17 @@ from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.engine.matching import Outcome
 from msgbroker.server import clock
 from msgbroker.server.alarms.board import AlarmBoard
-from msgbroker.server.alarms.names import reading_alarm
 from msgbroker.server.alarms.set_aside import SetAside
+from msgbroker.server.deliver.expressions.evaluations import Evaluations
 from msgbroker.server.deliver.expressions.helper_frames import Answer, Question, Request
 from msgbroker.server.deliver.expressions.helper_process import HelperDiedError, HelperProcess
 from msgbroker.server.deliver.expressions.lane_line import LaneInLine
-from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.lane_work import LaneWork, Work
 from msgbroker.server.deliver.owned_lane import LaneSlot
-from msgbroker.server.log.cache import BLOCK_OFFSETS
+from msgbroker.server.log.cache import BLOCK_OFFSETS, LogCache
 from msgbroker.server.log.message import LogMessage
-from msgbroker.server.loops import pause_or_wake
-from msgdb.reports.alarms import Alarm, AlarmKind
+from msgbroker.server.loops import woken
+from msgdb.reports.alarms import Alarm
 
 log = structlog.get_logger(__name__)
 
@@ -54,21 +52,32 @@ class _Trouble:
     """Below this offset it is asked for one message at a time."""
 
 
+class NamesLanes(Protocol):
+    """Who knows which group and topic a lane is of, in the words of its alarms: the hub."""
+
+    def alarm_of(self, unit: LaneWork) -> Alarm:
+        """Return the alarm that work on a lane fails, without its detail."""
+        ...
+
+
 class DearExpressions:
-    """See the module."""
+    """Takes one lane after the other out of the line of `Evaluations`, and has its next messages evaluated."""
 
     def __init__(
         self,
-        hub: DeliveryHub,
+        *,
+        evaluations: Evaluations,
+        cache: LogCache,
+        lanes: NamesLanes,
         helper: HelperProcess,
         board: AlarmBoard,
         now: Callable[[], float] = clock.now,
     ) -> None:
         self.aside: SetAside[LaneSlot] = SetAside(
-            board, lambda slot: hub.alarm_of(LaneWork(slot.lane.key, Work.EVALUATING)), now
+            board, lambda slot: lanes.alarm_of(LaneWork(slot.lane.key, Work.EVALUATING)), now
         )
-        self._hub = hub
-        self._evaluations = hub.evaluations
+        self._evaluations = evaluations
+        self._cache = cache
         self._helper = helper
         self._waiting: dict[LaneSlot, LaneInLine] = {}
         """Lanes that are set aside."""
@@ -79,10 +88,8 @@ class DearExpressions:
         try:
             while not stop.is_set():
                 self.tend()
-                if not len(self._evaluations.line):
-                    await self._helper.rest()
                 if not await self.evaluate_once():
-                    await pause_or_wake(self._evaluations.line.wake, _LOOK_SECONDS)
+                    await woken(stop, self._evaluations.line.wake, _LOOK_SECONDS)
                 # However many lanes there are about which nothing needs to be asked.
                 await asyncio.sleep(0)
         finally:
@@ -95,7 +102,7 @@ class DearExpressions:
                 del self._waiting[slot]
                 self._forget(slot)
                 # Where its expressions are cheap by now, it needs nobody here.
-                lane.activate(slot)
+                lane.activate()
             elif not self.aside.is_waiting(slot):
                 del self._waiting[slot]
                 self._evaluations.line.add(lane)
@@ -106,6 +113,7 @@ class DearExpressions:
     async def evaluate_once(self) -> bool:
         """Have the next lane's messages evaluated; return whether there was something to do, and somebody to do it."""
         if not len(self._evaluations.line):
+            await self._helper.rest()
             return False
         is_ready = await self._helper.is_ready()
         self._evaluations.problem = self._helper.problem
@@ -123,7 +131,7 @@ class DearExpressions:
         except StoreUnavailableError:
             # As with any read: the next tick tries again.
             lane.slot.is_read_failed = True
-            lane.activate(lane.slot)
+            lane.activate()
         if self.aside.is_waiting(lane.slot):
             self._waiting[lane.slot] = lane
         return True
@@ -146,11 +154,11 @@ class DearExpressions:
             self._worked(slot)
         elif slot not in self._troubles or self._is_past_trouble(slot):
             self._forget(slot)
-        lane.activate(slot)
+        lane.activate()
 
     async def _messages(self, slot: LaneSlot) -> Sequence[LogMessage]:
         """Return what the lane reads next."""
-        cache, queue_id = self._hub.cache, slot.lane.key.queue_id
+        cache, queue_id = self._cache, slot.lane.key.queue_id
         offset = slot.lane.next_offset
         if slot.lane.is_stopped or offset >= cache.end_of(queue_id):
             return ()
@@ -226,26 +234,3 @@ def _request(asked: list[tuple[LogMessage, tuple[str, ...]]]) -> Request:
         for message, texts in asked
     )
     return Request(tuple(numbers), questions, _REQUEST_SECONDS)
-
-
-def slow_alarms(hub: DeliveryHub) -> list[Alarm]:
-    """Return an alarm for each group and topic whose expressions are evaluated in the helper process."""
-    alarms: list[Alarm] = []
-    for group_id, topic_id in hub.evaluations.slow():
-        group = hub.groups.get(group_id)
-        slots = [] if group is None else [slot for slot in group.slots.values() if slot.topic.topic_id == topic_id]
-        if group is None or not slots or not slots[0].matcher.expressions:
-            continue
-        measured = hub.evaluations.measured(slots[0])
-        if measured.is_slow:
-            detail = _slow_detail(measured.seconds_each, hub.evaluations.problem)
-            alarms.append(reading_alarm(AlarmKind.EXPRESSION_SLOW, group.route, slots[0].topic, detail))
-    return alarms
-
-
-def _slow_detail(seconds: float, problem: str) -> str:
-    # Rounded to powers of two: an alarm that says something new is written again.
-    takes = (
-        f"an evaluation takes about {2 ** round(math.log2(seconds * 1_000)):g} ms" if seconds else "not measured yet"
-    )
-    return f"{takes}: done in a process of its own, and so more slowly{'; ' if problem else ''}{problem}"

@@ -20,7 +20,7 @@ from msgbroker.contract import limits
 from msgbroker.engine.matching import Outcome, Selected
 from msgbroker.server.deliver.expressions.failures import ExpressionFailures
 from msgbroker.server.deliver.expressions.known_outcomes import KnownOutcomes
-from msgbroker.server.deliver.expressions.lane_line import LaneInLine, LaneLine
+from msgbroker.server.deliver.expressions.lane_line import GivesTurns, LaneInLine, LaneLine
 from msgbroker.server.deliver.expressions.turns import TURN_SECONDS, TimeSlice
 from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.log.message import LogMessage
@@ -110,7 +110,7 @@ class Measured:
 
 
 class Evaluations:
-    """See the module."""
+    """Evaluates for all lanes of this broker, and knows what the expressions of each group on each topic take."""
 
     def __init__(
         self, now: Callable[[], float] = time.monotonic, cpu_now: Callable[[], float] = time.thread_time
@@ -138,16 +138,16 @@ class Evaluations:
         slot: LaneSlot,
         messages: Sequence[LogMessage],
         time_slice: TimeSlice,
-        activate: Callable[[LaneSlot], None],
+        group: GivesTurns,
     ) -> Selected[LogMessage]:
-        """Decide what the lane reads, as far as it can be decided now. Where more can be, *activate* is called."""
+        """Decide what the lane reads, as far as it can be decided now. Where more can be, *group* is told."""
         measured = self.measured(slot)
         if measured.is_slow:
             slot.is_dear = True
             selected = slot.matcher.select_known(messages, slot.lane.key.queue_id, self.known.find)
             self._take_failed(slot)
             if selected.decided < len(messages):
-                self.line.add(LaneInLine(slot, activate))
+                self.line.add(LaneInLine(slot, group))
             return selected
         if time_slice.is_over:
             # What takes no expression takes no time either.

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgbroker.server.deliver.owned_lane import LaneSlot
+
+
+class GivesTurns(Protocol):
+    """Who gives a lane its turns: the group that it is of."""
+
+    def activate(self, slot: LaneSlot) -> None:
+        """Hear that more of the lane's messages can be decided: it wants a turn."""
+        ...
 
 
 class LaneInLine(NamedTuple):
     """A lane whose next messages are to be evaluated."""
 
     slot: LaneSlot
-    activate: Callable[[LaneSlot], None]
-    """Give it turns again: something is known."""
+    group: GivesTurns
+    """Told when something is known."""
+
+    def activate(self) -> None:
+        """Give the lane turns again."""
+        self.group.activate(self.slot)
 
 
 class LaneLine:
-    """See the module. Each lane is in it once, so it is bounded by the lanes there are."""
+    """The line of those lanes. Each is in it once, so it is bounded by the lanes there are."""
 
     def __init__(self) -> None:
         self.wake = asyncio.Event()

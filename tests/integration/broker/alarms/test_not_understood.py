@@ -146,7 +146,7 @@ async def test_where_one_topic_of_a_group_is_not_understood_the_others_are_serve
             alarm = await alarmed(message_store, made.says)
             topic_id = (await trade.topics.get("default", TOPIC)).topic_id
             assert alarm.topic_id == topic_id
-            assert {slot.topic.topic_id for group in broker.hub.groups.values() for slot in group.slots.values()} == {
+            assert {slot.topic.topic_id for _, slot in broker.hub.lanes()} == {
                 (await trade.topics.get("default", OTHER_TOPIC)).topic_id
             }
 
@@ -252,7 +252,7 @@ async def test_a_topic_that_is_served_and_not_understood_any_more_is_given_up_an
         await raw.settle(given[2], raw.given[3])
 
         def topics_served() -> set[int]:
-            return {slot.topic.topic_id for group in broker.hub.groups.values() for slot in group.slots.values()}
+            return {slot.topic.topic_id for _, slot in broker.hub.lanes()}
 
         await eventually(lambda: topic_id not in topics_served(), what="the lanes are given up")
         await alarmed(message_store, made.says)
@@ -392,7 +392,7 @@ async def test_nothing_is_read_by_a_configuration_that_is_not_understood_though_
     async with subscribed(broker.address) as got, MessageCenter(broker.address) as center:
         await publish(center, "1")
         await got.until(1)
-        slots = [slot for group in broker.hub.groups.values() for slot in group.slots.values()]
+        slots = [slot for _, slot in broker.hub.lanes()]
         async with cluster_held_up(broker, monkeypatch):
             await publish(center, *(str(number) for number in range(2, 50)))
             await routed(await by_hand(database_url, *made.change), broker)

@@ -58,7 +58,7 @@ async def some_steps(broker: Broker, steps: list[None]) -> None:
 
 
 def slots(broker: Broker) -> list[LaneSlot]:
-    return [slot for group in broker.hub.groups.values() for slot in group.slots.values()]
+    return [slot for _, slot in broker.hub.lanes()]
 
 
 async def register_wide(config: ConfigService, **settings: float) -> None:

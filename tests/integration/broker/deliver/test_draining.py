@@ -17,7 +17,7 @@ def serves_instances(broker: Broker) -> bool:
 
 
 def extended_count(broker: Broker) -> int:
-    slots = [slot for group in broker.hub.groups.values() for slot in group.slots.values()]
+    slots = [slot for _, slot in broker.hub.lanes()]
     return sum(slot.lane.counters.extended for slot in slots)
 
 

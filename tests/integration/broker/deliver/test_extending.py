@@ -45,7 +45,7 @@ async def timed_out(broker: Broker, count: int) -> None:
 
 
 def lane_counter(broker: Broker, name: str) -> list[int]:
-    slots = [slot for group in broker.hub.groups.values() for slot in group.slots.values()]
+    slots = [slot for _, slot in broker.hub.lanes()]
     return [getattr(slot.lane.counters, name) for slot in slots]
 
 

@@ -61,18 +61,18 @@ class Scene:
 
     def fail_all(self) -> None:
         """Let every message of a full window fail once."""
-        for slot in [slot for group in self.hub.groups.values() for slot in group.slots.values()]:
+        for slot in [slot for _, slot in self.hub.lanes()]:
             lane = slot.lane
             first = lane.next_offset
             lane.feed(first, first + EACH, [log_message(first + number) for number in range(EACH)])
             assert lane.take("one", EACH, 1 << 40, 0.0).count == EACH
             assert lane.settle("one", Verdict.RETRY, first, first + EACH - 1, 1, 0.0, None, "it failed").count == EACH
-            self.hub.touched(slot)
+            self.hub.unpersisted.add(slot)
 
 
 def make_scene(store: MessageStore) -> Scene:
     hub = DeliveryHub(LogCache(store), board())
-    hub.mark = lambda group: None  # type: ignore[method-assign]
+    hub.pump.mark = lambda group: None  # type: ignore[method-assign]
     hub.follow(snapshot(route()))
     return Scene(store, hub, LaneOpening(store, OWNER, hub), Checkpointer(hub, store, OWNER))
 
@@ -129,7 +129,7 @@ async def test_much_is_persisted_and_loaded_in_steps_that_leave_the_event_loop_a
             opened = max(opened, await heir.claim())
             if opened == LANES:
                 break
-    slots = [slot for group in heir.hub.groups.values() for slot in group.slots.values()]
+    slots = [slot for _, slot in heir.hub.lanes()]
     assert sum(slot.lane.redelivery_count for slot in slots) == len(slots) * EACH
     assert probe.held_seconds_max < HELD_SECONDS_MAX
 
@@ -144,9 +144,9 @@ async def test_many_lanes_with_little_share_transactions(scene: Scene, monkeypat
 
     monkeypatch.setattr(checkpoints, "checkpoint", counted)
     assert await scene.claim() == LANES
-    for slot in [slot for group in scene.hub.groups.values() for slot in group.slots.values()]:
+    for slot in [slot for _, slot in scene.hub.lanes()]:
         slot.lane.feed(0, 5, ())
-        scene.hub.touched(slot)
+        scene.hub.unpersisted.add(slot)
     assert await scene.checkpointer.flush_once() == LANES
 
     assert lanes == [LANES]
@@ -155,16 +155,16 @@ async def test_many_lanes_with_little_share_transactions(scene: Scene, monkeypat
 
 async def test_what_cannot_be_written_now_is_kept_and_written_later(scene: Scene) -> None:
     assert await scene.claim() == LANES
-    for slot in [slot for group in scene.hub.groups.values() for slot in group.slots.values()]:
+    for slot in [slot for _, slot in scene.hub.lanes()]:
         slot.lane.feed(0, 5, ())
-        scene.hub.touched(slot)
+        scene.hub.unpersisted.add(slot)
     async with scene.store.transaction() as holder:
         await holder.execute("SELECT FROM cursor WHERE queue_id IN (3, 7) FOR UPDATE")
         assert await scene.checkpointer.flush_once() == LANES
-        assert {slot.lane.key.queue_id for slot in scene.hub.dirty_slots} == {3, 7}
+        assert {slot.lane.key.queue_id for slot in scene.hub.unpersisted._slots} == {3, 7}
     await scene.checkpointer.flush_once()
 
-    assert scene.hub.dirty_slots == set()
+    assert scene.hub.unpersisted._slots == set()
     async with scene.store.connection() as conn:
         rows = await conn.execute("SELECT DISTINCT acked_offset FROM cursor")
         assert await rows.fetchall() == [(5,)]

@@ -20,13 +20,16 @@ from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import SetAside
-from msgbroker.server.deliver.group import BEHIND_MESSAGES, GroupDelivery
+from msgbroker.server.deliver.group import GroupDelivery
+from msgbroker.server.deliver.handing_out import BEHIND_MESSAGES
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.lane_rules import lane_config
 from msgbroker.server.deliver.lane_work import LaneWork, Work
 from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.pump import Pumped
 from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.deliver.reader import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
+from msgbroker.server.deliver.unpersisted_lanes import UnpersistedLanes
 from msgbroker.server.log.cache import Block, LogCache, ReadAgain
 from msgbroker.server.log.message import NO_HEADERS, LogMessage
 from msgbroker.v1 import subscriber_pb2
@@ -59,14 +62,14 @@ class OneGroup:
         )
         self.failed: list[Exception] = []
         self.group = GroupDelivery(
-            group_route(),
-            self.cache,
-            self._start,
-            lambda _: None,
-            lambda _: None,
-            self.aside,
-            lambda group, slot, error: self.failed.append(error),
-            ready or ReadyBytes(),
+            route=group_route(),
+            marks=self,
+            owner=self,
+            unpersisted=UnpersistedLanes(),
+            cache=self.cache,
+            tasks=self,
+            aside=self.aside,
+            ready=ready or ReadyBytes(),
         )
         self.instance = Instance("one", credit, 1_000_000)
         self.group.attach(self.instance, 0.0)
@@ -80,9 +83,10 @@ class OneGroup:
         return sum(len(batch.wires) for batch in self.instance.outbox)
 
     def is_behind(self) -> bool:
-        takers, self.group._takers = self.group._takers, None  # type: ignore[assignment]
+        turns = self.group._turns
+        takers, turns.takers = turns.takers, None  # type: ignore[assignment]
         assert not self.group.is_behind({2}), "with a topic it does not read, however many instances it has"
-        self.group._takers = takers
+        turns.takers = takers
         return self.group.is_behind({1, 2})
 
     def commit(self, first: int, count: int, body: bytes = b"body", headers: Mapping[str, str] = NO_HEADERS) -> None:
@@ -101,8 +105,14 @@ class OneGroup:
         with patch.object(clock, "now", lambda: now):
             return sum(len(batch.wires) for batch in self.instance.take_batches())
 
-    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self.tasks.append(asyncio.ensure_future(coroutine))
+    def mark(self, group: Pumped) -> None:
+        """The test pumps it when it likes."""
+
+    def lane_failed(self, slot: LaneSlot, error: Exception) -> None:
+        self.failed.append(error)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
 
     async def _read(self, queue_id: int, offset: int, reader: Hashable) -> Block:
         answer: asyncio.Future[Block] = asyncio.get_running_loop().create_future()
@@ -170,7 +180,7 @@ async def test_the_end_of_a_read_for_a_lane_that_was_given_up_takes_no_turn_from
     answer.set_result(Block(0, 0, (), 0))
     await asyncio.gather(*one.tasks)
 
-    assert not one.group._active
+    assert not one.group._turns.lanes
 
 
 def test_a_lane_holds_a_bounded_number_of_bytes_ready_for_a_slow_instance() -> None:
@@ -414,7 +424,7 @@ def test_ticks_miss_no_lane_that_waits_for_a_time(seed: int, steps: int) -> None
                 one.group.tick(now)
                 wakeup = one.lane.next_wakeup()
                 assert wakeup is None or wakeup > now
-        assert one.lane.next_wakeup() is None or one.group._watched.keys() == {QUEUE}
+        assert one.lane.next_wakeup() is None or one.group._waits._watched.keys() == {QUEUE}
 
 
 async def test_a_group_is_behind_while_it_has_room_and_must_read_what_is_not_in_memory() -> None:

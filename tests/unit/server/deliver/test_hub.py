@@ -1,81 +1,21 @@
-"""The turns of groups: one budget for all that are marked, and everybody's turn comes."""
+"""The lanes of a hub: they follow the configuration, and end with their leases."""
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import random
-from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from msgbroker.server.deliver.group import GroupDelivery
-from msgbroker.server.deliver.hub import DeliveryConfig, DeliveryHub
+from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.owned_lane import LaneSlot
-from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.log.cache import LogCache
 from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import board, log_message, route, snapshot
 from tests.unit.server.test_report import group_route
-
-
-class Backlog:
-    """Stands for a group with so many messages to hand out, in batches."""
-
-    def __init__(self, group_id: int, messages: int) -> None:
-        self.route = SimpleNamespace(group_id=group_id)
-        self.messages = messages
-        self.turns = 0
-
-    def pump(self, _: float, budget: PumpBudget) -> bool:
-        self.turns += 1
-        while self.messages and budget.messages > 0:
-            batch = min(self.messages, 256)
-            self.messages -= batch
-            budget.messages -= batch
-        return self.messages > 0
-
-
-def hub_with(groups: list[Backlog], turn_messages_max: int) -> DeliveryHub:
-    hub = DeliveryHub(LogCache(None), board(), DeliveryConfig(turn_messages_max=turn_messages_max))  # type: ignore[arg-type]
-    for group in groups:
-        hub.mark(group)  # type: ignore[arg-type]
-    return hub
-
-
-async def next_turn() -> None:
-    await asyncio.sleep(0)
-
-
-async def test_a_turn_hands_out_a_bounded_number_however_many_groups_are_marked() -> None:
-    groups = [Backlog(number, 1_000) for number in range(1_000)]
-    hub_with(groups, 4_000)
-    await next_turn()
-
-    assert 4_000 <= 1_000 * 1_000 - sum(group.messages for group in groups) < 4_000 + 256
-
-
-async def test_the_turn_goes_round_so_that_no_group_waits_for_another_to_end() -> None:
-    groups = [Backlog(number, 1_000) for number in range(50)]
-    hub_with(groups, 1_024)
-    for _ in range(13):
-        await next_turn()
-
-    assert {group.turns for group in groups} <= {1, 2}
-    for _ in range(200):
-        await next_turn()
-    assert [group.messages for group in groups] == [0] * 50
-
-
-async def test_few_groups_share_what_a_turn_has() -> None:
-    groups = [Backlog(1, 10_000), Backlog(2, 10_000), Backlog(3, 10)]
-    hub = hub_with(groups, 3_072)
-    await next_turn()
-
-    assert [group.messages for group in groups] == [10_000 - 1_024, 10_000 - 1_024, 0]
-    assert {group.route.group_id for group in _marked(hub)} == {1, 2}
 
 
 class Leases:
@@ -83,7 +23,7 @@ class Leases:
 
     def __init__(self) -> None:
         self.hub = DeliveryHub(LogCache(None), board())  # type: ignore[arg-type]
-        self.hub.mark = lambda group: None  # type: ignore[method-assign]
+        self.hub.pump.mark = lambda group: None  # type: ignore[method-assign]
         self.hub.follow(snapshot(route()))
         self.group: GroupDelivery = self.hub.attach(group_route(), Instance("one", 100, 1_000_000))
         self.opened = 0
@@ -169,7 +109,3 @@ def test_a_change_of_a_topic_or_of_the_group_is_followed_by_its_lanes() -> None:
     assert slot.topic is topic
     assert leases.group.route is group
     assert len({id(matcher) for matcher in matchers}) == 3
-
-
-def _marked(hub: DeliveryHub) -> list[GroupDelivery]:
-    return list(hub._marked.values())

@@ -13,9 +13,9 @@ from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
-from msgbroker.server.deliver.group import LOOKS_MAX
 from msgbroker.server.deliver.instances.instance import Instance, InstanceRoom
 from msgbroker.server.deliver.lane_rules import lane_config
+from msgbroker.server.deliver.lane_turns import LOOKS_MAX
 from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.deliver.pump_budget import PumpBudget
@@ -124,7 +124,7 @@ class SomeInstances:
     def attach(self, number: int) -> Instance:
         outlet = self.outgoing.open(lambda _: None)
         instance = Instance(f"i{number}", self.chance.randint(0, 3), 3_000, outlet)
-        outlet.on_stalled = instance.give_back
+        outlet.on_stalled(instance.give_back)
         self.one.group.attach(instance, self.now)
         return instance
 
@@ -175,7 +175,7 @@ class SomeInstances:
     def is_left_out(self, instance: Instance) -> bool:
         """Return whether it has room, gets no turns, and nothing is on its way that will change that."""
         is_writing = self.is_memory_short and instance.outlet.held_bytes > 0
-        return instance.name not in self.one.group._takers and instance.room.messages > 0 and not is_writing
+        return instance.name not in self.one.group._turns.takers._line and instance.room.messages > 0 and not is_writing
 
 
 @given(seed=st.integers(), steps=st.integers(1, 80))

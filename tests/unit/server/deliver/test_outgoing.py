@@ -30,8 +30,8 @@ class Streams:
             self.ended.append(number)
 
         outlet = self.outgoing.open(end)
-        outlet.on_stalled = lambda: self.gave_back.append(number)
-        outlet.on_room = lambda: self.heard_of_room.append(number)
+        outlet.on_stalled(lambda: self.gave_back.append(number))
+        outlet.on_room(lambda: self.heard_of_room.append(number))
         return outlet
 
     def write(self, number: int, size_bytes: int, at: float = 0.0, *, has_stress: bool = False) -> None:
@@ -145,11 +145,11 @@ def test_a_look_sees_to_a_bounded_number_and_says_that_there_are_more() -> None:
 def test_a_version_is_obeyed_once_no_write_is_under_way_that_it_forbids() -> None:
     streams = Streams(3)
     obeyed: list[int] = []
-    streams.outgoing.on_obeyed = lambda: obeyed.append(streams.outgoing.obeyed_version(2))
+    streams.outgoing.on_obeyed(lambda: obeyed.append(streams.outgoing.obeyed_version(2)))
     streams.write(0, 1, has_stress=True)
     streams.write(1, 1, has_stress=True)
     streams.write(2, 1)
-    streams.outlets[1].obeys = lambda: True
+    streams.outlets[1].on_new_configuration(lambda: True)
     streams.outgoing.follow(2)
     assert streams.outgoing.obeyed_version(2) == 1
 

@@ -120,7 +120,7 @@ def test_what_somebody_says_of_an_end_is_worth_a_read_and_not_believed() -> None
 async def test_a_hint_that_nothing_came_of_is_dropped_and_no_end_is_lost(reads: Reads) -> None:
     cache = make_cache(2_000)
     lost: list[int] = []
-    cache.on_lost_end = lost.append
+    cache.on_lost_end(lost.append)
     cache.hint_end(1, 10**18)
     block = await cache.read(1, 2_000, GROUP)
 
@@ -318,7 +318,7 @@ async def test_a_read_that_finds_nothing_says_up_to_where_there_is_nothing(
 async def test_a_read_that_finds_nothing_of_a_log_that_lost_its_end_passes_nothing(reads: Reads) -> None:
     cache = make_cache(2_000)
     told: list[int] = []
-    cache.on_lost_end = told.append
+    cache.on_lost_end(told.append)
     reads.end = 1_000
     block = await cache.read(1, 1_500, GROUP)
 
@@ -328,7 +328,7 @@ async def test_a_read_that_finds_nothing_of_a_log_that_lost_its_end_passes_nothi
 async def test_an_end_that_msgdb_says_is_lower_is_believed_and_what_was_in_memory_forgotten(reads: Reads) -> None:
     cache = make_cache(2_000)
     told: list[int] = []
-    cache.on_lost_end = told.append
+    cache.on_lost_end(told.append)
     await cache.read(1, 0, GROUP)
     await cache.read(1, BLOCK_OFFSETS, GROUP)
     cache.add(committed(2_000, 5))
@@ -346,7 +346,7 @@ async def test_what_is_committed_while_msgdb_is_asked_is_no_lost_end(
 ) -> None:
     cache = make_cache(2_000)
     told: list[int] = []
-    cache.on_lost_end = told.append
+    cache.on_lost_end(told.append)
 
     async def commit_meanwhile(_: object, queue_ids: Sequence[int]) -> dict[int, int]:
         cache.add(committed(2_000, 5))
@@ -360,7 +360,7 @@ async def test_what_is_committed_while_msgdb_is_asked_is_no_lost_end(
 def test_a_commit_below_the_one_before_shows_that_the_log_lost_its_end() -> None:
     cache = make_cache()
     told: list[int] = []
-    cache.on_lost_end = told.append
+    cache.on_lost_end(told.append)
     cache.add(committed(0, 20))
     new = committed(10, 5)
     cache.add(new)

@@ -16,7 +16,7 @@ from confdb.routes import GroupRoute, Headers, SubscriptionMode, SubscriptionRou
 from msgbroker.contract import limits
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.engine.matching import Outcome
-from msgbroker.server.deliver.expressions.dear_expressions import DearExpressions, slow_alarms
+from msgbroker.server.deliver.expressions.dear_expressions import DearExpressions
 from msgbroker.server.deliver.expressions.helper_frames import Answer, HelperBounds, Request
 from msgbroker.server.deliver.expressions.helper_process import HelperConfig, HelperDiedError, HelperProcess
 from msgbroker.server.deliver.group import GroupDelivery
@@ -25,6 +25,7 @@ from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.log.cache import Block, LogCache
 from msgbroker.server.log.message import LogMessage
+from msgbroker.server.report import slow_expressions
 from msgdb.lanes.records import ClaimedLane, LaneKey
 from msgdb.reports.alarms import Alarm, AlarmKind
 from msgdb.reports.expression_failures import ExpressionFailure
@@ -85,7 +86,14 @@ class Brokerlike:
         self.board = board()
         self.hub = DeliveryHub(LogCache(None), self.board)  # type: ignore[arg-type]
         self.hub.follow(snapshot(route()))
-        self.expressions = DearExpressions(self.hub, helper, self.board, lambda: self.seconds)
+        self.expressions = DearExpressions(
+            evaluations=self.hub.evaluations,
+            cache=self.hub.cache,
+            lanes=self.hub,
+            helper=helper,
+            board=self.board,
+            now=lambda: self.seconds,
+        )
         self.epoch = 0
 
     @classmethod
@@ -98,9 +106,9 @@ class Brokerlike:
             yield brokerlike
             assert not running.done(), running
         finally:
-            running.cancel()
+            stop.set()
             await asyncio.gather(running, return_exceptions=True)
-        assert brokerlike.hub._failure is None
+        assert brokerlike.hub.tasks._failure is None
         assert brokerlike.helper.pid is None
 
     def attach(self, group_id: int, *subscriptions: SubscriptionRoute) -> GroupDelivery:
@@ -304,7 +312,7 @@ async def test_a_lane_that_was_set_aside_is_tried_again_and_goes_on_when_it_can_
         tried = len(broker.helper.requests)
         broker.hub.queue_went_on(QUEUE)
         # It has its time to wait, whatever happens.
-        await eventually(lambda: not broker.hub._marked and not len(broker.hub.evaluations.line))
+        await eventually(lambda: not broker.hub.pump._marked and not len(broker.hub.evaluations.line))
         assert len(broker.helper.requests) == tried
         broker.seconds += 1.5
         broker.hub.evaluations.line.wake.set()
@@ -406,31 +414,31 @@ async def _tick(hub: DeliveryHub) -> None:
 async def test_what_is_asked_of_the_helper_is_said_by_an_alarm_until_the_subscription_goes() -> None:
     async with Brokerlike.running() as broker:
         group = broker.group(1)
-        assert slow_alarms(broker.hub) == []
+        assert slow_expressions(broker.hub) == []
         broker.helper.is_open.clear()
         broker.commit(50)
         await eventually(lambda: broker.helper.requests)
-        (alarm,) = slow_alarms(broker.hub)
+        (alarm,) = slow_expressions(broker.hub)
         assert (alarm.kind, alarm.thing) == (AlarmKind.EXPRESSION_SLOW, "group SG_1, topic TP_TRADE")
         assert (alarm.group_id, alarm.topic_id, alarm.queue_id) == (1, 1, None)
         assert "not measured yet" in alarm.detail
         broker.helper.is_open.set()
         await broker.all_read(group)
-        (alarm,) = slow_alarms(broker.hub)
+        (alarm,) = slow_expressions(broker.hub)
         assert "an evaluation takes about " in alarm.detail
         broker.hub.evaluations.problem = "it cannot be started"
-        (alarm,) = slow_alarms(broker.hub)
+        (alarm,) = slow_expressions(broker.hub)
         assert alarm.detail.endswith("; it cannot be started")
 
         cheap = dataclasses.replace(group.route, subscriptions=(dear("true", cost=1, predicate=lambda _: True),))
         group.reroute(cheap, {1: route()})
-        assert slow_alarms(broker.hub) == []
+        assert slow_expressions(broker.hub) == []
         group.reroute(dataclasses.replace(group.route, subscriptions=(dear(),)), {1: route()})
         broker.commit(1)
         await broker.all_read(group)
-        assert len(slow_alarms(broker.hub)) == 1
+        assert len(slow_expressions(broker.hub)) == 1
         broker.hub.close_lane(group, QUEUE)
-        assert slow_alarms(broker.hub) == []
+        assert slow_expressions(broker.hub) == []
 
 
 async def test_each_group_and_topic_has_its_alarm() -> None:
@@ -440,7 +448,7 @@ async def test_each_group_and_topic_has_its_alarm() -> None:
         for group in groups:
             await broker.all_read(group)
 
-        assert {alarm.group_id for alarm in slow_alarms(broker.hub)} == {1, 2, 3, 4, 5}
+        assert {alarm.group_id for alarm in slow_expressions(broker.hub)} == {1, 2, 3, 4, 5}
 
 
 async def test_a_lane_that_was_set_aside_goes_on_when_the_expressions_turn_out_cheap() -> None:

@@ -150,7 +150,7 @@ async def test_what_is_known_is_fed_as_far_as_it_goes() -> None:
         loop.hub.evaluations.known.put("an expression", message, Outcome.MATCH)
     lane = loop.hub.evaluations.line.take()
     assert lane is not None
-    lane.activate(lane.slot)
+    lane.activate()
     await loop.turn()
 
     (instance,) = group.instances.values()
@@ -182,8 +182,15 @@ def test_what_is_known_is_of_one_expression_and_one_message_as_it_is_stored() ->
     assert known.find("a", later) is None
 
 
+class NoTurns:
+    """Stands for a group that gives its lanes no turns."""
+
+    def activate(self, slot: LaneSlot) -> None:
+        """Do nothing."""
+
+
 def in_line(slot: LaneSlot) -> LaneInLine:
-    return LaneInLine(slot, lambda _: None)
+    return LaneInLine(slot, NoTurns())
 
 
 async def test_in_the_line_groups_take_turns_and_in_a_group_its_lanes() -> None:

@@ -13,7 +13,8 @@ import pytest
 from confdb.routes import GroupRoute, SubscriptionMode
 from msgbroker.server.deliver.expressions.evaluations import LONG_SECONDS, Evaluations
 from msgbroker.server.deliver.expressions.turns import TURN_SECONDS, EvaluationTurns, TimeSlice
-from msgbroker.server.deliver.group import BEHIND_MESSAGES, GroupDelivery
+from msgbroker.server.deliver.group import GroupDelivery
+from msgbroker.server.deliver.handing_out import BEHIND_MESSAGES
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.log.cache import LogCache
@@ -33,7 +34,7 @@ class Loop:
         self.evaluated: Counter[tuple[int, str]] = Counter()
         self.hub = DeliveryHub(LogCache(None), board())  # type: ignore[arg-type]
         self.hub.evaluations = Evaluations(self.now, self.now)
-        self.hub._turns = EvaluationTurns(now=self.now)
+        self.hub.pump._turns = EvaluationTurns(now=self.now)
         self.hub.follow(snapshot(route()))
         self.most_in_a_turn = 0.0
 
@@ -79,7 +80,7 @@ class Loop:
     async def turn(self) -> float:
         """Take a turn of the event loop; return how long expressions were evaluated in it."""
         started_at = self.seconds
-        self.hub._schedule_pump()
+        self.hub.pump._schedule()
         await asyncio.sleep(0)
         self.most_in_a_turn = max(self.most_in_a_turn, self.seconds - started_at)
         return self.seconds - started_at
@@ -89,7 +90,7 @@ class Loop:
         for count in range(1, 10_000):
             spent = await self.turn()
             self.seconds += pause_seconds
-            if not spent and not self.hub._turns._line:
+            if not spent and not self.hub.pump._turns._line:
                 return count
         raise AssertionError("there is always more")
 
@@ -165,7 +166,7 @@ async def test_of_a_group_with_both_what_takes_no_expression_waits_for_no_time()
     await loop.turn()
 
     assert delivered(both) == 100
-    assert 99 not in loop.hub._turns._line
+    assert 99 not in loop.hub.pump._turns._line
 
 
 async def test_when_a_turn_was_used_up_evaluating_rests_for_as_long() -> None:
@@ -221,7 +222,7 @@ async def test_what_waits_for_time_goes_on_by_itself() -> None:
     group = loop.header_group(1)
     loop.commit(100)
     real = asyncio.get_running_loop()
-    loop.hub._turns = EvaluationTurns(now=real.time)
+    loop.hub.pump._turns = EvaluationTurns(now=real.time)
     async with asyncio.timeout(20):
         while delivered(group) < 10:
             await asyncio.sleep(0)
@@ -236,7 +237,7 @@ async def test_a_little_evaluating_is_done_at_once_and_nobody_waits() -> None:
     await loop.turn()
 
     assert {delivered(group) for group in groups} == {1}
-    assert not loop.hub._turns._line
+    assert not loop.hub.pump._turns._line
 
 
 async def test_an_evaluation_that_takes_far_too_long_is_alone_in_its_turn() -> None:
@@ -274,7 +275,7 @@ async def test_a_group_without_room_evaluates_nothing_and_goes_on_when_it_has_ro
     assert not loop.evaluated
 
     instance.is_paused = False
-    loop.hub.mark(group)
+    loop.hub.pump.mark(group)
     await loop.turns()
     assert delivered(group) == 10
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -14,12 +15,15 @@ from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import SetAside
-from msgbroker.server.deliver.group import REST_SECONDS, GroupDelivery
+from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.recent_crashes import RecentCrashes
 from msgbroker.server.deliver.lane_rules import lane_config
+from msgbroker.server.deliver.lane_waits import REST_SECONDS
 from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.pump import Pumped
 from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.deliver.unpersisted_lanes import UnpersistedLanes
 from msgbroker.server.log.cache import LogCache
 from msgbroker.server.log.message import LogMessage
 from msgdb.lanes.records import LaneKey
@@ -47,17 +51,26 @@ class Lanes:
         self.now = clock.now()
         self.failed: list[Exception] = []
         self.group = GroupDelivery(
-            group_route(),
-            self.cache,
-            lambda _: None,
-            lambda _: None,
-            lambda _: None,
-            SetAside(board(), lambda unit: Alarm(AlarmKind.LANE_SET_ASIDE, unit.work, "")),
-            lambda group, slot, error: self.failed.append(error),
+            route=group_route(),
+            marks=self,
+            owner=self,
+            unpersisted=UnpersistedLanes(),
+            cache=self.cache,
+            tasks=self,
+            aside=SetAside(board(), lambda unit: Alarm(AlarmKind.LANE_SET_ASIDE, unit.work, "")),
         )
         for queue_id in QUEUES:
             lane: Lane[LogMessage] = Lane(LaneKey(1, "", queue_id), 1, 0, (), (), lane_config(group_route()), self.now)
             self.group.add_lane(LaneSlot(lane, route(), Matcher(group_route(), route()), lambda _: True, 1e18))
+
+    def mark(self, group: Pumped) -> None:
+        """The test pumps it when it likes."""
+
+    def lane_failed(self, slot: LaneSlot, error: Exception) -> None:
+        self.failed.append(error)
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        raise AssertionError("all that is read is in memory")
 
     def attach(self, instance_id: str = "one", begun: Begun = Begun.NO, **more: Any) -> Instance:
         instance = Instance(instance_id, 100, 1_000_000, begun=begun, **more)

@@ -113,7 +113,7 @@ def test_an_instance_that_does_not_read_gives_back_what_waits_and_keeps_what_is_
 ) -> None:
     instance.next_response()
     instance.give(4, 1, handout(), Leased(clock.now() + 60))
-    instance.outlet.on_stalled = instance.give_back
+    instance.outlet.on_stalled(instance.give_back)
     instance.outlet.give_back()
 
     assert (returned.given_back, instance.room.messages) == ([4], 0)

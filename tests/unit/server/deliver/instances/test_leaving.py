@@ -29,10 +29,10 @@ class Late:
         monkeypatch.setattr(clock, "now", lambda: self.now)
         self.route = dataclasses.replace(group_route(), ack_timeout_seconds=5.0)
         self.hub = DeliveryHub(LogCache(None), board())  # type: ignore[arg-type]
-        monkeypatch.setattr(self.hub, "_schedule_pump", lambda: None)
+        monkeypatch.setattr(self.hub.pump, "mark", lambda _: None)
         self.hub.follow(self.configured(1, is_whitelisted=True))
         self.instance = Instance("one", 10, 1_000_000, self.hub.outgoing.open(lambda _: None), begun=Begun.NO)
-        self.instance.outlet.obeys = self.instance.may_still_write
+        self.instance.outlet.on_new_configuration(self.instance.may_still_write)
         self.group: GroupDelivery = self.hub.attach(self.route, self.instance)
         self.open_lane(epoch=1)
         message = log_message(0, body=message_pb2.Message(body=b"one").SerializeToString())

@@ -1,0 +1,30 @@
+"""Lanes that may have something to persist: whoever changes a lane adds it, and the checkpointer takes them all."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgbroker.server.deliver.owned_lane import LaneSlot
+
+
+class UnpersistedLanes:
+    """The lanes that changed since they were last taken. Each is in it once, however often it changed."""
+
+    def __init__(self) -> None:
+        self.wake = asyncio.Event()
+        """Set when a lane has come."""
+        self._slots: set[LaneSlot] = set()
+
+    def add(self, slot: LaneSlot) -> None:
+        """Note that a lane may have something to persist."""
+        self._slots.add(slot)
+        self.wake.set()
+
+    def discard(self, slot: LaneSlot) -> None:
+        """Forget a lane that is not served here any more: what it has is not this broker's to persist."""
+        self._slots.discard(slot)
+
+    def take(self) -> set[LaneSlot]:
+        """Return all of them; they are not in it any more."""
+        taken, self._slots = self._slots, set()
+        return taken
