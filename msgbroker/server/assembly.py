@@ -30,7 +30,7 @@ from msgbroker.server.cluster.announcements import Announcer, Listener, WatchedT
 from msgbroker.server.cluster.cluster import BrokerIdentity, Cluster, ClusterConfig
 from msgbroker.server.cluster.cut_off import CutOff
 from msgbroker.server.deliver.checkpoints import Checkpointer
-from msgbroker.server.deliver.expressions.dear_expressions import DearExpressions
+from msgbroker.server.deliver.expressions.dear import DearExpressions
 from msgbroker.server.deliver.expressions.failures import FailureWriter
 from msgbroker.server.deliver.expressions.helper_frames import HelperBounds
 from msgbroker.server.deliver.expressions.helper_process import HelperConfig, HelperProcess

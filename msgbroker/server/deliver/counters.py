@@ -29,9 +29,9 @@ class BrokerCounters:
     ends_lost: int = 0
     """Queues whose end went back while lanes here read them."""
     closed: LaneCounters = field(default_factory=LaneCounters)
-    """Of the lanes that are not here any more."""
+    """What the lanes counted that are not here any more."""
     closed_failed_evaluations: int = 0
-    """Of these lanes, too: how often an expression failed on a message."""
+    """How often an expression failed on a message of those lanes."""
     _said: dict[str, int] = field(default_factory=dict)
 
     def lane_closed(self, slot: LaneSlot) -> None:

@@ -28,7 +28,7 @@ class FollowedConfig:
         self._outgoing = outgoing
         self._snapshot: Snapshot | None = None
         self.topics: dict[int, TopicRoute] = {}
-        """By their ids."""
+        """The topics of the snapshot by their ids."""
 
     @property
     def snapshot(self) -> Snapshot:

@@ -62,18 +62,19 @@ class GroupDelivery:
     unpersisted: UnpersistedLanes
     """Told of each lane that may have something to persist."""
     cache: LogCache
+    """The log, as all groups read it."""
     tasks: TaskStarter
-    """Where reads run."""
+    """Runs the reads."""
     aside: SetAside[LaneWork]
     """Work on lanes that failed for unknown reasons."""
     ready: ReadyBytes = field(default_factory=ReadyBytes)
-    """Of all groups here."""
+    """What the lanes of all groups here hold ready."""
     evaluations: Evaluations = field(default_factory=Evaluations)
-    """Of all groups here."""
+    """What is known of the expressions of all groups here."""
     crashes: RecentCrashes = field(default_factory=RecentCrashes)
-    """Of all groups here."""
+    """The instances of all groups here that went away without a word a moment ago."""
     instances: dict[str, Instance] = field(default_factory=dict)
-    """By their names."""
+    """The instances that are attached here, by their names."""
     slots: dict[int, LaneSlot] = field(default_factory=dict)
     """The lanes that are served here, by queue_id."""
     withheld_topics: frozenset[int] = frozenset()

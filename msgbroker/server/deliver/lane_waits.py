@@ -56,7 +56,7 @@ class LaneWaits:
     _watched: dict[int, LaneSlot] = field(default_factory=dict)
     """Lanes that may wait for a time or a read, by queue_id: every other one has neither."""
     _resting: dict[str, float] = field(default_factory=dict)
-    """Until when, by the name of the instance."""
+    """Until when an instance rests, by its name."""
 
     def watch(self, slot: LaneSlot) -> None:
         """Look at a lane with each tick, as long as it waits for something."""

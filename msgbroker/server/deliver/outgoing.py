@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 _RETRY_AFTER_SECONDS: Final = 1.0
 _COPIES_IN_WRITE: Final = 2
-"""Of what is being written: ours, and gRPC's."""
+"""What is being written is in memory twice: with us, and with gRPC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,9 @@ class OutgoingConfig:
     stalled_seconds_max: float = 60.0
     """After that it is ended, whether memory is short or not."""
     look_seconds: float = 0.25
+    """How often stalled writes are looked for."""
     outlets_per_look_max: int = 100
+    """So many of them are seen to before others have their turn."""
 
 
 def _nothing() -> None:
@@ -176,7 +178,7 @@ class Outgoing:
         self.config = config or OutgoingConfig()
         self.bytes_held = 0
         self.version = 0
-        """Of the configuration by which messages leave."""
+        """The version of the configuration by which messages leave."""
         self._obeyed_listener: Callable[[], None] = _nothing
         self.outlets: set[Outlet] = set()
         self._refused: set[Outlet] = set()

@@ -1,4 +1,4 @@
-"""A lane on this broker, with what the driver knows around it."""
+"""A lane that this broker owns, with what the driver of the pure lane has to know beside it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from msgbroker.server.log.message import LogMessage
 
 @dataclass(slots=True, eq=False)
 class LaneSlot:
-    """A lane this broker owns, and what the driver knows around it."""
+    """The pure `Lane`, by what it selects and may hand out, until when it is owned, and which reads are under way."""
 
     lane: Lane[LogMessage]
     topic: TopicRoute
     matcher: Matcher
     may_hand_out: Callable[[LogMessage], bool]
     lease_until: float
-    """By `clock.now`: nothing is handed out afterwards."""
+    """The time, by `clock.now`, from which on nothing of it is handed out."""
     opened_at: float = field(default_factory=clock.now)
     ready_bytes: int = 0
-    """What its messages that wait for an instance were counted with, when they were last counted."""
+    """How many bytes its messages that wait for an instance had when they were last counted."""
     fetching_bytes: int = 0
-    """What is expected of the bodies that are being fetched again."""
+    """How many bytes the bodies may have that are being fetched again."""
     is_reading: bool = False
+    """Its next block is being read."""
     is_read_failed: bool = False
     """A read of msgdb failed: the next tick tries again."""
     earlier_failed_evaluations: int = 0
-    """Of the matchers before this one."""
+    """How often expressions failed in the matchers before this one."""
     is_dear: bool = False
     """Its expressions take so long that it is behind by its own doing."""
 

@@ -12,5 +12,6 @@ class PumpBudget:
     """What a group may hand out in its turn: it takes from it as it goes, and ends where nothing is left."""
 
     messages: int = 4_000
+    """How many messages may be handed out, or decided."""
     time_slice: TimeSlice = field(default_factory=TimeSlice)
-    """For expressions."""
+    """How long expressions may be evaluated in it."""

@@ -37,7 +37,9 @@ ReadT = TypeVar("ReadT")
 BATCH_BYTES_MAX: Final = 224 * 1024
 """A lane gives so much to one instance before the next one's turn; a single larger message is a batch of its own."""
 LANE_READY_BYTES_MAX: Final = 1024 * 1024
+"""A lane holds so much ready for its instances."""
 FETCH_AGAIN_MAX: Final = 200
+"""So many messages that come again are fetched in one read."""
 READS_AHEAD_MAX: Final = 8
 """Blocks of a group that are being read, or wait for their lanes' turns."""
 
@@ -74,15 +76,15 @@ class LaneReader:
     """Told what came of each read."""
     cache: LogCache
     ready: ReadyBytes
-    """Of all groups here."""
+    """What the lanes of all groups here hold ready."""
     tasks: TaskStarter
-    """Where the reads run."""
+    """Runs the reads."""
     aside: SetAside[LaneWork]
-    """What failed for unknown reasons."""
+    """Work on lanes that failed for unknown reasons."""
     evaluations: Evaluations
-    """Of all groups here."""
+    """What is known of the expressions of all groups here."""
     reads_under_way: Counter[int] = field(default_factory=Counter)
-    """Of blocks that are not in memory, by topic: for lanes that are not held up by expressions of their own."""
+    """How many blocks are being read, by topic: for lanes that are not held up by expressions of their own."""
     _ahead: set[LaneSlot] = field(default_factory=set)
     """Lanes whose blocks are being read, or were read and wait for their turns."""
     _unread: OrderedDict[LaneSlot, None] = field(default_factory=OrderedDict)

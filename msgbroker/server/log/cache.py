@@ -44,8 +44,11 @@ class LogCacheConfig:
     """Bounds of the log cache."""
 
     tail_bytes_max: int = 24 * 1024 * 1024
+    """How much is kept of this broker's own commits."""
     blocks_bytes_max: int = 24 * 1024 * 1024
+    """How much is kept of what was read from msgdb."""
     block_bytes_max: int = 2 * 1024 * 1024
+    """How large the bodies of one read are, unless the first one is larger."""
     reads_max: int = 2
     """Reads of msgdb at a time: catching up takes turns, and leaves PostgreSQL to the publishers."""
 
@@ -71,7 +74,7 @@ class ReadAgain(NamedTuple):
 
 @dataclass(slots=True)
 class _End:
-    """Where a queue ends."""
+    """What is known of a queue's end, and what is said of it."""
 
     known: int = 0
     """Every offset below it is committed."""

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 
 class FairTurns:
-    """See the module."""
+    """So many places, and the line of those who wait for one, by their names."""
 
     def __init__(self, at_once_max: int) -> None:
         self._free = at_once_max

@@ -35,7 +35,7 @@ class _Run:
 
 
 class LogTail:
-    """See the module."""
+    """The runs of all queues, and the order in which their commits came: the oldest commit goes first."""
 
     def __init__(self, bytes_max: int) -> None:
         self.size_bytes = 0

@@ -39,7 +39,7 @@ def group_route() -> GroupRoute:
 
 
 class OneLane:
-    """A hub with one lane of one group, and its report."""
+    """A hub with one lane of one group, and its counters."""
 
     def __init__(self, redeliveries: int = 0) -> None:
         self.now = 0.0
@@ -53,7 +53,7 @@ class OneLane:
         claimed = ClaimedLane(LANE, 1, redeliveries, [])
         self.hub.open_lane(self.group, route(), claimed, rows, lease_until=1e12)
         self.board = board()
-        self.report = Report(self.hub, self.committer, self.board, lambda: self.now)
+        self.counters = Report(self.hub, self.committer, self.board, lambda: self.now)
 
     @property
     def slot(self) -> LaneSlot:
@@ -67,11 +67,11 @@ def logged(logs: list[Any], event: str) -> list[dict[str, Any]]:
 def test_counts_are_logged_when_they_changed() -> None:
     one = OneLane()
     with capture_logs() as logs:
-        assert not one.report.count_once()
+        assert not one.counters.count_once()
         one.stored.messages += 7
         one.slot.lane.counters.stale += 2
-        assert one.report.count_once()
-        assert not one.report.count_once()
+        assert one.counters.count_once()
+        assert not one.counters.count_once()
 
     (said,) = logged(logs, "broker.counted")
     assert (said["committer_messages"], said["stale"], said["denied"], said["failed_evaluations"]) == (7, 2, 0, 0)
@@ -82,11 +82,11 @@ def test_what_a_lane_counted_is_not_forgotten_with_it() -> None:
     one.slot.lane.counters.timed_out = 3
     one.hub.close_lane(one.group, 1)
 
-    assert one.report.totals()["timed_out"] == 3
+    assert one.counters.totals()["timed_out"] == 3
 
 
 def test_every_count_of_a_lane_is_shown() -> None:
-    assert {field.name for field in dataclasses.fields(LaneCounters)} <= OneLane().report.totals().keys()
+    assert {field.name for field in dataclasses.fields(LaneCounters)} <= OneLane().counters.totals().keys()
 
 
 def test_expressions_that_failed_are_counted_across_changes_of_the_configuration() -> None:
@@ -95,14 +95,14 @@ def test_expressions_that_failed_are_counted_across_changes_of_the_configuration
         one.slot.matcher.select([log_message(change)], 1)
         one.group.reroute(group_route(), {1: route()})
 
-    assert one.report.totals()["failed_evaluations"] == 2
+    assert one.counters.totals()["failed_evaluations"] == 2
 
 
 def test_a_lane_that_reads_no_further_is_an_alarm_until_it_does() -> None:
     one = OneLane(redeliveries=3)
     one.slot.lane.reconfigure(dataclasses.replace(one.slot.lane._state.config, redeliveries_max=3))
-    one.report.watch_once()
-    one.report.watch_once()
+    one.counters.watch_once()
+    one.counters.watch_once()
     (alarm,) = one.board.standing
     assert (alarm.kind, alarm.thing) == (AlarmKind.REDELIVERIES_FULL, "group SG_POINTS, topic TP_TRADE, queue 1")
     assert (alarm.group_id, alarm.topic_id, alarm.queue_id) == (1, 1, 1)
@@ -111,18 +111,18 @@ def test_a_lane_that_reads_no_further_is_an_alarm_until_it_does() -> None:
     one.slot.lane.feed_again([log_message(0)], ())
     assert one.slot.lane.take("one", 1, 1_000, 1e12).count == 1
     assert one.slot.lane.settle("one", Verdict.ACK, 0, 0, 2, 1e12).count == 1
-    one.report.watch_once()
+    one.counters.watch_once()
     assert one.board.standing == []
 
 
 def test_the_alarm_of_a_lane_that_goes_is_cleared_here() -> None:
     one = OneLane(redeliveries=3)
     one.slot.lane.reconfigure(dataclasses.replace(one.slot.lane._state.config, redeliveries_max=3))
-    one.report.watch_once()
+    one.counters.watch_once()
     assert one.board.standing
 
     one.hub.close_lane(one.group, 1)
-    one.report.watch_once()
+    one.counters.watch_once()
     assert one.board.standing == []
 
 
@@ -130,5 +130,5 @@ def test_a_commit_that_does_not_come_to_its_end_is_an_alarm_until_it_does() -> N
     one = OneLane()
     for seconds, kinds in ((4.0, []), (6.0, [AlarmKind.COMMIT_WAITS]), (60.0, [AlarmKind.COMMIT_WAITS]), (0.0, [])):
         one.committer.in_flight_seconds = seconds
-        one.report.watch_once()
+        one.counters.watch_once()
         assert [alarm.kind for alarm in one.board.standing] == kinds

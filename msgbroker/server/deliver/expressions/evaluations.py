@@ -1,7 +1,7 @@
 """What comes of HEADER expressions on the messages that lanes read, and what that costs.
 
 Most are evaluated on the event loop, in slices of time: what a slice has decided the lane is fed at once, and it is
-never evaluated again. What is too dear for that waits for the helper process (`dear_expressions`), and is decided here
+never evaluated again. What is too dear for that waits for the helper process (`dear`), and is decided here
 by what that said: expressions that cost too much by their structure, from before there was a limit, and those that
 turned out to take long. The time they take is measured by the thread's own time, for each slice and not for each
 message; so a machine that is busy with something else makes no expression look slow.

@@ -40,7 +40,7 @@ class ExpressionFailures:
     def __init__(self, count_max: int = SUBSCRIPTIONS_MAX) -> None:
         self._count_max = count_max
         self._counted: dict[_Subscription, tuple[int, str]] = {}
-        """With the last problem."""
+        """How often each subscription failed, with the last problem."""
 
     def __len__(self) -> int:
         return len(self._counted)

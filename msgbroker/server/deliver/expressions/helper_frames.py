@@ -69,10 +69,10 @@ class Answer:
 
     outcomes: tuple[tuple[int, ...], ...]
     seconds: float
-    """Of CPU time."""
+    """How much CPU time the evaluations took."""
     evaluations: int
     longest_seconds: float
-    """Of them, what the message took that took longest."""
+    """How much of that went to the message that took longest."""
     problems: tuple[str, ...] = ()
     """By the number of the expression, what went wrong when it failed the last time; empty where it did not."""
 

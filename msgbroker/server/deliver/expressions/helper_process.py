@@ -59,7 +59,7 @@ class HelperConfig:
 
 
 class HelperProcess:
-    """See the module. For one task: it is not asked twice at a time."""
+    """The process, and the way to ask it. One task does so: it is not asked twice at a time."""
 
     def __init__(self, config: HelperConfig | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self.config = config or HelperConfig()
@@ -68,7 +68,7 @@ class HelperProcess:
         self._now = now
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
-        """Until it is the reader's and writer's."""
+        """Our end of the pair, from the start of the process until the reader and the writer have taken it over."""
         self._lifeline: BinaryIO | None = None
         """When it closes, however that comes, the system ends the helper."""
         self._reader: asyncio.StreamReader | None = None

@@ -19,7 +19,7 @@ _Name = tuple[str, int, int, int]
 
 
 class KnownOutcomes:
-    """See the module."""
+    """The outcomes and the last problems that are remembered: so many of each at most, and the oldest go first."""
 
     def __init__(self, count_max: int = OUTCOMES_MAX) -> None:
         self._count_max = count_max

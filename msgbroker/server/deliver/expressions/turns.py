@@ -32,7 +32,7 @@ class TimeSlice:
         self.seconds_left = seconds
         self.seconds_spent = 0.0
         self.long_seconds = 0.0
-        """Of these, what expressions took that take long."""
+        """The part of these seconds that went to expressions of which each evaluation takes long."""
         self.held: dict[int, LaneSlot] = {}
         """Lanes, by queue_id, that had something to decide and no time left for it."""
 
@@ -50,7 +50,7 @@ class TimeSlice:
 
 
 class EvaluationTurns(Generic[GroupT]):
-    """See the module. Groups are known by their ids."""
+    """The line of groups that wait for time to evaluate, and what is left of that in this turn. Known by their ids."""
 
     def __init__(self, turn_seconds: float = TURN_SECONDS, now: Callable[[], float] = time.monotonic) -> None:
         self._turn_seconds = turn_seconds

@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 _REQUEST_SECONDS: Final = 0.1
 _REQUEST_MESSAGES_MAX: Final = 256
 _REQUEST_MESSAGES_FIRST: Final = 8
-"""Where nobody knows yet how long one takes."""
+"""So many are asked for at first, where nobody knows yet how long one takes."""
 _REQUEST_BYTES_MAX: Final = 64 * 1024
 _LOOK_SECONDS: Final = 1.0
 _DEATHS_MAX: Final = 1

@@ -16,7 +16,7 @@ from confdb.routes import GroupRoute, Headers, SubscriptionMode, SubscriptionRou
 from msgbroker.contract import limits
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.engine.matching import Outcome
-from msgbroker.server.deliver.expressions.dear_expressions import DearExpressions
+from msgbroker.server.deliver.expressions.dear import DearExpressions
 from msgbroker.server.deliver.expressions.helper_frames import Answer, HelperBounds, Request
 from msgbroker.server.deliver.expressions.helper_process import HelperConfig, HelperDiedError, HelperProcess
 from msgbroker.server.deliver.group import GroupDelivery
