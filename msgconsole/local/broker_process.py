@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import psutil
 
+from msgbroker.contract.addresses import split_address
 from msgbroker.contract.errors import UnavailableError
-from msgconsole.local.addresses import split_address
 
 BROKER_COMMAND: Final = (sys.executable, "-m", "msgconsole.cli", "broker")
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from msgbroker.contract.addresses import BROKER_DEFAULT, BROKER_VARIABLE
+from msgbroker.contract.addresses import BROKER_DEFAULT, BROKER_VARIABLE, split_addresses
 from msgbroker.contract.errors import FailedPreconditionError, InvalidSettingError
-from msgconsole.local.addresses import split_addresses
 from msgconsole.local.state_file import State, UnusableStateError, check_state, read_state, started_ticks
 
 __all__ = [

@@ -9,10 +9,10 @@ from typing import Final
 
 from pydantic import SecretStr, ValidationError
 
+from msgbroker.contract.addresses import split_address
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.contract.names import DEFAULT_NAMESPACE
 from msgbroker.server.settings import BrokerSettings
-from msgconsole.local.addresses import split_address
 from msgconsole.local.places import DIRECTORY, without_password
 
 PREFIX: Final = "MSGCENTER_"

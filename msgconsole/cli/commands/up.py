@@ -9,8 +9,8 @@ from typing import Annotated, Final
 
 import typer
 
+from msgbroker.contract.addresses import split_address
 from msgconsole.cli.output import print_line
-from msgconsole.local.addresses import split_address
 from msgconsole.local.center import LocalCenter, LocalCenterConfig, command_name
 from msgconsole.local.places import (
     CONFDB_VARIABLE,
