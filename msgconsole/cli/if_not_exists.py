@@ -21,7 +21,7 @@ class Existing(Generic[ThingT]):
     kind: str
     """With *name*, as the audit trail calls it."""
     name: str
-    find: Callable[[ConfigService], Awaitable[ThingT]]
+    get: Callable[[ConfigService], Awaitable[ThingT]]
     wanted: Mapping[str, object] = field(default_factory=dict)
     """What was given explicitly, by its field. What was not given may be as it is."""
 
@@ -32,7 +32,7 @@ class Existing(Generic[ThingT]):
         return f"{kind[0].upper()}{kind[1:]} {self.name} exists already."
 
 
-async def create_or_find(
+async def create_or_get(
     service: ConfigService,
     create: Callable[[ConfigService], Awaitable[Changed[ThingT]]],
     existing: Existing[ThingT] | None,
@@ -46,7 +46,7 @@ async def create_or_find(
     except ThingAlreadyExistsError as error:
         if existing is None:
             raise
-        found = await existing.find(service)
+        found = await existing.get(service)
         difference = _difference(found, existing.wanted)
         if difference:
             raise ThingAlreadyExistsError(error.kind, error.name, difference) from error

@@ -1,4 +1,4 @@
-"""The options that many commands share, each defined once."""
+"""The arguments and options that several commands share, each defined once."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ Broker = Annotated[
     typer.Option("--broker", help="host:port. Default: $MSGCENTER_BROKER, the running `msgcenter up`, 127.0.0.1:7400."),
 ]
 Description = Annotated[str | None, typer.Option("--description", help="For people.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+SubscriberGroup = Annotated[str, typer.Argument(metavar="GROUP", help="The subscriber group's name.")]
+EventCodeOrAll = Annotated[str, typer.Argument(metavar="EVENT_CODE", help="The event code's name, or '*' for all.")]
+OfNamespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Only of this namespace.")]
+OfGroup = Annotated[str | None, typer.Option("--group", help="Only of this subscriber group.")]
+OfTopic = Annotated[str | None, typer.Option("--topic", help="Only of this topic.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")]
 IfNotExists = Annotated[
     bool,
@@ -26,4 +32,19 @@ IfNotExists = Annotated[
 ]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until every live broker routes by it.")]
 
-__all__ = ["DEFAULT_NAMESPACE", "AsJson", "Broker", "Description", "IfNotExists", "Limit", "Namespace", "NoWait"]
+__all__ = [
+    "DEFAULT_NAMESPACE",
+    "AsJson",
+    "Broker",
+    "Description",
+    "EventCodeOrAll",
+    "IfNotExists",
+    "Limit",
+    "Namespace",
+    "NoWait",
+    "OfGroup",
+    "OfNamespace",
+    "OfTopic",
+    "SubscriberGroup",
+    "Topic",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import sys
@@ -133,6 +134,14 @@ def _in_table(value: object, *, is_long: bool) -> str:
     if isinstance(value, str) and (time := _TIME.match(value)):
         return f"{time['day']} {time['time']}"
     return cut(visible(shown(value)), LONG_CELLS_MAX) if is_long else shown(value)
+
+
+def body_record(body: bytes) -> dict[str, str]:
+    """Return a message's body as a record shows it: as text, or in base64 where it is none."""
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}
 
 
 def plain(value: object) -> Any:

@@ -13,7 +13,7 @@ import typer
 from confdb.services import Changed, ConfigService, Page
 from msgbroker.contract import limits
 from msgbroker.contract.errors import StoreUnavailableError, SubscriptionNotActiveError
-from msgconsole.cli.if_not_exists import Existing, create_or_find
+from msgconsole.cli.if_not_exists import Existing, create_or_get
 from msgconsole.cli.output import plain, print_json, print_line
 from msgconsole.local import places
 from msgconsole.local.databases import open_config_store, open_message_store
@@ -33,6 +33,26 @@ def look_up(act: Callable[[ConfigService], Awaitable[ThingT]]) -> ThingT:
     return asyncio.run(run())
 
 
+def look_up_all(
+    list_page: Callable[[ConfigService, AfterT, int], Awaitable[Page[ThingT]]], first: AfterT, count_max: int
+) -> list[ThingT]:
+    """Return up to *count_max* things, page by page; say so if there are more. *list_page* takes after and limit."""
+
+    async def collect(service: ConfigService) -> list[ThingT]:
+        found: list[ThingT] = []
+        after: AfterT | str | int | None = first
+        while after is not None and len(found) < count_max:
+            limit = min(limits.PAGE_ITEMS_MAX, count_max - len(found))
+            page = await list_page(service, after, limit)  # type: ignore[arg-type]
+            found.extend(page.items)
+            after = page.next_after
+        if after is not None:
+            typer.echo(f"Only the first {count_max}: there may be more (--limit).", err=True)
+        return found
+
+    return look_up(collect)
+
+
 def change(
     act: Callable[[ConfigService], Awaitable[Changed[ThingT]]],
     said: Callable[[ThingT], str],
@@ -49,7 +69,7 @@ def change(
     async def run() -> None:
         # Who waits asks the message store, too, which brokers serve by what they know.
         async with open_service_with_tails() if wait else open_service() as service:
-            changed, is_new = await create_or_find(service, act, existing)
+            changed, is_new = await create_or_get(service, act, existing)
             if as_json:
                 created = {} if existing is None else {"created": is_new}
                 print_json(plain(changed.thing) | {"config_version": changed.version} | created)
@@ -81,21 +101,6 @@ async def open_service_with_tails() -> AsyncIterator[ConfigService]:
 def actor() -> str:
     """Return who is at the keyboard, for the audit trail."""
     return f"cli:{getpass.getuser()}"[: limits.ACTOR_CHARS_MAX]
-
-
-async def collect(
-    list_page: Callable[[AfterT, int], Awaitable[Page[ThingT]]], first: AfterT, count_max: int
-) -> list[ThingT]:
-    """Return up to *count_max* things, page by page; say so if there are more."""
-    found: list[ThingT] = []
-    after: AfterT | str | int | None = first
-    while after is not None and len(found) < count_max:
-        page = await list_page(after, min(limits.PAGE_ITEMS_MAX, count_max - len(found)))  # type: ignore[arg-type]
-        found.extend(page.items)
-        after = page.next_after
-    if after is not None:
-        typer.echo(f"Only the first {count_max}: there may be more (--limit).", err=True)
-    return found
 
 
 async def _wait_until_routed(service: ConfigService, version: int) -> None:

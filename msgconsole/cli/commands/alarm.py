@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
-from msgconsole.cli.options import AsJson
+from msgconsole.cli.options import AsJson, Limit
 from msgconsole.cli.output import print_rows, print_thing
-from msgconsole.local import places
-from msgconsole.local.databases import open_message_store
-from msgdb.postgres.connections import Connection
+from msgconsole.cli.store import read_store
 from msgdb.reports.alarms import AlarmRow, get_alarm, list_alarms
 
 app = typer.Typer(no_args_is_help=True)
-
-FoundT = TypeVar("FoundT")
 
 
 @app.command("list")
 def list_(
     show_all: Annotated[bool, typer.Option("--all", help="Also those that were cleared in the last 30 days.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")] = 100,
+    limit: Limit = 100,
     as_json: AsJson = False,
 ) -> None:
     """List the alarms that stand, the newest first: what is wrong, since when, and which broker says so.
@@ -34,7 +28,7 @@ def list_(
 
     Example: msgcenter alarm list --all
     """
-    found = _read(lambda connection: list_alarms(connection, include_cleared=show_all, limit=limit))
+    found = read_store(lambda connection: list_alarms(connection, include_cleared=show_all, limit=limit))
     columns = ["alarm_id", "raised_at", "kind", "thing", "broker", "state", "detail"]
     if show_all:
         columns.insert(2, "cleared_at")
@@ -48,15 +42,7 @@ def show(alarm_id: Annotated[int, typer.Argument(metavar="ID", help="As listed."
 
     Example: msgcenter alarm show 3
     """
-    print_thing(_record(_read(lambda connection: get_alarm(connection, alarm_id))), as_json=as_json)
-
-
-def _read(act: Callable[[Connection], Awaitable[FoundT]]) -> FoundT:
-    async def run() -> FoundT:
-        async with open_message_store(places.msgdb_url()) as store, store.connection() as connection:
-            return await act(connection)
-
-    return asyncio.run(run())
+    print_thing(_record(read_store(lambda connection: get_alarm(connection, alarm_id))), as_json=as_json)
 
 
 def _record(row: AlarmRow) -> dict[str, Any]:

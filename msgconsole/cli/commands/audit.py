@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from msgconsole.cli.options import AsJson
+from msgconsole.cli.options import AsJson, Limit, OfNamespace
 from msgconsole.cli.output import print_rows
 from msgconsole.cli.service import look_up
 
@@ -14,9 +14,9 @@ from msgconsole.cli.service import look_up
 def command(
     kind: Annotated[str | None, typer.Option("--kind", help="Only of this kind: topic, subscription, ...")] = None,
     name: Annotated[str | None, typer.Option("--name", help="Only of the thing of this name.")] = None,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only of this namespace.")] = None,
+    namespace: OfNamespace = None,
     before: Annotated[int | None, typer.Option("--before", help="Only changes older than this id.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")] = 50,
+    limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show who changed what in the configuration, the newest first. Times are UTC; --json tells more.

@@ -7,19 +7,18 @@ from typing import Annotated
 import typer
 
 from msgconsole.cli.if_not_exists import Existing
-from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, IfNotExists, Limit, Namespace, NoWait
+from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, IfNotExists, Limit, Namespace, NoWait, Topic
 from msgconsole.cli.output import print_rows
-from msgconsole.cli.service import change, collect, look_up
+from msgconsole.cli.service import change, look_up_all
 
 app = typer.Typer(no_args_is_help=True)
 
-_Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 _Name = Annotated[str, typer.Argument(metavar="EVENT_CODE", help="The event code's name.")]
 
 
 @app.command("create")
 def create(
-    topic: _Topic,
+    topic: Topic,
     name: _Name,
     if_not_exists: IfNotExists = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
@@ -44,7 +43,7 @@ def create(
 
 @app.command("add")
 def add(
-    topic: _Topic,
+    topic: Topic,
     name: _Name,
     if_not_exists: IfNotExists = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
@@ -60,25 +59,23 @@ def add(
 
 @app.command("list")
 def list_(
-    topic: _Topic, namespace: Namespace = DEFAULT_NAMESPACE, limit: Limit = 1_000, as_json: AsJson = False
+    topic: Topic, namespace: Namespace = DEFAULT_NAMESPACE, limit: Limit = 1_000, as_json: AsJson = False
 ) -> None:
     """List a topic's event codes.
 
     Example: msgcenter event-code list TP_TRADE
     """
-    found = look_up(
-        lambda service: collect(
-            lambda after, count: service.event_codes.list(namespace, topic, after=after, limit=count),
-            first="",
-            count_max=limit,
-        )
+    found = look_up_all(
+        lambda service, after, count: service.event_codes.list(namespace, topic, after=after, limit=count),
+        first="",
+        count_max=limit,
     )
     print_rows(found, ("topic", "name", "created_at"), as_json=as_json, empty=f"{topic} has no event codes.")
 
 
 @app.command("remove")
 def remove(
-    topic: _Topic,
+    topic: Topic,
     name: _Name,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,

@@ -13,7 +13,7 @@ from msgconsole.cli.given import require_a_change
 from msgconsole.cli.if_not_exists import Existing
 from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Description, IfNotExists, Limit, Namespace, NoWait
 from msgconsole.cli.output import print_rows, print_thing
-from msgconsole.cli.service import change, collect, look_up
+from msgconsole.cli.service import change, look_up, look_up_all
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -140,22 +140,18 @@ def list_(
     Example: msgcenter group list --json
     """
     if publisher:
-        publishers = look_up(
-            lambda service: collect(
-                lambda after, count: service.publisher_groups.list(namespace, after=after, limit=count),
-                first="",
-                count_max=limit,
-            )
+        publishers = look_up_all(
+            lambda service, after, count: service.publisher_groups.list(namespace, after=after, limit=count),
+            first="",
+            count_max=limit,
         )
         columns = ("name", "description", "created_at")
         print_rows(publishers, columns, as_json=as_json, empty="No publisher groups.")
         return
-    subscribers = look_up(
-        lambda service: collect(
-            lambda after, count: service.subscriber_groups.list(namespace, after=after, limit=count),
-            first="",
-            count_max=limit,
-        )
+    subscribers = look_up_all(
+        lambda service, after, count: service.subscriber_groups.list(namespace, after=after, limit=count),
+        first="",
+        count_max=limit,
     )
     print_rows(subscribers, _SUBSCRIBER_COLUMNS, as_json=as_json, empty="No subscriber groups.")
 

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from msgconsole.cli.options import AsJson
+from msgconsole.cli.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.output import print_rows
 from msgconsole.local import places
 from msgconsole.operations.lag_report import LagOf, QueueLag, TopicLag, read_lag, sum_by_topic
 
 
 def command(
-    group: Annotated[str | None, typer.Option("--group", help="Only of this group.")] = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="Only of this topic.")] = None,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only of this namespace.")] = None,
+    group: OfGroup = None,
+    topic: OfTopic = None,
+    namespace: OfNamespace = None,
     by_queue: Annotated[bool, typer.Option("--by-queue", help="Each queue by itself, with its broker.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from msgconsole.cli.options import AsJson, Description, Limit, NoWait
 from msgconsole.cli.output import print_rows
-from msgconsole.cli.service import change, collect, look_up
+from msgconsole.cli.service import change, look_up_all
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -35,10 +35,8 @@ def list_(limit: Limit = 1_000, as_json: AsJson = False) -> None:
 
     Example: msgcenter namespace list --json
     """
-    found = look_up(
-        lambda service: collect(
-            lambda after, count: service.namespaces.list(after=after, limit=count), first="", count_max=limit
-        )
+    found = look_up_all(
+        lambda service, after, count: service.namespaces.list(after=after, limit=count), first="", count_max=limit
     )
     print_rows(found, ("name", "description", "created_at"), as_json=as_json, empty="No namespaces.")
 

@@ -7,17 +7,24 @@ from typing import Annotated
 import typer
 
 from confdb.routes import StressOperator
-from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Limit, Namespace, NoWait
+from msgconsole.cli.options import (
+    DEFAULT_NAMESPACE,
+    AsJson,
+    EventCodeOrAll,
+    Limit,
+    Namespace,
+    NoWait,
+    OfGroup,
+    SubscriberGroup,
+    Topic,
+)
 from msgconsole.cli.output import print_rows
-from msgconsole.cli.service import change, collect, look_up
+from msgconsole.cli.service import change, look_up, look_up_all
 
 app = typer.Typer(no_args_is_help=True)
 rule_app = typer.Typer(no_args_is_help=True)
 app.add_typer(rule_app, name="rule", help="What marks a message as stress-test traffic: add, list, remove.")
 
-_Group = Annotated[str, typer.Argument(metavar="GROUP", help="The subscriber group's name.")]
-_Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-_EventCode = Annotated[str, typer.Argument(metavar="EVENT_CODE", help="The event code's name, or '*' for all.")]
 _Header = Annotated[str, typer.Argument(metavar="HEADER", help="The header's name.")]
 _Operator = Annotated[
     StressOperator, typer.Option("--operator", case_sensitive=False, help="How the header is compared.")
@@ -79,9 +86,9 @@ def remove_rule(
 
 @app.command("allow")
 def allow(
-    group: _Group,
-    topic: _Topic,
-    event_code: _EventCode = "*",
+    group: SubscriberGroup,
+    topic: Topic,
+    event_code: EventCodeOrAll = "*",
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -100,9 +107,9 @@ def allow(
 
 @app.command("disallow")
 def disallow(
-    group: _Group,
-    topic: _Topic,
-    event_code: _EventCode = "*",
+    group: SubscriberGroup,
+    topic: Topic,
+    event_code: EventCodeOrAll = "*",
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -121,7 +128,7 @@ def disallow(
 
 @app.command("list")
 def list_whitelist(
-    group: Annotated[str | None, typer.Option("--group", help="Only of this group.")] = None,
+    group: OfGroup = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     limit: Limit = 1_000,
     as_json: AsJson = False,
@@ -130,11 +137,9 @@ def list_whitelist(
 
     Example: msgcenter stress list
     """
-    found = look_up(
-        lambda service: collect(
-            lambda after, count: service.stress.list_whitelist(namespace, group=group, after=after, limit=count),
-            first=0,
-            count_max=limit,
-        )
+    found = look_up_all(
+        lambda service, after, count: service.stress.list_whitelist(namespace, group=group, after=after, limit=count),
+        first=0,
+        count_max=limit,
     )
     print_rows(found, ("group", "topic", "event_code", "created_at"), as_json=as_json, empty="The whitelist is empty.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import stat
 import sys
@@ -16,7 +15,7 @@ import typer
 from msgbroker.client import Message, MessageCenter
 from msgconsole.cli import streams
 from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Broker, Namespace
-from msgconsole.cli.output import as_json_text, shown, visible
+from msgconsole.cli.output import as_json_text, body_record, shown, visible
 from msgconsole.local import places
 
 _LEAVING_SECONDS: Final = 0.3
@@ -169,10 +168,6 @@ def _text(message: Message) -> str:
 
 
 def _record(message: Message) -> dict[str, object]:
-    try:
-        body: dict[str, object] = {"body": message.body.decode()}
-    except UnicodeDecodeError:
-        body = {"body_base64": base64.b64encode(message.body).decode()}
     return {
         "message_id": message.message_id,
         "topic": message.topic,
@@ -185,5 +180,5 @@ def _record(message: Message) -> dict[str, object]:
         "stress": message.stress,
         "stored_at": message.stored_at,
         "born_at": message.born_at,
-        **body,
+        **body_record(message.body),
     }

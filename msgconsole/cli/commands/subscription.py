@@ -13,37 +13,46 @@ from confdb.services import Changed, ConfigService
 from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import SubscriptionView
 from msgbroker.contract.errors import SubscriptionDiffersError, ThingAlreadyExistsError
-from msgconsole.cli.if_not_exists import Existing, create_or_find
-from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, IfNotExists, Limit, Namespace, NoWait
+from msgconsole.cli.if_not_exists import Existing, create_or_get
+from msgconsole.cli.options import (
+    DEFAULT_NAMESPACE,
+    AsJson,
+    EventCodeOrAll,
+    IfNotExists,
+    Limit,
+    Namespace,
+    NoWait,
+    OfGroup,
+    OfTopic,
+    SubscriberGroup,
+    Topic,
+)
 from msgconsole.cli.output import plain, print_json, print_line, print_rows, print_thing
-from msgconsole.cli.service import change, collect, look_up, open_service_with_tails
-from msgconsole.local import places
-from msgconsole.local.databases import open_message_store
-from msgdb.reports.expression_failures import ExpressionFailureRow, find_expression_failure
+from msgconsole.cli.service import change, look_up, look_up_all, open_service_with_tails
+from msgconsole.cli.store import read_store
+from msgdb.reports.expression_failures import find_expression_failure
 
 app = typer.Typer(no_args_is_help=True)
 
-_Group = Annotated[str, typer.Argument(metavar="GROUP", help="The subscriber group's name.")]
-_Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-_EventCode = Annotated[str, typer.Argument(metavar="EVENT_CODE", help="The event code's name, or '*' for all.")]
+_Expression = Annotated[
+    str | None,
+    typer.Option(
+        "--expression",
+        help="Only messages whose headers satisfy this (CEL over `headers`). A message without a header that it "
+        'reads does not match, with `!=` as well: ask first, \'"region" in headers && headers.region != "hz"\' '
+        "(a warning says where). "
+        "Cheap: comparing headers by name, `in` a list, one macro. Refused as too costly (50,000 steps with 64 "
+        "headers): a macro inside of another, a long pattern for `matches` or one from the message.",
+    ),
+]
 
 
 @app.command("create")
 def create(
-    group: _Group,
-    topic: _Topic,
-    event_code: _EventCode = "*",
-    expression: Annotated[
-        str | None,
-        typer.Option(
-            "--expression",
-            help="Only messages whose headers satisfy this (CEL over `headers`). A message without a header that it "
-            'reads does not match, with `!=` as well: ask first, \'"region" in headers && headers.region != "hz"\' '
-            "(a warning says where). "
-            "Cheap: comparing headers by name, `in` a list, one macro. Refused as too costly (50,000 steps with 64 "
-            "headers): a macro inside of another, a long pattern for `matches` or one from the message.",
-        ),
-    ] = None,
+    group: SubscriberGroup,
+    topic: Topic,
+    event_code: EventCodeOrAll = "*",
+    expression: _Expression = None,
     from_beginning: Annotated[
         bool,
         typer.Option(
@@ -67,16 +76,16 @@ def create(
             namespace, group, topic, event_code, expression=expression, from_beginning=from_beginning
         )
 
-    async def find(service: ConfigService) -> SubscriptionView:
+    async def get(service: ConfigService) -> SubscriptionView:
         found = await service.subscriptions.get(namespace, group, topic, event_code)
         _refuse_other(found, expression, from_beginning=from_beginning)
         return found
 
-    existing = Existing(namespace, "subscription", describe_subscription(group, topic, event_code), find)
+    existing = Existing(namespace, "subscription", describe_subscription(group, topic, event_code), get)
 
     async def run() -> None:
         async with open_service_with_tails() as service:
-            made, is_new = await create_or_find(service, make, existing if if_not_exists else None)
+            made, is_new = await create_or_get(service, make, existing if if_not_exists else None)
             if not no_wait:
                 await service.wait_until_active(made.version, group=group)
         warnings = () if expression is None else warnings_about(expression)
@@ -108,9 +117,9 @@ def _refuse_other(found: SubscriptionView, expression: str | None, *, from_begin
 
 @app.command("show")
 def show(
-    group: _Group,
-    topic: _Topic,
-    event_code: _EventCode = "*",
+    group: SubscriberGroup,
+    topic: Topic,
+    event_code: EventCodeOrAll = "*",
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
@@ -123,7 +132,9 @@ def show(
     Example: msgcenter subscription show SG_POINTS TP_TRADE EC_PAID
     """
     found = look_up(lambda service: service.subscriptions.get(namespace, group, topic, event_code))
-    failed = asyncio.run(_read_failures(found)) if found.expression is not None else None
+    failed = None
+    if found.expression is not None:
+        failed = read_store(lambda connection: find_expression_failure(connection, found.subscription_id))
     failures = {
         "failures": failed.failures if failed else 0,
         "last_failed_header": failed.last_header if failed else None,
@@ -134,15 +145,10 @@ def show(
     print_thing(plain(found) | failures, as_json=as_json)
 
 
-async def _read_failures(subscription: SubscriptionView) -> ExpressionFailureRow | None:
-    async with open_message_store(places.msgdb_url()) as store, store.connection() as connection:
-        return await find_expression_failure(connection, subscription.subscription_id)
-
-
 @app.command("list")
 def list_(
-    group: Annotated[str | None, typer.Option("--group", help="Only of this group.")] = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="Only to this topic.")] = None,
+    group: OfGroup = None,
+    topic: OfTopic = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     limit: Limit = 1_000,
     as_json: AsJson = False,
@@ -151,14 +157,12 @@ def list_(
 
     Example: msgcenter subscription list --group SG_POINTS
     """
-    found = look_up(
-        lambda service: collect(
-            lambda after, count: service.subscriptions.list(
-                namespace, group=group, topic=topic, after=after, limit=count
-            ),
-            first=0,
-            count_max=limit,
-        )
+    found = look_up_all(
+        lambda service, after, count: service.subscriptions.list(
+            namespace, group=group, topic=topic, after=after, limit=count
+        ),
+        first=0,
+        count_max=limit,
     )
     columns = ["group", "topic", "event_code", "mode", "expression"]
     if any(each.requires for each in found):
@@ -168,9 +172,9 @@ def list_(
 
 @app.command("delete")
 def delete(
-    group: _Group,
-    topic: _Topic,
-    event_code: _EventCode = "*",
+    group: SubscriberGroup,
+    topic: Topic,
+    event_code: EventCodeOrAll = "*",
     no_wait: NoWait = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,

@@ -9,13 +9,12 @@ import typer
 from msgbroker.contract import limits
 from msgconsole.cli.given import is_given, require_a_change
 from msgconsole.cli.if_not_exists import Existing
-from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Description, IfNotExists, Limit, Namespace, NoWait
+from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Description, IfNotExists, Limit, Namespace, NoWait, Topic
 from msgconsole.cli.output import print_rows, print_thing
-from msgconsole.cli.service import change, collect, look_up
+from msgconsole.cli.service import change, look_up, look_up_all
 
 app = typer.Typer(no_args_is_help=True)
 
-_Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 _FIELDS = {
     "queues": "queue_count",
     "body_bytes_max": "body_bytes_max",
@@ -29,7 +28,7 @@ _COLUMNS = ("name", "queue_count", "body_bytes_max", "is_open", "is_closed", "st
 @app.command("create")
 def create(
     context: typer.Context,
-    name: _Name,
+    name: Topic,
     queues: Annotated[
         int, typer.Option("--queues", min=1, max=limits.QUEUES_MAX, help="How many queues. May be raised later.")
     ] = limits.QUEUES_DEFAULT,
@@ -74,16 +73,16 @@ def list_(namespace: Namespace = DEFAULT_NAMESPACE, limit: Limit = 1_000, as_jso
 
     Example: msgcenter topic list --json
     """
-    found = look_up(
-        lambda service: collect(
-            lambda after, count: service.topics.list(namespace, after=after, limit=count), first="", count_max=limit
-        )
+    found = look_up_all(
+        lambda service, after, count: service.topics.list(namespace, after=after, limit=count),
+        first="",
+        count_max=limit,
     )
     print_rows(found, _COLUMNS, as_json=as_json, empty="No topics: msgcenter topic create NAME registers one.")
 
 
 @app.command("show")
-def show(name: _Name, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson = False) -> None:
+def show(name: Topic, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson = False) -> None:
     """Show a topic.
 
     Example: msgcenter topic show TP_TRADE
@@ -94,7 +93,7 @@ def show(name: _Name, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson 
 @app.command("update")
 def update(
     context: typer.Context,
-    name: _Name,
+    name: Topic,
     queues: Annotated[
         int | None, typer.Option("--queues", min=1, max=limits.QUEUES_MAX, help="More queues; never fewer.")
     ] = None,
@@ -138,7 +137,7 @@ def update(
 
 @app.command("delete")
 def delete(
-    name: _Name, namespace: Namespace = DEFAULT_NAMESPACE, no_wait: NoWait = False, as_json: AsJson = False
+    name: Topic, namespace: Namespace = DEFAULT_NAMESPACE, no_wait: NoWait = False, as_json: AsJson = False
 ) -> None:
     """Delete a topic that no group subscribes to.
 

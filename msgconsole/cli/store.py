@@ -1,0 +1,23 @@
+"""Read from the message store for a command."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from msgconsole.local import places
+from msgconsole.local.databases import open_message_store
+from msgdb.postgres.connections import Connection
+
+FoundT = TypeVar("FoundT")
+
+
+def read_store(act: Callable[[Connection], Awaitable[FoundT]]) -> FoundT:
+    """Return what *act* reads."""
+
+    async def run() -> FoundT:
+        async with open_message_store(places.msgdb_url()) as store, store.connection() as connection:
+            return await act(connection)
+
+    return asyncio.run(run())
