@@ -37,7 +37,7 @@ COMMANDS: Final = (
     CommandEntry("check-config", "msgconsole.cli.commands.check_config", "Show the settings and try the connections."),
     CommandEntry("namespace", "msgconsole.cli.commands.namespace", "Namespaces: create, list, delete."),
     CommandEntry("topic", "msgconsole.cli.commands.topic", "Topics: create, list, show, update, delete."),
-    CommandEntry("event-code", "msgconsole.cli.commands.event_code", "Event codes of a topic: create, list, remove."),
+    CommandEntry("event-code", "msgconsole.cli.commands.event_code", "Event codes of a topic: create, list, delete."),
     CommandEntry("group", "msgconsole.cli.commands.group", "Groups: create, list, show, update, delete."),
     CommandEntry("subscription", "msgconsole.cli.commands.subscription", "Subscriptions: create, list, show, delete."),
     CommandEntry("stress", "msgconsole.cli.commands.stress", "Stress-test traffic: its rules, and who may get it."),

@@ -1,4 +1,8 @@
-"""`msgcenter event-code`: the kinds of events inside a topic."""
+"""`msgcenter event-code`: the kinds of events inside a topic.
+
+It speaks as the other things' commands do, `create` and `delete`; `add` and `remove`, of old, work as well and are not
+listed.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ _Name = Annotated[str, typer.Argument(metavar="EVENT_CODE", help="The event code
 
 
 @app.command("create")
+@app.command("add", hidden=True)
 def create(
     topic: Topic,
     name: _Name,
@@ -41,22 +46,6 @@ def create(
     )
 
 
-@app.command("add")
-def add(
-    topic: Topic,
-    name: _Name,
-    if_not_exists: IfNotExists = False,
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    no_wait: NoWait = False,
-    as_json: AsJson = False,
-) -> None:
-    """Register an event code, as `create` does.
-
-    Example: msgcenter event-code add TP_TRADE EC_PAID
-    """
-    create(topic, name, if_not_exists, namespace, no_wait, as_json)
-
-
 @app.command("list")
 def list_(
     topic: Topic, namespace: Namespace = DEFAULT_NAMESPACE, limit: Limit = 1_000, as_json: AsJson = False
@@ -73,21 +62,22 @@ def list_(
     print_rows(found, ("topic", "name", "created_at"), as_json=as_json, empty=f"{topic} has no event codes.")
 
 
-@app.command("remove")
-def remove(
+@app.command("delete")
+@app.command("remove", hidden=True)
+def delete(
     topic: Topic,
     name: _Name,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove an event code that no group subscribes to by name.
+    """Delete an event code that no group subscribes to by name.
 
-    Example: msgcenter event-code remove TP_TRADE EC_PAID
+    Example: msgcenter event-code delete TP_TRADE EC_PAID
     """
     change(
         lambda service: service.event_codes.remove(namespace, topic, name),
-        lambda gone: f"Event code {gone.topic}/{gone.name} is removed.",
+        lambda gone: f"Event code {gone.topic}/{gone.name} is deleted.",
         as_json=as_json,
         wait=not no_wait,
     )

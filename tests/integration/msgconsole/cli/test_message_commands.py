@@ -25,7 +25,7 @@ def subscribed(msgcenter: Msgcenter, running_broker: str) -> str:
     """Register a topic, an event code, and a group that subscribes to it; return the broker's address."""
     for arguments in (
         ("topic", "create", "TP_TRADE"),
-        ("event-code", "add", "TP_TRADE", "EC_PAID"),
+        ("event-code", "create", "TP_TRADE", "EC_PAID"),
         ("group", "create", "SG_POINTS", "--retry-schedule", "none"),
         ("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID"),
     ):

@@ -16,7 +16,7 @@ def trade(msgcenter: Msgcenter) -> None:
     """Register a topic with an event code, and a group."""
     for arguments in (
         ("topic", "create", "TP_TRADE"),
-        ("event-code", "add", "TP_TRADE", "EC_PAID"),
+        ("event-code", "create", "TP_TRADE", "EC_PAID"),
         ("group", "create", "SG_POINTS", "--retry-schedule", "1,2.5"),
     ):
         assert msgcenter(*arguments).status == 0
@@ -93,9 +93,10 @@ def test_the_settings_of_a_group_are_explained_with_their_units(
 
 
 @pytest.mark.usefixtures("trade")
-def test_event_codes_are_listed_and_removed(msgcenter: Msgcenter) -> None:
+@pytest.mark.parametrize("verb", ["delete", "remove"])
+def test_event_codes_are_listed_and_deleted_by_either_word(msgcenter: Msgcenter, verb: str) -> None:
     assert [code["name"] for code in msgcenter("event-code", "list", "TP_TRADE", "--json").json] == ["EC_PAID"]
-    assert msgcenter("event-code", "remove", "TP_TRADE", "EC_PAID").status == 0
+    assert msgcenter("event-code", verb, "TP_TRADE", "EC_PAID").out == "Event code TP_TRADE/EC_PAID is deleted.\n"
     assert msgcenter("event-code", "list", "TP_TRADE", "--json").json == []
 
 

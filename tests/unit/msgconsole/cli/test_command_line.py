@@ -27,7 +27,7 @@ def every_command() -> Iterator[tuple[str, CommandInfo]]:
 
 
 def _commands_of(path: str, app: typer.Typer) -> Iterator[tuple[str, CommandInfo]]:
-    for command in app.registered_commands:
+    for command in (each for each in app.registered_commands if not each.hidden):
         yield f"{path} {command.name}", command
     for group in app.registered_groups:
         assert group.typer_instance is not None
@@ -40,6 +40,14 @@ def _commands_of(path: str, app: typer.Typer) -> Iterator[tuple[str, CommandInfo
 def test_every_help_text_has_an_example_of_its_own_command(path: str, command: CommandInfo) -> None:
     assert command.callback is not None
     assert f"Example: msgcenter {path}" in (command.callback.__doc__ or "")
+
+
+def test_each_thing_is_made_and_ended_by_the_same_words() -> None:
+    verbs = {path for path, _ in every_command()}
+
+    for thing in ("namespace", "topic", "event-code", "group", "subscription"):
+        assert {f"{thing} create", f"{thing} list", f"{thing} delete"} <= verbs
+        assert not {f"{thing} add", f"{thing} remove"} & verbs
 
 
 def test_help_lists_every_command_and_imports_none_of_them() -> None:
