@@ -26,7 +26,10 @@ HeaderPredicate = Callable[[dict[str, str]], bool]
 
 
 class ExpressionFailedError(Exception):
-    """A HEADER expression failed on a message, e.g. a header it needs is missing: no match, and counted."""
+    """A HEADER expression failed on a message, e.g. because a header that it reads is missing.
+
+    Caught by the engine's `Matcher`, for which that is no match, and which counts it.
+    """
 
     def __init__(self, expression: str, problem: str) -> None:
         super().__init__(f"{expression!r}: {problem}")

@@ -18,7 +18,10 @@ _STRING_VALUE, _BYTES_VALUE = 6, 7
 
 
 class NotDecodedError(Exception):
-    """The compiler's output is not in the form that is known here."""
+    """The compiler's output is not in the form that is known here.
+
+    Caught in `compiled`: such an expression is taken to cost as much as can be, and there is nothing to warn of.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,10 @@
 
 A family fixes the gRPC status, the HTTP status and whether to retry. A leaf adds a `reason` that is stable on the
 wire, and typed facts. Raise leaves, catch families. `from_wire` makes them again from what the other side said.
+
+Leaves live by what whoever meets one has to do: change the request (`invalid_errors`), register something or take
+another name (`registry_errors`), have something put right first (`state_errors`), try again (`passing_errors`), or look
+after this machine (`machine_errors`). All are imported from here.
 """
 
 from __future__ import annotations
@@ -30,6 +34,17 @@ from msgbroker.contract.invalid_errors import InvalidNameError as InvalidNameErr
 from msgbroker.contract.invalid_errors import InvalidRequestFieldError as InvalidRequestFieldError
 from msgbroker.contract.invalid_errors import InvalidSettingError as InvalidSettingError
 from msgbroker.contract.invalid_errors import KindNotSupportedError as KindNotSupportedError
+from msgbroker.contract.machine_errors import AlreadyUpError as AlreadyUpError
+from msgbroker.contract.machine_errors import BenchFailedError as BenchFailedError
+from msgbroker.contract.machine_errors import BrokerFailedError as BrokerFailedError
+from msgbroker.contract.machine_errors import CannotListenError as CannotListenError
+from msgbroker.contract.machine_errors import ChartNotPossibleError as ChartNotPossibleError
+from msgbroker.contract.machine_errors import DatabaseRefusedError as DatabaseRefusedError
+from msgbroker.contract.machine_errors import EmbeddedPostgresError as EmbeddedPostgresError
+from msgbroker.contract.machine_errors import NoDatabaseError as NoDatabaseError
+from msgbroker.contract.machine_errors import OutputFailedError as OutputFailedError
+from msgbroker.contract.machine_errors import PortBusyError as PortBusyError
+from msgbroker.contract.machine_errors import SchemaNotKnownError as SchemaNotKnownError
 from msgbroker.contract.passing_errors import BrokerBusyError as BrokerBusyError
 from msgbroker.contract.passing_errors import BrokerUnavailableError as BrokerUnavailableError
 from msgbroker.contract.passing_errors import ClientBufferFullError as ClientBufferFullError

@@ -1,4 +1,7 @@
-"""Errors of requests that can never succeed as they are: names, contents, expressions, settings."""
+"""Errors of requests that can never succeed as they are: names, contents, expressions, settings.
+
+Here belongs every leaf of InvalidRequestError.
+"""
 
 from __future__ import annotations
 

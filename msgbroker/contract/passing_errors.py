@@ -1,4 +1,7 @@
-"""Errors that pass: too much is asked for at the moment, or something is away. The same may be tried again."""
+"""Errors that pass: too much is asked for at the moment, or something is away. The same may be tried again.
+
+Here belongs every leaf of ResourceExhaustedError, and of UnavailableError those that can go over the wire.
+"""
 
 from __future__ import annotations
 

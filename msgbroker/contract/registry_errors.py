@@ -1,4 +1,7 @@
-"""Errors about what is registered: the named thing is not, or something of that name is already."""
+"""Errors about what is registered: the named thing is not, or something of that name is already.
+
+Here belongs every leaf of NotFoundError and AlreadyExistsError.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Errors that somebody has to put right first: a thing is not in the state for it, or it is not allowed here."""
+"""Errors that somebody has to put right first: a thing is not in the state for it, or it is not allowed here.
+
+Here belongs every leaf of PermissionDeniedError and UnauthenticatedError, and of FailedPreconditionError those that can
+go over the wire.
+"""
 
 from __future__ import annotations
 

@@ -12,19 +12,9 @@ import os
 import sys
 from typing import Final
 
-from msgbroker.contract.errors import UnavailableError
+from msgbroker.contract.errors import OutputFailedError
 
 _STDERR: Final = 2
-
-
-class OutputFailedError(UnavailableError):
-    """Standard output takes nothing (any more)."""
-
-    reason = "OUTPUT_FAILED"
-    retryable = False
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"standard output {problem}")
 
 
 def prepare() -> None:

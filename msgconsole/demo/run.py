@@ -35,7 +35,7 @@ _QUIET_SECONDS: Final = 1.0
 
 
 class DemoFailedError(Exception):
-    """A handler of the demo fails on purpose."""
+    """A handler of the demo fails on purpose. The client catches it, as it does all errors of handlers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from typing import Any, Final
 import psutil
 
 from msgbroker.contract.addresses import split_address
-from msgbroker.contract.errors import UnavailableError
+from msgbroker.contract.errors import BrokerFailedError, CannotListenError, PortBusyError
+from msgdb.embedded.log_tail import log_tail
 
 BROKER_COMMAND: Final = (sys.executable, "-m", "msgconsole.cli", "broker")
 
@@ -24,37 +25,6 @@ _READY_POLL_SECONDS: Final = 0.1
 # A broker drains within 10 s; what is not gone then is frozen.
 _STOP_SECONDS_MAX: Final = 12.0
 _LOG_BYTES_KEPT: Final = 10 * 1024 * 1024
-_LOG_TAIL_BYTES: Final = 8_192
-_LOG_TAIL_LINES: Final = 15
-
-
-class BrokerFailedError(UnavailableError):
-    """A broker process ended, or never began to serve."""
-
-    reason = "BROKER_FAILED"
-    retryable = False
-
-
-class PortBusyError(UnavailableError):
-    """Something listens on the port already."""
-
-    reason = "PORT_BUSY"
-    retryable = False
-
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"{address} is in use by another program: stop it, or choose another address with --listen", address=address
-        )
-
-
-class CannotListenError(UnavailableError):
-    """Nobody can listen there: no address of this machine, or a port that takes more rights."""
-
-    reason = "CANNOT_LISTEN"
-    retryable = False
-
-    def __init__(self, address: str, problem: str) -> None:
-        super().__init__(f"{address} cannot be listened at ({problem}): choose another address", address=address)
 
 
 class BrokerProcess:
@@ -115,11 +85,8 @@ class BrokerProcess:
             self._process.wait()
 
     def _log_tail(self) -> str:
-        with self._log_file.open("rb") as log:
-            # What earlier runs said would only mislead.
-            log.seek(max(self._log_start, self._log_file.stat().st_size - _LOG_TAIL_BYTES))
-            lines = log.read().decode(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-        return f"\nThe end of {self._log_file}:\n  " + "\n  ".join(lines) if lines else ""
+        # What earlier runs said would only mislead.
+        return log_tail(self._log_file, self._log_start)
 
 
 def stop_stranger(pid: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from msgbroker.contract.errors import FailedPreconditionError
+from msgbroker.contract.errors import AlreadyUpError
 from msgconsole.local.broker_process import BROKER_COMMAND, BrokerProcess, check_port_is_free, stop_stranger
 from msgconsole.local.databases import upgrade
 from msgconsole.local.places import CONFDB_VARIABLE, MSGDB_VARIABLE
@@ -23,18 +23,6 @@ from msgdb.embedded.signals import signals_held_back
 
 CONFDB: Final = "confdb"
 MSGDB: Final = "msgdb"
-
-
-class AlreadyUpError(FailedPreconditionError):
-    """Another `msgcenter up` runs in this directory."""
-
-    reason = "ALREADY_UP"
-
-    def __init__(self, directory: Path, pid: str) -> None:
-        super().__init__(
-            f"`msgcenter up` runs already with {directory} (process {pid}): use it, or stop it with `kill {pid}`",
-            pid=pid,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +122,7 @@ class LocalCenter:
         lock = DirectoryLock(self._config.directory / "up.lock")
         holder = lock.try_acquire()
         if holder is not None:
-            raise AlreadyUpError(self._config.directory, holder)
+            raise AlreadyUpError(str(self._config.directory), holder)
         stack.callback(lock.release)
 
     def _stop_left_broker(self) -> None:

@@ -20,8 +20,9 @@ import msgdb.schema
 from confdb.store import ConfigStore
 from msgbroker.contract.errors import (
     ConfigUnavailableError,
-    FailedPreconditionError,
+    DatabaseRefusedError,
     NotMigratedError,
+    SchemaNotKnownError,
     StoreUnavailableError,
 )
 from msgdb.store import MessageStore
@@ -31,27 +32,6 @@ _UNAVAILABLE: Final = {
     "the message store": StoreUnavailableError,
 }
 _CONFDB, _MSGDB = _UNAVAILABLE
-
-
-class DatabaseRefusedError(FailedPreconditionError):
-    """A database answers, and refuses what was asked of it: permissions, encoding, another kind of server."""
-
-    reason = "DATABASE_REFUSED"
-
-    def __init__(self, database: str, problem: str) -> None:
-        super().__init__(f"{database} refuses: {problem}", database=database)
-
-
-class SchemaNotKnownError(FailedPreconditionError):
-    """A database was migrated by a version that this one does not know."""
-
-    reason = "SCHEMA_NOT_KNOWN"
-
-    def __init__(self, database: str, problem: str) -> None:
-        super().__init__(
-            f"{database} was migrated by another, probably newer, version of msgcenter: use that one ({problem})",
-            database=database,
-        )
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from msgbroker.contract.addresses import BROKER_DEFAULT, BROKER_VARIABLE, split_addresses
-from msgbroker.contract.errors import FailedPreconditionError, InvalidSettingError
+from msgbroker.contract.errors import InvalidSettingError, NoDatabaseError
 from msgconsole.local.state_file import State, UnusableStateError, check_state, read_state, started_ticks
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "DEFAULT_BROKER",
     "DIRECTORY",
     "MSGDB_VARIABLE",
-    "NoDatabaseError",
     "State",
     "broker_address",
     "check_database_url",
@@ -38,16 +37,6 @@ MSGDB_VARIABLE: Final = "MSGCENTER_MSGDB_URL"
 # side.
 _PASSWORD: Final = re.compile(r"\A(\w+://[^:@/]*:)[^/]*@")
 _PASSWORD_PARAMETER: Final = re.compile(r"([?&](?:ssl)?password=)[^&]*")
-
-
-class NoDatabaseError(FailedPreconditionError):
-    """Nothing says where the databases are."""
-
-    reason = "NO_DATABASE"
-
-    def __init__(self, variable: str, problem: str | None = None) -> None:
-        way_on = problem or "start `msgcenter up` in this directory or above it"
-        super().__init__(f"no database: {way_on}, or set {variable}", variable=variable)
 
 
 def find_state(start: Path | None = None) -> State | None:

@@ -20,7 +20,10 @@ _ROOT: Final = 0
 
 
 class UnusableStateError(Exception):
-    """There is such a file, but nothing can be learnt from it: why, and what to do."""
+    """There is such a file, but nothing can be learnt from it: its text says why, and what to do.
+
+    Caught by `read_state`, for which there is no state then, and by `places.find_problem`, which tells it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from msgdb.embedded.signals import STOPPING_SIGNALS
 
 
 class StopRequested(BaseException):
-    """Somebody wants us to stop; breaks off whatever is going on, start-up included."""
+    """Somebody wants us to stop: breaks off whatever is going on, start-up included. `StoppedBySignals` catches it."""
 
 
 class StoppedBySignals:

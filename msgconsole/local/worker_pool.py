@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from msgconsole.local.broker_process import BrokerFailedError
+from msgbroker.contract.errors import BrokerFailedError
 from msgconsole.local.stopping import signals_ignored
 from msgdb.embedded.signals import signals_held_back
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgdb.embedded.errors import EmbeddedPostgresError
+from msgbroker.contract.errors import EmbeddedPostgresError
 from msgdb.embedded.server import EmbeddedPostgres
 
 __all__ = ["EmbeddedPostgres", "EmbeddedPostgresError"]

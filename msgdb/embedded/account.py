@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from msgdb.embedded.errors import EmbeddedPostgresError
+from msgbroker.contract.errors import EmbeddedPostgresError
 
 # initdb looks its user up by number, so it must be one that every system has.
 _UNPRIVILEGED_USER: Final = "nobody"

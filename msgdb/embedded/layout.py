@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msgbroker.contract.errors import EmbeddedPostgresError
 from msgdb.embedded.account import Account
 from msgdb.embedded.binaries import MAJOR_VERSION
-from msgdb.embedded.errors import EmbeddedPostgresError, tail
+from msgdb.embedded.log_tail import tail
 
 SUPERUSER: Final = "postgres"
 _SOCKET_PATH_BYTES_MAX: Final = 107

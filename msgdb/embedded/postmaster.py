@@ -11,8 +11,9 @@ from typing import Final
 
 import psutil
 
-from msgdb.embedded.errors import EmbeddedPostgresError, log_tail
+from msgbroker.contract.errors import EmbeddedPostgresError
 from msgdb.embedded.layout import Layout
+from msgdb.embedded.log_tail import log_tail
 
 _POLL_SECONDS: Final = 0.02
 _FAST_STOP_SECONDS_MAX: Final = 30.0

@@ -14,12 +14,13 @@ import psutil
 import psycopg
 from psycopg import sql
 
+from msgbroker.contract.errors import EmbeddedPostgresError
 from msgdb.embedded import postmaster
 from msgdb.embedded.account import choose_account
 from msgdb.embedded.binaries import find_binaries
-from msgdb.embedded.errors import EmbeddedPostgresError, log_tail
 from msgdb.embedded.layout import SUPERUSER, Layout, clean_environment, prepare
 from msgdb.embedded.lock import DirectoryLock
+from msgdb.embedded.log_tail import log_tail
 from msgdb.embedded.signals import signals_held_back
 
 _SOCKET_PORT: Final = 5432

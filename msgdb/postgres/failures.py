@@ -17,7 +17,11 @@ from msgbroker.contract.outages import is_outage
 
 
 class RowsHeldError(StoreUnavailableError):
-    """Somebody else has locked rows for too long: whoever wanted many may try with fewer of them."""
+    """Somebody else has locked rows for too long: whoever wanted many may try with fewer of them.
+
+    Caught by what sets lanes aside one by one (`msgbroker.server.alarms.set_aside`), which halves its work, and here by
+    `whole_tables`. To everybody else it is the outage that it is a kind of.
+    """
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from msgbroker.contract import limits
+from msgbroker.contract import limits, machine_errors
 from msgbroker.contract.error_families import FAMILIES, MessageCenterError
 from msgbroker.contract.facts import declared_facts
 from msgbroker.server.deliver.counters import BrokerCounters
@@ -83,9 +83,10 @@ TYPES = {bool: "bool", int: "int", float: "float"}
 
 
 def leaves_of(kind: type[MessageCenterError]) -> Iterator[type[MessageCenterError]]:
-    """Return the errors of the contract below *kind* that have a reason of their own."""
+    """Return the errors of the contract below *kind* that have a reason of their own and may go over the wire."""
     for leaf in kind.__subclasses__():
-        if "reason" in vars(leaf) and leaf.__module__.startswith("msgbroker.contract."):
+        of_wire = leaf.__module__.startswith("msgbroker.contract.") and leaf.__module__ != machine_errors.__name__
+        if of_wire and "reason" in vars(leaf):
             yield leaf
         yield from leaves_of(leaf)
 

@@ -12,12 +12,13 @@ import grpc
 import psycopg
 
 from msgbroker.contract import limits
+from msgbroker.contract.errors import BenchFailedError
 from msgbroker.v1 import message_pb2, publisher_pb2, publisher_pb2_grpc
 from msgconsole.bench.measures.resources import MemoryPeak, usage_of
 from msgconsole.bench.measures.results import ConfigurationResult
 from msgconsole.bench.phases.center import BenchCenter
 from msgconsole.bench.phases.registration import NAMESPACE, configuring, ensure_topic
-from msgconsole.bench.phases.worker_process import BenchFailedError, WorkerProcess
+from msgconsole.bench.phases.worker_process import WorkerProcess
 from msgconsole.bench.scenario import LargeConfiguration
 from msgconsole.bench.workers.load import EVENT_CODE, TOPIC
 

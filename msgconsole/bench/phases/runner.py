@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
+from msgbroker.contract.errors import BenchFailedError
 from msgconsole.bench.measures import row_counts
 from msgconsole.bench.measures.measuring import Observed, measured
 from msgconsole.bench.measures.resources import MemoryPeak, usage_by_role
@@ -15,7 +16,7 @@ from msgconsole.bench.measures.results import PhaseResult
 from msgconsole.bench.phases.center import BenchCenter
 from msgconsole.bench.phases.held_snapshot import held_snapshot
 from msgconsole.bench.phases.registration import LATE_GROUP, Registered, Registration
-from msgconsole.bench.phases.worker_process import BenchFailedError, WorkerProcess
+from msgconsole.bench.phases.worker_process import WorkerProcess
 from msgconsole.bench.scenario import LateGroup, Phase, Publishing
 
 _POLL_SECONDS: Final = 0.02

@@ -12,18 +12,11 @@ from collections import deque
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
-from msgbroker.contract.errors import UnavailableError
+from msgbroker.contract.errors import BenchFailedError
 
 _READY_SECONDS_MAX: Final = 60.0
 _END_SECONDS_MAX: Final = 15.0
 _HISTORY_MAX: Final = 100_000
-
-
-class BenchFailedError(UnavailableError):
-    """A phase did not do what it had to."""
-
-    reason = "BENCH_FAILED"
-    retryable = False
 
 
 class WorkerProcess:

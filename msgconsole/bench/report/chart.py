@@ -7,17 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgbroker.contract.errors import FailedPreconditionError
+from msgbroker.contract.errors import ChartNotPossibleError
 from msgconsole.bench.measures.results import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-class ChartNotPossibleError(FailedPreconditionError):
-    """The library that draws is not installed."""
-
-    reason = "CHART_NOT_POSSIBLE"
 
 
 def draw(run: RunResult, file: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from msgbroker.contract.errors import BenchFailedError
 from msgconsole.bench.catalogue import baseline
 from msgconsole.bench.driver import Driver
-from msgconsole.bench.phases.worker_process import BenchFailedError
 from msgconsole.bench.report.report import print_result, write_report
 from msgconsole.bench.scenario import Scenario
 from msgconsole.cli import output, streams

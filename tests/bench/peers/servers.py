@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from msgbroker.contract.errors import EmbeddedPostgresError
 from msgdb.embedded import EmbeddedPostgres
-from msgdb.embedded.errors import EmbeddedPostgresError
 from tests.bench.peers.peer import PeerMissingError
 
 _READY_SECONDS_MAX = 60.0

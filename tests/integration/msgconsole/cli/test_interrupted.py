@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from msgconsole.local.broker_process import BrokerFailedError
+from msgbroker.contract.errors import BrokerFailedError
 from msgconsole.local.center import LocalCenter, LocalCenterConfig
 from msgconsole.local.stopping import StoppedBySignals
 from msgconsole.local.worker_pool import WorkerPool

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from msgconsole.bench.phases.worker_process import BenchFailedError, WorkerProcess
+from msgbroker.contract.errors import BenchFailedError
+from msgconsole.bench.phases.worker_process import WorkerProcess
 
 TALKING = """
 import json, sys

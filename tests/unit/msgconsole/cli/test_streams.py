@@ -13,9 +13,9 @@ from typing import IO
 
 import pytest
 
+from msgbroker.contract.errors import OutputFailedError
 from msgconsole.cli import main as main_module
 from msgconsole.cli import output, streams
-from msgconsole.cli.streams import OutputFailedError
 
 _TEXT = "支付 ✓ \udcff"
 

@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 
 from msgbroker.client import MessageCenter
+from msgbroker.contract.errors import OutputFailedError
 from msgconsole.cli import streams
 from msgconsole.cli.commands.subscribe import Printer, print_messages
-from msgconsole.cli.streams import OutputFailedError
 from tests.support.fake_broker import FakeBroker
 
 ACK, RELEASE = 1, 3

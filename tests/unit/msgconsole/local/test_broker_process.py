@@ -9,8 +9,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2_grpc
 
-from msgbroker.contract.errors import InvalidSettingError
-from msgconsole.local.broker_process import CannotListenError, PortBusyError, check_port_is_free, is_serving
+from msgbroker.contract.errors import CannotListenError, InvalidSettingError, PortBusyError
+from msgconsole.local.broker_process import check_port_is_free, is_serving
 from msgconsole.local.settings_check import load_broker_settings
 
 URLS = {"confdb_url": "postgresql://h/c", "msgdb_url": "postgresql://h/m"}

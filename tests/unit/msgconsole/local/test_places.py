@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from msgbroker.contract.errors import InvalidSettingError
+from msgbroker.contract.errors import InvalidSettingError, NoDatabaseError
 from msgconsole.local import places
 
 URL = "postgresql://postgres@/confdb?host=/run/x"
@@ -40,7 +40,7 @@ def test_what_a_dead_up_left_behind_is_ignored(here: Path) -> None:
     # The process id has gone to another process, which was started at another time.
     write_state(here, 1)
     assert places.find_state() is None
-    with pytest.raises(places.NoDatabaseError, match=r"that served \S+/.msgcenter has died; start it again"):
+    with pytest.raises(NoDatabaseError, match=r"that served \S+/.msgcenter has died; start it again"):
         places.confdb_url({})
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from msgbroker.contract.errors import NoDatabaseError
 from msgconsole.local import places
 from msgconsole.local.state_file import State, read_state
 
@@ -32,7 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def assert_not_used(directory: Path, why: str) -> None:
     assert read_state(directory) is None
     assert places.broker_address(None, {}) == places.DEFAULT_BROKER
-    with pytest.raises(places.NoDatabaseError) as refused:
+    with pytest.raises(NoDatabaseError) as refused:
         places.confdb_url({})
     assert f"{directory}/state.json {why}" in refused.value.message
     assert refused.value.message.endswith(", or set MSGCENTER_CONFDB_URL")
@@ -104,5 +105,5 @@ def test_in_a_directory_that_was_removed_nothing_is_found(tmp_path: Path, monkey
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert places.broker_address(None, {}) == places.DEFAULT_BROKER
-    with pytest.raises(places.NoDatabaseError, match="start `msgcenter up` in this directory or above it"):
+    with pytest.raises(NoDatabaseError, match="start `msgcenter up` in this directory or above it"):
         places.confdb_url({})

@@ -1,27 +1,18 @@
-"""What can go wrong with the embedded PostgreSQL, in sentences for the person who typed the command."""
+"""The end of what a program has said before it failed, for the person who typed the command that started it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from msgbroker.contract.errors import UnavailableError
-
 _LOG_TAIL_LINES = 12
 _LOG_TAIL_BYTES = 8_192
 
 
-class EmbeddedPostgresError(UnavailableError):
-    """The embedded PostgreSQL cannot be started or stopped."""
-
-    reason = "EMBEDDED_POSTGRES"
-    retryable = False
-
-
-def log_tail(log_file: Path) -> str:
-    """Return the last lines of *log_file*, introduced by its name; empty where there are none."""
+def log_tail(log_file: Path, first_byte: int = 0) -> str:
+    """Return the last lines of *log_file* from *first_byte* on, introduced by its name; empty where there are none."""
     try:
         with log_file.open("rb") as log:
-            log.seek(max(0, log_file.stat().st_size - _LOG_TAIL_BYTES))
+            log.seek(max(first_byte, log_file.stat().st_size - _LOG_TAIL_BYTES))
             text = log.read().decode(errors="replace")
     except FileNotFoundError:
         return ""
