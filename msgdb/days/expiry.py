@@ -17,6 +17,8 @@ from typing import Final
 from psycopg import sql
 
 from msgdb.days.partitions import DayPartition, day_bounds
+from msgdb.lanes.dead_letters import COPIED_COLUMNS, COPIED_FROM_MESSAGE
+from msgdb.lanes.keys import same_lane
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
 from msgdb.log.ends import last_message
 from msgdb.postgres.connections import Connection
@@ -54,23 +56,17 @@ WHERE q.queue_id = w.queue_id AND q.start_offset <= last.queue_offset
 
 # Deleted and copied in one statement. No epoch guards it: an owner that still has one of these in flight finds the
 # message gone at its next attempt and settles it as expired.
-_END_REDELIVERIES: Final = """
+_END_REDELIVERIES: Final = f"""
 WITH ending AS (
     SELECT group_id, member, queue_id, queue_offset FROM redelivery WHERE stored_at < %(day_end)s
     ORDER BY group_id, member, queue_id, queue_offset LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), ended AS (
     DELETE FROM redelivery r USING ending e
-    WHERE r.group_id = e.group_id AND r.member = e.member AND r.queue_id = e.queue_id
-      AND r.queue_offset = e.queue_offset
+    WHERE {same_lane("r", "e")} AND r.queue_offset = e.queue_offset
     RETURNING r.*
 ), copied AS (
-    INSERT INTO dead_letter
-        (group_id, group_name, attempts, reason, last_error,
-         queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, key, ordering_key, headers, body,
-         born_at, born_host, publisher_group, stress, redrives)
-    SELECT r.group_id, coalesce(g.name, ''), greatest(r.attempt - 1, 0), 'EXPIRED', r.last_error,
-           m.queue_id, m.queue_offset, m.stored_at, m.message_id, m.namespace, m.topic, m.event_code, m.key,
-           m.ordering_key, m.headers, m.body, m.born_at, m.born_host, m.publisher_group, m.stress, m.redrives
+    INSERT INTO dead_letter (group_id, group_name, attempts, reason, last_error, {COPIED_COLUMNS})
+    SELECT r.group_id, coalesce(g.name, ''), greatest(r.attempt - 1, 0), 'EXPIRED', r.last_error, {COPIED_FROM_MESSAGE}
     FROM ended r
     JOIN message m ON m.queue_id = r.queue_id AND m.queue_offset = r.queue_offset AND m.stored_at = r.stored_at
     LEFT JOIN unnest(%(group_ids)s::bigint[], %(group_names)s::text[]) AS g (group_id, name)
@@ -81,7 +77,7 @@ SELECT count(*) FROM ended
 """
 
 # What is skipped is what was neither settled nor moved before: ranges below the new offset do not count.
-_MOVE_CURSORS: Final = """
+_MOVE_CURSORS: Final = f"""
 WITH behind AS (
     SELECT c.group_id, c.member, c.queue_id, c.acked_offset, c.acked_ranges, q.start_offset
     FROM cursor c JOIN queue q ON q.queue_id = c.queue_id
@@ -91,7 +87,7 @@ WITH behind AS (
 UPDATE cursor c
 SET acked_offset = b.start_offset, acked_ranges = b.acked_ranges * int8multirange(int8range(b.start_offset, NULL))
 FROM behind b
-WHERE c.group_id = b.group_id AND c.member = b.member AND c.queue_id = b.queue_id
+WHERE {same_lane("c", "b")}
 RETURNING b.start_offset - b.acked_offset - (
     SELECT coalesce(sum(upper(r) - lower(r)), 0)::bigint
     FROM unnest(b.acked_ranges * int8multirange(int8range(b.acked_offset, b.start_offset))) r

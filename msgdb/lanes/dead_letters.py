@@ -12,6 +12,15 @@ from msgdb.postgres.connections import Connection
 PAGE_MAX: Final = 1_000
 
 
+_COPIED: Final = (
+    *("queue_id", "queue_offset", "stored_at", "message_id", "namespace", "topic", "event_code"),
+    *("key", "ordering_key", "headers", "body", "born_at", "born_host", "publisher_group", "stress", "redrives"),
+)
+COPIED_COLUMNS: Final = ", ".join(_COPIED)
+"""What a dead letter has of its message: it is copied inside the database, from `message m`."""
+COPIED_FROM_MESSAGE: Final = ", ".join(f"m.{column}" for column in _COPIED)
+
+
 class DeadLetterSummary(NamedTuple):
     """A dead letter without its body."""
 

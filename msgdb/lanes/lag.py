@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
+from msgdb.lanes.keys import same_lane
 from msgdb.lanes.records import LaneKey
 from msgdb.log.ends import last_message, next_offset
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor
@@ -74,8 +75,7 @@ CROSS JOIN LATERAL (
     FROM unnest(c.acked_ranges * int8multirange(int8range(floor.queue_offset, NULL))) r
 ) settled
 CROSS JOIN LATERAL (
-    SELECT count(*) AS redeliveries, min(r.stored_at) AS oldest FROM redelivery r
-    WHERE r.group_id = c.group_id AND r.member = c.member AND r.queue_id = c.queue_id
+    SELECT count(*) AS redeliveries, min(r.stored_at) AS oldest FROM redelivery r WHERE {same_lane("r", "c")}
 ) waiting
 LEFT JOIN LATERAL (
     SELECT m.stored_at FROM message m

@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from psycopg.types.multirange import Multirange
 
 from msgbroker.contract.limits import LEASE_SECONDS_MAX, REDELIVERIES_PER_LANE_MAX
+from msgdb.lanes.keys import LANE_KEY, Parameters, key_columns, owned_columns, owned_lane, same_lane
 from msgdb.lanes.records import ClaimedLane, LaneKey, LaneToClaim, OffsetRange, OwnedLane, RedeliveryRow
-from msgdb.lanes.writes import MOVE_CURSORS, PreparedCheckpoints, key_columns, write_lanes
+from msgdb.lanes.writes import MOVE_CURSORS, PreparedCheckpoints, write_lanes
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
-from msgdb.postgres.array_rows import array_rows, integer_array
+from msgdb.postgres.array_rows import array_rows
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor
 from msgdb.postgres.connections import Connection
 
 _ROWS_AT_ONCE: Final = 2_000
 
-_KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
 _LONGEST_LEASE: Final = f"clock_timestamp() + {LEASE_SECONDS_MAX} * interval '1 second'"
 
 # One statement: makes the missing rows, takes the free ones, leaves those of living owners alone, except that it cuts
@@ -37,15 +37,14 @@ _LONGEST_LEASE: Final = f"clock_timestamp() + {LEASE_SECONDS_MAX} * interval '1 
 # of the key, or two brokers that make the same rows could each wait for the other.
 _CLAIM: Final = f"""
 WITH wanted AS (
-    SELECT * FROM {array_rows("wanted", **_KEY, initial_offset="bigint")}
+    SELECT * FROM {array_rows("wanted", **LANE_KEY, initial_offset="bigint")}
 ), made AS (
     INSERT INTO cursor AS c (group_id, member, queue_id, acked_offset, owner, epoch, lease_until)
     SELECT wanted.group_id, wanted.member, wanted.queue_id, wanted.initial_offset, %(owner)s, %(epoch_floor)s + 1,
            clock_timestamp() + %(lease_seconds)s * interval '1 second'
     FROM wanted
     WHERE NOT EXISTS (
-        SELECT 1 FROM cursor known
-        WHERE known.group_id = wanted.group_id AND known.member = wanted.member AND known.queue_id = wanted.queue_id
+        SELECT 1 FROM cursor known WHERE {same_lane("known", "wanted")}
     )
     ORDER BY wanted.group_id, wanted.member, wanted.queue_id
     ON CONFLICT (group_id, member, queue_id) DO NOTHING
@@ -60,7 +59,7 @@ WITH wanted AS (
     UPDATE cursor c
     SET owner = %(owner)s, epoch = greatest(c.epoch, %(epoch_floor)s) + 1,
         lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
-    FROM free WHERE c.group_id = free.group_id AND c.member = free.member AND c.queue_id = free.queue_id
+    FROM free WHERE {same_lane("c", "free")}
     RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges
 ), ahead AS (
     SELECT c.group_id, c.member, c.queue_id
@@ -69,7 +68,7 @@ WITH wanted AS (
     FOR NO KEY UPDATE OF c SKIP LOCKED
 ), cut AS (
     UPDATE cursor c SET lease_until = {_LONGEST_LEASE}
-    FROM ahead WHERE c.group_id = ahead.group_id AND c.member = ahead.member AND c.queue_id = ahead.queue_id
+    FROM ahead WHERE {same_lane("c", "ahead")}
 )
 TABLE made UNION ALL TABLE taken
 """
@@ -80,14 +79,11 @@ WITH ahead AS (
     SELECT group_id, member, queue_id FROM cursor WHERE lease_until > {_LONGEST_LEASE} FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE cursor c SET lease_until = {_LONGEST_LEASE}
-FROM ahead WHERE c.group_id = ahead.group_id AND c.member = ahead.member AND c.queue_id = ahead.queue_id
+FROM ahead WHERE {same_lane("c", "ahead")}
 """
 
-_OWNED: Final = array_rows("owned", **_KEY, epoch="bigint")
-_GUARD: Final = """
-c.group_id = owned.group_id AND c.member = owned.member AND c.queue_id = owned.queue_id
-AND c.epoch = owned.epoch AND c.owner = %(owner)s
-"""
+_OWNED: Final = array_rows("owned", **LANE_KEY, epoch="bigint")
+_GUARD: Final = owned_lane("c", "owned")
 
 # A lease that has passed and that nobody took is still ours: nobody else was told anything in between. One lane whose
 # row is locked must not cost the others their leases: it is passed over, and told apart from those that are lost.
@@ -102,7 +98,7 @@ WITH mine AS (
     FOR NO KEY UPDATE OF c SKIP LOCKED
 ), renewed AS (
     UPDATE cursor c SET lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
-    FROM free WHERE c.group_id = free.group_id AND c.member = free.member AND c.queue_id = free.queue_id
+    FROM free WHERE {same_lane("c", "free")}
     RETURNING c.group_id, c.member, c.queue_id, c.epoch
 ), others AS (
     TABLE mine EXCEPT TABLE renewed
@@ -119,27 +115,25 @@ WITH free AS (
     FOR NO KEY UPDATE OF c SKIP LOCKED
 )
 UPDATE cursor c SET owner = NULL, lease_until = NULL
-FROM free WHERE c.group_id = free.group_id AND c.member = free.member AND c.queue_id = free.queue_id
+FROM free WHERE {same_lane("c", "free")}
 RETURNING c.group_id, c.member, c.queue_id
 """
 
 # Of all lanes that were claimed together; by the primary key of redelivery.
 _HAVE_REDELIVERIES: Final = f"""
-SELECT wanted.group_id, wanted.member, wanted.queue_id FROM {array_rows("wanted", **_KEY)}
+SELECT wanted.group_id, wanted.member, wanted.queue_id FROM {array_rows("wanted", **LANE_KEY)}
 WHERE EXISTS (
-    SELECT 1 FROM redelivery r
-    WHERE r.group_id = wanted.group_id AND r.member = wanted.member AND r.queue_id = wanted.queue_id
+    SELECT 1 FROM redelivery r WHERE {same_lane("r", "wanted")}
 )
 """
 _LOAD_REDELIVERIES: Final = f"""
 SELECT wanted.group_id, wanted.member, wanted.queue_id,
        r.queue_offset, r.stored_at + {TO_1970}, r.attempt,
        extract(epoch FROM r.due_at - clock_timestamp())::float8, r.ordering_key
-FROM {array_rows("wanted", **_KEY)}
+FROM {array_rows("wanted", **LANE_KEY)}
 CROSS JOIN LATERAL (
-    SELECT * FROM redelivery
-    WHERE group_id = wanted.group_id AND member = wanted.member AND queue_id = wanted.queue_id
-    ORDER BY queue_offset LIMIT %(limit)s
+    SELECT * FROM redelivery waiting WHERE {same_lane("waiting", "wanted")}
+    ORDER BY waiting.queue_offset LIMIT %(limit)s
 ) r
 """
 
@@ -149,6 +143,7 @@ async def claim(
     owner: UUID,
     lanes: Iterable[LaneToClaim],
     lease_seconds: float,
+    *,
     epoch_floor: int = 0,
     config_version: int = 0,
 ) -> list[ClaimedLane]:
@@ -215,7 +210,7 @@ class Renewal(NamedTuple):
 
 async def renew(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane], lease_seconds: float) -> Renewal:
     """Extend the leases of lanes that are still ours. Count the lease from before the call."""
-    parameters = {**_owned_columns(owner, lanes), "lease_seconds": lease_seconds}
+    parameters = {**owned_columns(owner, lanes), "lease_seconds": lease_seconds}
     cursor = await conn.execute(_RENEW, parameters, binary=True)
     renewal = Renewal(set(), set())
     for *key, is_ours in await cursor.fetchall():
@@ -228,7 +223,7 @@ async def release(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane]) -> 
 
     The rest is not ours any more, or its row is locked: ask again later.
     """
-    return await _guarded(conn, _RELEASE, _owned_columns(owner, lanes))
+    return await _guarded(conn, _RELEASE, owned_columns(owner, lanes))
 
 
 class Checkpointed(NamedTuple):
@@ -256,17 +251,9 @@ async def checkpoint(conn: Connection, owner: UUID, prepared: PreparedCheckpoint
     return Checkpointed({mark.key for mark in prepared.checkpoints}, {key for key, ours in unmoved.items() if ours})
 
 
-async def _guarded(conn: Connection, statement: str, parameters: dict[str, Any]) -> set[LaneKey]:
+async def _guarded(conn: Connection, statement: str, parameters: Parameters) -> set[LaneKey]:
     cursor = await conn.execute(statement, parameters, binary=True)
     return {LaneKey(*row) for row in await cursor.fetchall()}
-
-
-def _owned_columns(owner: UUID, lanes: Sequence[OwnedLane]) -> dict[str, Any]:
-    return {
-        **key_columns(lane.key for lane in lanes),
-        "epoch": integer_array([lane.epoch for lane in lanes]),
-        "owner": owner,
-    }
 
 
 def _ranges_above(acked_offset: int, acked_ranges: Multirange[int]) -> list[OffsetRange]:

@@ -9,9 +9,10 @@ something may be stored there anew already, but to what was stored shortly befor
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+from msgdb.lanes.keys import LANE_KEY, owned_columns, owned_lane, same_lane
 from msgdb.lanes.records import LaneKey, OwnedLane
 from msgdb.log.ends import last_message, next_offset
 from msgdb.log.reads import offset_at_time
@@ -22,20 +23,16 @@ from msgdb.postgres.connections import Connection
 LOOK_BACK_SECONDS: Final = 30.0
 """The longest time between the first message after a loss and a broker that notices it: a lease, and some polls."""
 
-_KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
-
 # One probe of each log's end and of each lane's last redelivery. After the claim: the statement's snapshot is younger
 # than all that an earlier owner's checkpoints were based on, so an end below them was lost, and not only not seen yet.
 _FIND_BEYOND: Final = f"""
 SELECT c.group_id, c.member, c.queue_id
-FROM {array_rows("w", **_KEY, epoch="bigint")}
-JOIN cursor c ON c.group_id = w.group_id AND c.member = w.member AND c.queue_id = w.queue_id
-             AND c.epoch = w.epoch AND c.owner = %(owner)s
+FROM {array_rows("w", **LANE_KEY, epoch="bigint")}
+JOIN cursor c ON {owned_lane("c", "w")}
 JOIN queue q ON q.queue_id = c.queue_id
 LEFT JOIN LATERAL {last_message("q.queue_id")} AS last ON true
 LEFT JOIN LATERAL (
-    SELECT r.queue_offset FROM redelivery r
-    WHERE r.group_id = c.group_id AND r.member = c.member AND r.queue_id = c.queue_id
+    SELECT r.queue_offset FROM redelivery r WHERE {same_lane("r", "c")}
     ORDER BY r.queue_offset DESC LIMIT 1
 ) waiting ON true
 WHERE greatest(c.acked_offset, upper(c.acked_ranges), waiting.queue_offset + 1)
@@ -47,17 +44,16 @@ _CLAMP: Final = f"""
 UPDATE cursor c
 SET acked_offset = least(c.acked_offset, w.end_offset),
     acked_ranges = c.acked_ranges * int8multirange(int8range(NULL, w.end_offset))
-FROM {array_rows("w", **_KEY, epoch="bigint", end_offset="bigint")}
-WHERE c.group_id = w.group_id AND c.member = w.member AND c.queue_id = w.queue_id
-  AND c.epoch = w.epoch AND c.owner = %(owner)s
+FROM {array_rows("w", **LANE_KEY, epoch="bigint", end_offset="bigint")}
+WHERE {owned_lane("c", "w")}
 RETURNING c.group_id, c.member, c.queue_id
 """
 
 # A row at an offset would keep the lane from the message that is stored there next.
 _FORGET_REDELIVERIES: Final = f"""
 DELETE FROM redelivery r
-USING {array_rows("w", **_KEY, end_offset="bigint")}
-WHERE r.group_id = w.group_id AND r.member = w.member AND r.queue_id = w.queue_id AND r.queue_offset >= w.end_offset
+USING {array_rows("w", **LANE_KEY, end_offset="bigint")}
+WHERE {same_lane("r", "w")} AND r.queue_offset >= w.end_offset
 RETURNING r.group_id, r.member, r.queue_id
 """
 
@@ -78,7 +74,7 @@ async def clamp_to_ends(
     if not lanes:
         return {}
     # Never prepared: a plan made while a day was empty would read it from end to end when it is full.
-    cursor = await conn.execute(_FIND_BEYOND, _columns(owner, lanes), prepare=False)
+    cursor = await conn.execute(_FIND_BEYOND, owned_columns(owner, lanes), prepare=False)
     beyond = {LaneKey(*row) for row in await cursor.fetchall()}
     wrong = [lane for lane in lanes if lane.key in beyond or lane.key in suspected]
     if not wrong:
@@ -105,15 +101,5 @@ async def _change(
     conn: Connection, statement: str, owner: UUID, lanes: Sequence[OwnedLane], ends: Mapping[int, int]
 ) -> set[LaneKey]:
     end_offsets = [ends[lane.key.queue_id] for lane in lanes]
-    cursor = await conn.execute(statement, {**_columns(owner, lanes), "end_offset": end_offsets})
+    cursor = await conn.execute(statement, {**owned_columns(owner, lanes), "end_offset": end_offsets})
     return {LaneKey(*row) for row in await cursor.fetchall()}
-
-
-def _columns(owner: UUID, lanes: Sequence[OwnedLane]) -> dict[str, Any]:
-    return {
-        "group_id": [lane.key.group_id for lane in lanes],
-        "member": [lane.key.member for lane in lanes],
-        "queue_id": [lane.key.queue_id for lane in lanes],
-        "epoch": [lane.epoch for lane in lanes],
-        "owner": owner,
-    }

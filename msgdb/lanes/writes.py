@@ -8,18 +8,19 @@ its row lock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from msgdb.lanes.dead_letters import COPIED_COLUMNS, COPIED_FROM_MESSAGE
+from msgdb.lanes.keys import LANE_KEY, Parameters, key_columns, owned_lane, same_lane
 from msgdb.lanes.records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
 from msgdb.postgres.array_rows import array_rows, float_array, integer_array, text_array
 from msgdb.postgres.connections import Connection
 
-_KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
-_CURSOR: Final = {**_KEY, "epoch": "bigint", "acked_offset": "bigint", "acked_ranges": "text"}
+_CURSOR: Final = {**LANE_KEY, "epoch": "bigint", "acked_offset": "bigint", "acked_ranges": "text"}
 _REDELIVERY: Final = {
-    **_KEY,
+    **LANE_KEY,
     "queue_offset": "bigint",
     "stored_at_us": "bigint",
     "attempt": "integer",
@@ -52,20 +53,18 @@ WITH mine AS (
     SELECT * FROM {array_rows("mine", **_CURSOR)}
 ), free AS (
     SELECT c.group_id, c.member, c.queue_id, mine.acked_offset, mine.acked_ranges
-    FROM mine JOIN cursor c ON c.group_id = mine.group_id AND c.member = mine.member AND c.queue_id = mine.queue_id
-                           AND c.epoch = mine.epoch AND c.owner = %(owner)s
+    FROM mine JOIN cursor c ON {owned_lane("c", "mine")}
     FOR NO KEY UPDATE OF c SKIP LOCKED
 ), moved AS (
     UPDATE cursor c
     SET acked_offset = greatest(c.acked_offset, free.acked_offset), acked_ranges = free.acked_ranges::int8multirange
-    FROM free WHERE c.group_id = free.group_id AND c.member = free.member AND c.queue_id = free.queue_id
+    FROM free WHERE {same_lane("c", "free")}
     RETURNING c.group_id, c.member, c.queue_id, c.epoch
 ), others AS (
     SELECT group_id, member, queue_id, epoch FROM mine EXCEPT TABLE moved
 )
 SELECT others.group_id, others.member, others.queue_id, c.queue_id IS NOT NULL
-FROM others LEFT JOIN cursor c ON c.group_id = others.group_id AND c.member = others.member
-                              AND c.queue_id = others.queue_id AND c.epoch = others.epoch AND c.owner = %(owner)s
+FROM others LEFT JOIN cursor c ON {owned_lane("c", "others")}
 """
 
 # due_at by the database's clock, at the moment of writing.
@@ -82,26 +81,19 @@ SET attempt = excluded.attempt, due_at = excluded.due_at, last_error = excluded.
 # By the whole primary key.
 DELETE_REDELIVERIES: Final = f"""
 DELETE FROM redelivery r
-USING {array_rows("w", **_KEY, queue_offset="bigint")}
-WHERE r.group_id = w.group_id AND r.member = w.member AND r.queue_id = w.queue_id AND r.queue_offset = w.queue_offset
+USING {array_rows("w", **LANE_KEY, queue_offset="bigint")}
+WHERE {same_lane("r", "w")} AND r.queue_offset = w.queue_offset
 """
 
 # Copied inside the database, by the whole primary key of message: one probe of one day for each. Once: a checkpoint is
 # written again when the answer to its COMMIT was lost.
 COPY_DEAD_LETTERS: Final = f"""
-INSERT INTO dead_letter
-    (group_id, group_name, attempts, reason, last_error,
-     queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, key, ordering_key, headers, body,
-     born_at, born_host, publisher_group, stress, redrives)
-SELECT w.group_id, w.group_name, w.attempts, w.reason, w.last_error,
-       m.queue_id, m.queue_offset, m.stored_at, m.message_id, m.namespace, m.topic, m.event_code, m.key,
-       m.ordering_key, m.headers, m.body, m.born_at, m.born_host, m.publisher_group, m.stress, m.redrives
+INSERT INTO dead_letter (group_id, group_name, attempts, reason, last_error, {COPIED_COLUMNS})
+SELECT w.group_id, w.group_name, w.attempts, w.reason, w.last_error, {COPIED_FROM_MESSAGE}
 FROM {array_rows("w", **_DEAD_LETTER)}
 JOIN message m ON m.queue_id = w.queue_id AND m.queue_offset = w.queue_offset AND m.stored_at = {_STORED_AT}
 ON CONFLICT (group_id, queue_id, queue_offset, stored_at) DO NOTHING
 """
-
-Parameters = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +142,6 @@ async def write_lanes(conn: Connection, prepared: PreparedCheckpoints) -> None:
     if prepared.dead_letters is not None:
         # A plan made while a day was empty would read it from end to end when it is full.
         await conn.execute(COPY_DEAD_LETTERS, prepared.dead_letters, prepare=False)
-
-
-def key_columns(keys: Iterable[LaneKey]) -> Parameters:
-    """Return the columns that name lanes."""
-    rows = list(keys)
-    return {
-        "group_id": integer_array([key.group_id for key in rows]),
-        "member": text_array([key.member for key in rows]),
-        "queue_id": integer_array([key.queue_id for key in rows]),
-    }
 
 
 def _cursors(checkpoints: Sequence[LaneCheckpoint]) -> Parameters:

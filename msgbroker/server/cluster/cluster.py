@@ -256,7 +256,14 @@ class Cluster:
             async with self._store.transaction_in(history) as connection:
                 seconds, version = self.config.lease_seconds, self._snapshot().version
                 claimed.extend(
-                    await claim(connection, self.identity.broker_id, lanes, seconds, self._epoch_floor, version)
+                    await claim(
+                        connection,
+                        self.identity.broker_id,
+                        lanes,
+                        seconds,
+                        epoch_floor=self._epoch_floor,
+                        config_version=version,
+                    )
                 )
 
         await divided(missing, claim_some, self._not_claimed)
