@@ -141,7 +141,7 @@ def read_group(
         mode=known_mode,
         paused=paused,
         handle_seconds_max=handle_seconds_max,
-        subscriptions=tuple(_read_subscription(understood, *subscription) for subscription in of_topics),
+        subscriptions=tuple(_read_subscription(subscription, understood) for subscription in of_topics),
         requires=frozenset(reading.requires),
         not_understood=reading.outcome(understood),
     )
@@ -161,17 +161,8 @@ def _read_schedule(reading: _Reading, text: str | None) -> tuple[float, ...]:
     return waits_seconds
 
 
-def _read_subscription(
-    understood: frozenset[str],
-    subscription_id: int,
-    _group_id: int,
-    topic_id: int,
-    event_code: str | None,
-    mode: str | None,
-    expression: str | None,
-    start_offsets: str | None,
-    requires: str | None,
-) -> SubscriptionRoute:
+def _read_subscription(row: tuple[Any, ...], understood: frozenset[str]) -> SubscriptionRoute:
+    subscription_id, _, topic_id, event_code, mode, expression, start_offsets, requires = row
     reading = _Reading(requires)
     known_mode = reading.choose(Aspect.SUBSCRIPTION_MODE, SubscriptionMode, mode)
     if not _is_event_code_or_any(event_code):

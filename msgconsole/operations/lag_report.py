@@ -97,8 +97,8 @@ class LagOf:
 
 
 @dataclass(frozen=True, slots=True)
-class _StoreSide:
-    """What msgdb knows."""
+class _Found:
+    """What was read of both databases to tell the lag of groups from."""
 
     lanes: Mapping[tuple[int, int], LaneLag]
     """By (group_id, queue_id)."""
@@ -108,6 +108,8 @@ class _StoreSide:
     alarms: Sequence[AlarmRow]
     failures: Mapping[int, ExpressionFailureRow]
     """By subscription_id."""
+    brokers: Mapping[UUID, str]
+    """Addresses of the live brokers, by the ids that lanes are owned by: of confdb, which has the registry."""
 
 
 _SHOWN_NAMESPACES_MAX: Final = 3
@@ -126,16 +128,17 @@ async def read_lag(confdb_url: str, msgdb_url: str, wanted: LagOf = _EVERYBODY) 
     async with open_message_store(msgdb_url) as store, store.connection() as connection:
         lanes = {(lane.group_id, lane.queue_id): lane for lane in await list_lag(connection)}
         queues = await list_queues(connection)
-        store_side = _StoreSide(
+        found = _Found(
             lanes,
             queues,
             await next_offsets(connection, [queue.queue_id for queue in queues]),
             await count_dead_letters(connection),
             await list_alarms(connection),
             {row.subscription_id: row for row in await list_expression_failures(connection)},
+            brokers,
         )
     lags = (
-        _lag_of(group, topic, queue, start_offset, store_side, brokers)
+        _lag_of(group, topic, queue, start_offset, found)
         for group, topic, queue, start_offset in _subscribed(snapshot, queues)
     )
     return [lag for lag in lags if wanted.includes(lag)]
@@ -183,18 +186,17 @@ def _lag_of(
     topic: str,
     queue: QueueRow,
     start_offset: int,
-    store_side: _StoreSide,
-    brokers: Mapping[UUID, str],
+    found: _Found,
 ) -> QueueLag:
-    lane = store_side.lanes.get((group.group_id, queue.queue_id))
-    next_offset = store_side.next_offsets[queue.queue_id]
+    lane = found.lanes.get((group.group_id, queue.queue_id))
+    next_offset = found.next_offsets[queue.queue_id]
     # Without a cursor no instance was ever connected: all since the subscription waits.
     acked_offset = lane.acked_offset if lane else start_offset
     oldest = lane.oldest_stored_at_us if lane else None
     failed = [
-        store_side.failures[subscription.subscription_id]
+        found.failures[subscription.subscription_id]
         for subscription in group.subscriptions
-        if subscription.topic_id == queue.topic_id and subscription.subscription_id in store_side.failures
+        if subscription.topic_id == queue.topic_id and subscription.subscription_id in found.failures
     ]
     last = max(failed, key=lambda row: row.last_failed_at, default=None)
     return QueueLag(
@@ -206,10 +208,10 @@ def _lag_of(
         next_offset=next_offset,
         behind=lane.behind if lane else max(0, next_offset - acked_offset),
         redeliveries=lane.redeliveries if lane else 0,
-        alarms=_alarms_of(group.group_id, queue, lane, store_side.alarms),
+        alarms=_alarms_of(group.group_id, queue, lane, found.alarms),
         oldest_seconds=None if oldest is None else round(max(0.0, time.time() - oldest / _MICROSECONDS), 3),
-        broker=brokers.get(lane.owner) if lane and lane.owner else None,
-        dead_letters=store_side.dead_letters.get(group.group_id, 0),
+        broker=found.brokers.get(lane.owner) if lane and lane.owner else None,
+        dead_letters=found.dead_letters.get(group.group_id, 0),
         failures=sum(row.failures for row in failed),
         last_failed_header=last.last_header if last else None,
         last_failed_at=last.last_failed_at if last else None,
