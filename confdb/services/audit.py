@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final
 
 import sqlalchemy as sa
 
 from confdb.models import AuditEntry
 from confdb.services.checks import check_after, check_page_limit, check_text
-from confdb.services.views import AuditView, Page, audit_view
+from confdb.services.views import AuditView, Page, audit_view, page_of
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 
@@ -43,7 +44,7 @@ class Audit:
         wanted = wanted.where(*(column == value for column, value in filters if value is not None))
         async with self._store.transaction() as session:
             rows = (await session.scalars(wanted)).all()
-        return Page(tuple(map(audit_view, rows)), rows[-1].audit_id if len(rows) == limit else None)
+        return page_of(map(audit_view, rows), limit, attrgetter("audit_id"))
 
     async def version_with(self, namespace: str, things: Iterable[tuple[str, str]]) -> int:
         """Return the version from which on the configuration has all of *things*, each a kind and a name.

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import sqlalchemy as sa
 
-from confdb.models import EventCode, StressWhitelist, SubscriberGroup, Subscription, Topic
+from confdb.models import EventCode, StressWhitelist, Subscription
 from confdb.services.changes import Change, Changes
 from confdb.services.checks import check_after, check_page_limit
-from confdb.services.lookups import get_topic
+from confdb.services.lookups import get_topic, require_unsubscribed
 from confdb.services.stress import remove_whitelisted
-from confdb.services.views import Changed, EventCodeView, Page, event_code_view
+from confdb.services.views import Changed, EventCodeView, Page, event_code_view, page_of
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import (
     EventCodeNotFoundError,
     LimitReachedError,
     ThingAlreadyExistsError,
-    ThingInUseError,
 )
 from msgbroker.contract.names import check_event_code
 
@@ -63,7 +63,8 @@ class EventCodes:
             row = await change.session.get(EventCode, (topic_row.topic_id, check_event_code(name)))
             if row is None:
                 raise EventCodeNotFoundError(topic, name)
-            await _require_unsubscribed(change, topic_row, name)
+            is_to_code = (Subscription.topic_id == topic_row.topic_id, Subscription.event_code == name)
+            await require_unsubscribed(change.session, "event code", f"{topic}/{name}", *is_to_code)
             is_of_code = sa.and_(StressWhitelist.topic_id == topic_row.topic_id, StressWhitelist.event_code == name)
             await remove_whitelisted(change, namespace, is_of_code)
             view = record_removal(change, namespace, topic, row)
@@ -88,8 +89,7 @@ class EventCodes:
             topic_id = (await get_topic(session, namespace, topic)).topic_id
             wanted = sa.select(EventCode).where(EventCode.topic_id == topic_id, EventCode.name > after)
             rows = (await session.scalars(wanted.order_by(EventCode.name).limit(check_page_limit(limit)))).all()
-        items = tuple(event_code_view(namespace, topic, row) for row in rows)
-        return Page(items, rows[-1].name if len(rows) == limit else None)
+        return page_of((event_code_view(namespace, topic, row) for row in rows), limit, attrgetter("name"))
 
     async def _add(self, namespace: str, topic: str, names: Sequence[str]) -> Changed[tuple[EventCodeView, ...]]:
         async with self._changes.begin() as change:
@@ -126,11 +126,3 @@ def record_removal(change: Change, namespace: str, topic: str, row: EventCode) -
     view = event_code_view(namespace, topic, row)
     change.record("event_code", namespace, f"{topic}/{row.name}", before=view, after=None)
     return view
-
-
-async def _require_unsubscribed(change: Change, topic: Topic, event_code: str) -> None:
-    subscribed = sa.select(SubscriberGroup.name).join(Subscription, Subscription.group_id == SubscriberGroup.group_id)
-    is_of_code = (Subscription.topic_id == topic.topic_id, Subscription.event_code == event_code)
-    group = await change.session.scalar(subscribed.where(*is_of_code).order_by(SubscriberGroup.name).limit(1))
-    if group is not None:
-        raise ThingInUseError("event code", f"{topic.name}/{event_code}", f"a subscription of group {group!r}")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from confdb.models import EventCode, Namespace, PublisherGroup, SubscriberGroup, Topic
+from confdb.models import EventCode, Namespace, PublisherGroup, SubscriberGroup, Subscription, Topic
+from confdb.services.checks import check_after, check_page_limit
 from msgbroker.contract.errors import (
     EventCodeNotFoundError,
     GroupNotFoundError,
     NamespaceNotFoundError,
+    ThingInUseError,
     TopicNotFoundError,
 )
 from msgbroker.contract.names import (
@@ -19,6 +24,8 @@ from msgbroker.contract.names import (
     check_namespace,
     check_topic,
 )
+
+NamedT = TypeVar("NamedT", Topic, PublisherGroup, SubscriberGroup)
 
 
 async def get_namespace(session: AsyncSession, name: str) -> Namespace:
@@ -33,8 +40,7 @@ async def get_namespace(session: AsyncSession, name: str) -> Namespace:
 async def get_topic(session: AsyncSession, namespace: str, name: str) -> Topic:
     """Return the topic."""
     check_topic(name)
-    namespace_id = (await get_namespace(session, namespace)).namespace_id
-    row = await session.scalar(sa.select(Topic).where(Topic.namespace_id == namespace_id, Topic.name == name))
+    row = await _find_named(session, Topic, namespace, name)
     if row is None:
         raise TopicNotFoundError(namespace, name)
     return row
@@ -43,9 +49,7 @@ async def get_topic(session: AsyncSession, namespace: str, name: str) -> Topic:
 async def get_publisher_group(session: AsyncSession, namespace: str, name: str) -> PublisherGroup:
     """Return the publisher group."""
     check_group(name)
-    namespace_id = (await get_namespace(session, namespace)).namespace_id
-    is_named = (PublisherGroup.namespace_id == namespace_id, PublisherGroup.name == name)
-    row = await session.scalar(sa.select(PublisherGroup).where(*is_named))
+    row = await _find_named(session, PublisherGroup, namespace, name)
     if row is None:
         raise GroupNotFoundError(namespace, name, "publisher")
     return row
@@ -54,12 +58,35 @@ async def get_publisher_group(session: AsyncSession, namespace: str, name: str) 
 async def get_subscriber_group(session: AsyncSession, namespace: str, name: str) -> SubscriberGroup:
     """Return the subscriber group."""
     check_group(name)
-    namespace_id = (await get_namespace(session, namespace)).namespace_id
-    is_named = (SubscriberGroup.namespace_id == namespace_id, SubscriberGroup.name == name)
-    row = await session.scalar(sa.select(SubscriberGroup).where(*is_named))
+    row = await _find_named(session, SubscriberGroup, namespace, name)
     if row is None:
         raise GroupNotFoundError(namespace, name)
     return row
+
+
+async def _find_named(session: AsyncSession, kind: type[NamedT], namespace: str, name: str) -> NamedT | None:
+    namespace_id = (await get_namespace(session, namespace)).namespace_id
+    return await session.scalar(sa.select(kind).where(kind.namespace_id == namespace_id, kind.name == name))
+
+
+async def list_named(
+    session: AsyncSession, kind: type[NamedT], namespace: str, *, after: str, limit: int
+) -> Sequence[NamedT]:
+    """Return the topics or groups of a namespace after the name *after*, by name, *limit* of them at most."""
+    check_after(after)
+    namespace_id = (await get_namespace(session, namespace)).namespace_id
+    wanted = sa.select(kind).where(kind.namespace_id == namespace_id, kind.name > after)
+    return (await session.scalars(wanted.order_by(kind.name).limit(check_page_limit(limit)))).all()
+
+
+async def require_unsubscribed(
+    session: AsyncSession, kind: str, name: str, *is_concerned: sa.ColumnElement[bool]
+) -> None:
+    """Raise ThingInUseError for *kind* and *name*, with the first such group, if a subscription *is_concerned*."""
+    subscribed = sa.select(SubscriberGroup.name).join(Subscription, Subscription.group_id == SubscriberGroup.group_id)
+    group = await session.scalar(subscribed.where(*is_concerned).order_by(SubscriberGroup.name).limit(1))
+    if group is not None:
+        raise ThingInUseError(kind, name, f"a subscription of group {group!r}")
 
 
 def check_event_code_or_any(event_code: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Final
 
 import sqlalchemy as sa
@@ -12,7 +13,7 @@ from confdb.services.changes import Change, Changes
 from confdb.services.checks import check_after, check_description, check_page_limit
 from confdb.services.lookups import get_namespace
 from confdb.services.stress import describe_rule
-from confdb.services.views import Changed, NamespaceView, Page, namespace_view, stress_rule_view
+from confdb.services.views import Changed, NamespaceView, Page, namespace_view, page_of, stress_rule_view
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import ThingAlreadyExistsError, ThingInUseError
@@ -69,7 +70,7 @@ class Namespaces:
         wanted = sa.select(Namespace).where(Namespace.name > after).order_by(Namespace.name)
         async with self._store.transaction() as session:
             rows = (await session.scalars(wanted.limit(check_page_limit(limit)))).all()
-        return Page(tuple(map(namespace_view, rows)), rows[-1].name if len(rows) == limit else None)
+        return page_of(map(namespace_view, rows), limit, attrgetter("name"))
 
 
 async def _require_empty(change: Change, row: Namespace) -> None:

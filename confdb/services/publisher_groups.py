@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+from operator import attrgetter
 
 from confdb.models import PublisherGroup
 from confdb.services.changes import Changes
-from confdb.services.checks import check_after, check_description, check_page_limit
-from confdb.services.lookups import get_namespace, get_publisher_group
-from confdb.services.views import Changed, Page, PublisherGroupView, publisher_group_view
+from confdb.services.checks import check_description
+from confdb.services.lookups import get_namespace, get_publisher_group, list_named
+from confdb.services.views import Changed, Page, PublisherGroupView, page_of, publisher_group_view
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import ThingAlreadyExistsError
@@ -51,11 +51,6 @@ class PublisherGroups:
         self, namespace: str, *, after: str = "", limit: int = limits.PAGE_ITEMS_DEFAULT
     ) -> Page[PublisherGroupView]:
         """Return the publisher groups after the name *after*, by name."""
-        check_after(after)
         async with self._store.transaction() as session:
-            namespace_id = (await get_namespace(session, namespace)).namespace_id
-            is_wanted = (PublisherGroup.namespace_id == namespace_id, PublisherGroup.name > after)
-            wanted = sa.select(PublisherGroup).where(*is_wanted).order_by(PublisherGroup.name)
-            rows = (await session.scalars(wanted.limit(check_page_limit(limit)))).all()
-        items = tuple(publisher_group_view(namespace, row) for row in rows)
-        return Page(items, rows[-1].name if len(rows) == limit else None)
+            rows = await list_named(session, PublisherGroup, namespace, after=after, limit=limit)
+        return page_of((publisher_group_view(namespace, row) for row in rows), limit, attrgetter("name"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Final
 
 import sqlalchemy as sa
@@ -22,6 +23,7 @@ from confdb.services.views import (
     Page,
     StressRuleView,
     WhitelistView,
+    page_of,
     stress_rule_view,
     whitelist_view,
 )
@@ -138,8 +140,8 @@ class Stress:
                 )
             wanted = wanted.order_by(StressWhitelist.stress_whitelist_id).limit(check_page_limit(limit))
             rows = (await session.execute(wanted)).all()
-        items = tuple(whitelist_view(namespace, names.group, names.topic, names.StressWhitelist) for names in rows)
-        return Page(items, items[-1].stress_whitelist_id if len(items) == limit else None)
+        items = (whitelist_view(namespace, names.group, names.topic, names.StressWhitelist) for names in rows)
+        return page_of(items, limit, attrgetter("stress_whitelist_id"))
 
 
 def describe_rule(view: StressRuleView) -> str:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-
-import sqlalchemy as sa
+from operator import attrgetter
 
 from confdb.features import Aspect, requires_with
 from confdb.models import StressWhitelist, SubscriberGroup, Subscription
 from confdb.routes import GroupMode, GroupOrder
 from confdb.services.changes import Changes
-from confdb.services.checks import check_after, check_choice, check_description, check_page_limit
+from confdb.services.checks import check_choice, check_description
 from confdb.services.feature_checks import FeatureChecks, Permission
-from confdb.services.lookups import get_namespace, get_subscriber_group
+from confdb.services.lookups import get_namespace, get_subscriber_group, list_named
 from confdb.services.stress import remove_whitelisted
 from confdb.services.subscriptions import remove_subscriptions
-from confdb.services.views import Changed, Page, SubscriberGroupView, subscriber_group_view
+from confdb.services.views import Changed, Page, SubscriberGroupView, page_of, subscriber_group_view
 from confdb.setting_bounds import (
     check_ack_timeout,
     check_attempts_max,
@@ -149,14 +148,9 @@ class SubscriberGroups:
         self, namespace: str, *, after: str = "", limit: int = limits.PAGE_ITEMS_DEFAULT
     ) -> Page[SubscriberGroupView]:
         """Return the subscriber groups after the name *after*, by name."""
-        check_after(after)
         async with self._store.transaction() as session:
-            namespace_id = (await get_namespace(session, namespace)).namespace_id
-            is_wanted = (SubscriberGroup.namespace_id == namespace_id, SubscriberGroup.name > after)
-            wanted = sa.select(SubscriberGroup).where(*is_wanted).order_by(SubscriberGroup.name)
-            rows = (await session.scalars(wanted.limit(check_page_limit(limit)))).all()
-        items = tuple(subscriber_group_view(namespace, row) for row in rows)
-        return Page(items, rows[-1].name if len(rows) == limit else None)
+            rows = await list_named(session, SubscriberGroup, namespace, after=after, limit=limit)
+        return page_of((subscriber_group_view(namespace, row) for row in rows), limit, attrgetter("name"))
 
 
 def _set_retry_schedule(row: SubscriberGroup, schedule: list[float]) -> None:

@@ -8,6 +8,7 @@ of it, its beginning is kept for it.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from confdb.services.lookups import (
     get_topic,
     require_message_type,
 )
-from confdb.services.views import Changed, Page, SubscriptionView, subscription_view
+from confdb.services.views import Changed, Page, SubscriptionView, page_of, subscription_view
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import (
@@ -172,8 +173,8 @@ class Subscriptions:
                 wanted = wanted.where(Subscription.topic_id == (await get_topic(session, namespace, topic)).topic_id)
             wanted = wanted.order_by(Subscription.subscription_id).limit(check_page_limit(limit))
             rows = (await session.execute(wanted)).all()
-        items = tuple(subscription_view(namespace, names.group, names.topic, names.Subscription) for names in rows)
-        return Page(items, items[-1].subscription_id if len(items) == limit else None)
+        items = (subscription_view(namespace, names.group, names.topic, names.Subscription) for names in rows)
+        return page_of(items, limit, attrgetter("subscription_id"))
 
     async def _start(
         self, namespace: str, group: str, topic: str, event_code: str, *, from_beginning: bool

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import sqlalchemy as sa
 
 from confdb.features import Aspect, requires_with
-from confdb.models import EventCode, StressWhitelist, SubscriberGroup, Subscription, Topic
+from confdb.models import EventCode, StressWhitelist, Subscription, Topic
 from confdb.routes import TopicKind
-from confdb.services.changes import Change, Changes
-from confdb.services.checks import check_after, check_choice, check_description, check_page_limit
+from confdb.services.changes import Changes
+from confdb.services.checks import check_choice, check_description
 from confdb.services.event_codes import record_removal
 from confdb.services.feature_checks import FeatureChecks
-from confdb.services.lookups import get_namespace, get_topic
+from confdb.services.lookups import get_namespace, get_topic, list_named, require_unsubscribed
 from confdb.services.stress import remove_whitelisted
-from confdb.services.views import Changed, Page, TopicView, topic_view
+from confdb.services.views import Changed, Page, TopicView, page_of, topic_view
 from confdb.setting_bounds import check_body_bytes_max, check_queue_count
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import (
     InvalidSettingError,
     ThingAlreadyExistsError,
-    ThingInUseError,
 )
 from msgbroker.contract.names import check_topic
 
@@ -102,7 +103,7 @@ class Topics:
         """Delete a topic, its event codes and whitelist entries; refused while a group subscribes to it."""
         async with self._changes.begin() as change:
             row = await get_topic(change.session, namespace, name)
-            await _require_unsubscribed(change, row)
+            await require_unsubscribed(change.session, "topic", name, Subscription.topic_id == row.topic_id)
             await remove_whitelisted(change, namespace, StressWhitelist.topic_id == row.topic_id)
             of_topic = sa.select(EventCode).where(EventCode.topic_id == row.topic_id)
             codes = (await change.session.scalars(of_topic)).all()
@@ -121,12 +122,9 @@ class Topics:
 
     async def list(self, namespace: str, *, after: str = "", limit: int = limits.PAGE_ITEMS_DEFAULT) -> Page[TopicView]:
         """Return the topics after the name *after*, by name."""
-        check_after(after)
         async with self._store.transaction() as session:
-            namespace_id = (await get_namespace(session, namespace)).namespace_id
-            wanted = sa.select(Topic).where(Topic.namespace_id == namespace_id, Topic.name > after)
-            rows = (await session.scalars(wanted.order_by(Topic.name).limit(check_page_limit(limit)))).all()
-        return Page(tuple(topic_view(namespace, row) for row in rows), rows[-1].name if len(rows) == limit else None)
+            rows = await list_named(session, Topic, namespace, after=after, limit=limit)
+        return page_of((topic_view(namespace, row) for row in rows), limit, attrgetter("name"))
 
 
 def _set_queue_count(row: Topic, queue_count: int) -> None:
@@ -136,11 +134,3 @@ def _set_queue_count(row: Topic, queue_count: int) -> None:
     if queue_count > row.queue_count:
         row.queue_count = queue_count
         row.generation += 1
-
-
-async def _require_unsubscribed(change: Change, row: Topic) -> None:
-    subscribed = sa.select(SubscriberGroup.name).join(Subscription, Subscription.group_id == SubscriberGroup.group_id)
-    wanted = subscribed.where(Subscription.topic_id == row.topic_id).order_by(SubscriberGroup.name).limit(1)
-    group = await change.session.scalar(wanted)
-    if group is not None:
-        raise ThingInUseError("topic", row.name, f"a subscription of group {group!r}")

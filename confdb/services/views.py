@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -29,6 +30,12 @@ class Page(Generic[ThingT]):
 
     items: tuple[ThingT, ...]
     next_after: str | int | None = None
+
+
+def page_of(items: Iterable[ThingT], limit: int, key: Callable[[ThingT], str | int]) -> Page[ThingT]:
+    """Return *items* as a page of *limit* at most: where it is full, more follow after the *key* of the last one."""
+    page = tuple(items)
+    return Page(page, key(page[-1]) if len(page) == limit else None)
 
 
 @dataclass(frozen=True, slots=True)
