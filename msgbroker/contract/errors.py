@@ -53,6 +53,7 @@ from msgbroker.contract.passing_errors import ConfigUnavailableError as ConfigUn
 from msgbroker.contract.passing_errors import NotReadingError as NotReadingError
 from msgbroker.contract.passing_errors import NotUnderstoodError as NotUnderstoodError
 from msgbroker.contract.passing_errors import OutgoingFullError as OutgoingFullError
+from msgbroker.contract.passing_errors import PortInUseError as PortInUseError
 from msgbroker.contract.passing_errors import PublishTimeoutError as PublishTimeoutError
 from msgbroker.contract.passing_errors import QueueHeldError as QueueHeldError
 from msgbroker.contract.passing_errors import StoreUnavailableError as StoreUnavailableError

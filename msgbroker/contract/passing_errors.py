@@ -251,3 +251,17 @@ class TopicSetAsideError(UnavailableError):
 
     def __init__(self, topic: str, detail: str) -> None:
         super().__init__(f"topic {topic!r} cannot be stored at the moment: {detail}", topic=topic)
+
+
+class PortInUseError(UnavailableError):
+    """A broker cannot have the address that it is told to listen on: whoever starts it gives it another one."""
+
+    reason = "PORT_IN_USE"
+    retryable = False
+    address = Fact(str, "")
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"cannot listen on {address}: another program has it, or the address is not of this machine",
+            address=address,
+        )

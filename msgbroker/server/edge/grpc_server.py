@@ -12,7 +12,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from msgbroker.contract import limits
-from msgbroker.contract.errors import UnavailableError
+from msgbroker.contract.errors import PortInUseError
 from msgbroker.server.edge.calls.gate import CallGate
 from msgbroker.server.edge.decoding import decoder, frame_decoder, stream_decoder
 from msgbroker.server.edge.directory_service import DirectoryService
@@ -64,19 +64,6 @@ _OPTIONS: Final = (
     # Or else it decides by itself, and lets a fast publisher send more than 20 MiB ahead.
     ("grpc.http2.bdp_probe", 0),
 )
-
-
-class PortInUseError(UnavailableError):
-    """The address to listen on cannot be had."""
-
-    reason = "PORT_IN_USE"
-    retryable = False
-
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"cannot listen on {address}: another program has it, or the address is not of this machine",
-            address=address,
-        )
 
 
 def make_server(*, shared_port: bool = False) -> grpc.aio.Server:

@@ -17,9 +17,8 @@ import confdb.schema
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.client import MessageCenter, RegistrationDisabledError
-from msgbroker.contract.errors import ConfigUnavailableError, GroupNotFoundError
+from msgbroker.contract.errors import ConfigUnavailableError, GroupNotFoundError, PortInUseError
 from msgbroker.server.app import Broker
-from msgbroker.server.edge.grpc_server import PortInUseError
 from msgbroker.v1 import directory_pb2, directory_pb2_grpc
 from msgdb.log.queues import QueueTailReader
 from msgdb.store import MessageStore
