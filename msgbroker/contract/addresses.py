@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from msgbroker.contract.errors import InvalidSettingError
@@ -30,13 +31,25 @@ def split_address(setting: str, address: str, *, any_port: bool = False) -> tupl
     return host.strip("[]"), int(port)
 
 
-def split_addresses(setting: str, addresses: str) -> list[str]:
-    """Return the addresses of a list with commas, or raise InvalidSettingError that names *setting*."""
-    listed = [address for address in map(str.strip, addresses.split(",")) if address]
+def split_addresses(setting: str, addresses: object) -> list[str]:
+    """Return the addresses of brokers in a text with commas or a list, each as `host:port`.
+
+    Raises InvalidSettingError that names *setting*, and says what is wrong with the first that is no address.
+    """
+    if isinstance(addresses, str):
+        addresses = addresses.split(",")
+    listed: list[str] = []
+    for entry in addresses if isinstance(addresses, Iterable) else (addresses,):
+        if not isinstance(entry, str):
+            shown = f"{entry!r} of type {type(entry).__name__}"
+            raise InvalidSettingError(setting, f"has {shown}; host:port is wanted, or a list of them")
+        # gRPC's way to say that names are resolved by DNS, which they are anyhow.
+        address = entry.strip().removeprefix("dns:///")
+        if address:
+            split_address(setting, address)
+            listed.append(address)
     if not listed:
         raise InvalidSettingError(setting, "is empty: give at least one host:port")
-    for address in listed:
-        split_address(setting, address)
     return listed
 
 

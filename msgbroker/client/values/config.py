@@ -7,7 +7,7 @@ import re
 import secrets
 import socket
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, TypedDict
@@ -17,7 +17,7 @@ import grpc
 from msgbroker.client.values.options import check_options, check_types
 from msgbroker.client.values.texts import safe_text
 from msgbroker.contract import limits, names
-from msgbroker.contract.addresses import BROKER_DEFAULT, BROKER_VARIABLE, split_address
+from msgbroker.contract.addresses import BROKER_DEFAULT, BROKER_VARIABLE, split_addresses
 from msgbroker.contract.errors import InvalidSettingError
 
 OnUnavailable = Literal["wait", "raise"]
@@ -115,14 +115,14 @@ _SETTING_TYPES: Final[dict[str, tuple[type, ...]]] = {
 def make_config(addresses: AddressesGiven, settings: CenterSettings) -> ClientConfig:
     """Return the checked configuration, or raise InvalidSettingError or InvalidNameError."""
     if isinstance(addresses, Unsaid):
-        listed = _listed(BROKER_VARIABLE, os.environ.get(BROKER_VARIABLE) or BROKER_DEFAULT)
+        listed = split_addresses(BROKER_VARIABLE, os.environ.get(BROKER_VARIABLE) or BROKER_DEFAULT)
     else:
-        listed = _listed("addresses", addresses)
+        listed = split_addresses("addresses", addresses)
     host = safe_text(socket.gethostname(), limits.HOST_CHARS_MAX)
     check_options("MessageCenter", settings, _SETTING_TYPES)
     check_types(settings, _SETTING_TYPES)
     given: dict[str, Any] = {**settings, "instance_id": settings.get("instance_id") or default_instance_id(host)}
-    config = ClientConfig(listed, host=host, **given)
+    config = ClientConfig(tuple(listed), host=host, **given)
     _check(config)
     return config
 
@@ -137,25 +137,6 @@ def check_call_timeout(timeout_seconds: object) -> None:
     """Raise InvalidSettingError unless the time given for a single call is what a setting of the center may be."""
     check_types({"timeout_seconds": timeout_seconds}, {"timeout_seconds": (float, int)})
     _check_is_positive("timeout_seconds", timeout_seconds)
-
-
-def _listed(setting: str, addresses: object) -> tuple[str, ...]:
-    if isinstance(addresses, str):
-        addresses = addresses.split(",")
-    entries: tuple[object, ...] = tuple(addresses) if isinstance(addresses, Iterable) else (addresses,)
-    listed: list[str] = []
-    for entry in entries:
-        if not isinstance(entry, str):
-            shown = f"{entry!r} of type {type(entry).__name__}"
-            raise InvalidSettingError(setting, f"has {shown}; host:port is wanted, or a list of them")
-        # gRPC's way to say that names are resolved by DNS, which they are anyhow.
-        address = entry.strip().removeprefix("dns:///")
-        if address:
-            split_address(setting, address)
-            listed.append(address)
-    if not listed:
-        raise InvalidSettingError(setting, "is empty: give at least one host:port")
-    return tuple(listed)
 
 
 def _check(config: ClientConfig) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from msgbroker.client import InvalidSettingError, MessageCenter, SyncMessageCenter
 from msgbroker.client.testing import InMemoryCenter
+from msgconsole.local.places import broker_address
 
 CENTERS = [MessageCenter, SyncMessageCenter]
 
@@ -100,3 +101,12 @@ def test_an_address_in_the_environment_is_refused_by_the_name_of_its_variable(
         center()
     # It talks to nobody.
     InMemoryCenter()
+
+
+@pytest.mark.parametrize("told", ["dns:///a:1", "dns:///a:1, b:2,", " dns:///[::1]:7400 "])
+def test_the_command_line_reads_addresses_as_a_center_does(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSGCENTER_BROKER", told)
+    read = ",".join(addresses_of(MessageCenter()))
+
+    assert broker_address(None, {"MSGCENTER_BROKER": told}) == read
+    assert broker_address(told, {}) == read
