@@ -98,7 +98,7 @@ class MessageCenter(PublishingCenter):
 
     def begin_anew(self) -> None:
         """Go on in a forked process as if this had never been used, with the same handlers; for the client itself."""
-        forks.keep(self._publisher, self._subscribers, self._closing)
+        forks.never_free(self._publisher, self._subscribers, self._closing)
         self._publisher = self._closing = None
         self._subscribers = self._subscribers.anew()
         self._process_id = b""

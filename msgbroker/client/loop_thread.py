@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from msgbroker.client.connect.background import cancel_and_wait
-from msgbroker.client.handle.threads import HandlerThread
+from msgbroker.client.connect.handler_thread import is_handler_thread
 from msgbroker.contract.errors import CenterClosedError
 
 Result = TypeVar("Result")
@@ -39,8 +39,7 @@ class LoopThread:
 
     def is_of_handler(self) -> bool:
         """Whether the caller is a handler of this loop's center, in a thread of its own."""
-        caller = threading.current_thread()
-        return isinstance(caller, HandlerThread) and caller.loop is self.loop
+        return is_handler_thread(self.loop)
 
     def call(self, coroutine: Coroutine[Any, Any, Result], *, behind: Callable[[], None]) -> Result:
         """Run *behind* and then *coroutine* on the loop, and wait for its end.

@@ -60,7 +60,7 @@ class SyncMessageCenter:
         """Go on in a forked process as if this had never been used, with the same handlers; for the client itself."""
         if self._handover is not None:
             self._handover.abandon()
-        forks.keep(self._lock, self._thread, self._handover, self._has_closed)
+        forks.never_free(self._lock, self._thread, self._handover, self._has_closed)
         self._begin()
         if self._is_closed:
             # Or by a thread that is not here: nobody else would say so.

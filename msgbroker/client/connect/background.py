@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 ResultT = TypeVar("ResultT")
+
+OnFailure = Callable[[str, BaseException], bool]
+"""Told what has ended, and by what, where a part of the client ends for a reason that nobody foresaw. Returns whether
+somebody waits in `run`, who gets it raised."""
 
 
 async def first_of(*coroutines: Coroutine[Any, Any, None]) -> None:

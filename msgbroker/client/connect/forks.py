@@ -15,32 +15,25 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import gc
 import os
 import threading
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-import grpc
-
-from msgbroker.client.handle.threads import HandlerThread
+from msgbroker.client.connect import grpc_core
+from msgbroker.client.connect.handler_thread import is_handler_thread
 from msgbroker.contract.errors import ForkedError
 
 _REST_SECONDS: Final = 0.05
 """How long a fork waits for handlers that are at work."""
-_LET_GO_SECONDS: Final = 5.0
+_DISCONNECT_SECONDS: Final = 5.0
 """How long a fork waits for connections to be given up."""
 _BREAK_OFF_SECONDS: Final = 0.01
 """How long gRPC has to close what is broken off: it needs its threads for that."""
-_SHUT_DOWN_SECONDS: Final = 2.0
-"""How long it waits for grpc.aio to end once nothing of ours uses it; others may."""
-_CORE_SECONDS: Final = 2.0
-"""How long it waits for gRPC's core to end then, unless others use it: a fork in the middle of that may harm the child.
-An attempt to connect that was given up keeps it from ending for a while, and harms nobody."""
 _LOOK_SECONDS: Final = 0.001
+
 Watched = TypeVar("Watched")
 
 _BROKEN: Final = (
@@ -48,15 +41,6 @@ _BROKEN: Final = (
     "after the fork only (with gunicorn from post_fork on, with multiprocessing in the new process), or close those of "
     "the parent before it, or start processes by spawn or forkserver"
 )
-_CORE_LOOK_SECONDS: Final = 0.005
-_THREADS: Final = Path("/proc/self/task")
-_THREADS_OF_CORE: Final = frozenset({"event_engine", "grpc_global_tim", "grpc_shutdown", "lifeguard"})
-_CORE_SEES_TO_ITSELF: Final = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower() in {"1", "true", "yes", "y", "t"}
-"""It stops its threads for a fork, and starts them again: by default, and unless grpc.aio polls."""
-_OTHER_USERS: Final = frozenset({grpc.Channel, grpc.Server})
-"""Those that are not of asyncio."""
-_POLLER: Final = "(_poll_wrapper)"
-"""How the name ends of the thread that grpc.aio polls in."""
 
 
 class Connection(Protocol):
@@ -70,10 +54,10 @@ class Connection(Protocol):
     def is_connected(self) -> bool:
         """Whether it is, or about to be: said before `passed` is waited for."""
 
-    def can_let_go(self, here: asyncio.AbstractEventLoop | None) -> bool:
+    def can_disconnect(self, here: asyncio.AbstractEventLoop | None) -> bool:
         """Whether to give it up would disturb nobody; on the loop that runs *here* by `break_off`."""
 
-    async def let_go(self) -> None:
+    async def disconnect(self) -> None:
         """Give it up, until `passed` returns; return once it is closed."""
 
     def break_off(self) -> None:
@@ -92,7 +76,7 @@ _connections: WeakValueDictionary[int, Connection] = WeakValueDictionary()
 _centers: WeakValueDictionary[int, Center] = WeakValueDictionary()
 _under_way: dict[int, bool] = {}
 """By the thread that forks: whether gRPC is at rest."""
-_kept: list[Any] = []
+_never_freed: list[Any] = []
 """The parent's, in a child: to take it apart would need threads that are not there."""
 
 
@@ -115,9 +99,9 @@ def watch_center(center: Center) -> None:
     _centers[id(center)] = center
 
 
-def keep(*of_parent: Any) -> None:
-    """See that what a center had in the parent is never taken apart here."""
-    _kept.extend(of_parent)
+def never_free(*of_parent: Any) -> None:
+    """See that what a center had in the parent is never taken apart in this process, its child."""
+    _never_freed.extend(of_parent)
 
 
 def check() -> None:
@@ -137,10 +121,10 @@ def _before() -> None:
     me = threading.get_ident()
     _under_way[me] = False
     with _Process.one_at_a_time:
-        if _Process.has_connected and _let_go():
+        if _Process.has_connected and _disconnect_all():
             _Process.has_connected = False
-            _shut_down()
-    _under_way[me] = _is_at_rest()
+            grpc_core.wait_for_rest(_loop_elsewhere)
+    _under_way[me] = grpc_core.is_at_rest()
 
 
 def _after_in_parent() -> None:
@@ -152,7 +136,7 @@ def _after_in_child() -> None:
     _under_way.clear()
     _Process.one_at_a_time = threading.RLock()
     _Process.has_forked_core |= not is_at_rest
-    keep(*_all(_connections))
+    never_free(*_all(_connections))
     _connections.clear()
     for center in _all(_centers):
         center.begin_anew()
@@ -162,59 +146,38 @@ def _all(watched: WeakValueDictionary[int, Watched]) -> list[Watched]:
     return [each for reference in watched.valuerefs() if (each := reference()) is not None]
 
 
-def _let_go() -> bool:
+def _disconnect_all() -> bool:
     """Have all connections given up; return whether they are wholly. None is, where one cannot be."""
     connections = [each for each in _all(_connections) if each.is_connected]
     here = _loop_of_caller()
     if not _wait_for_rest(connections, here):
         return False
     elsewhere = [each for each in connections if each.loop is not here]
-    letting_go = [asyncio.run_coroutine_threadsafe(each.let_go(), each.loop) for each in elsewhere]
+    disconnecting = [asyncio.run_coroutine_threadsafe(each.disconnect(), each.loop) for each in elsewhere]
     of_here = [each for each in connections if each.loop is here]
     for each in of_here:
         each.break_off()
     if of_here:
         time.sleep(_BREAK_OFF_SECONDS)
-    return not concurrent.futures.wait(letting_go, _LET_GO_SECONDS).not_done and not of_here
-
-
-def _shut_down() -> None:
-    """Let gRPC end, unless others use it."""
-    until = time.monotonic() + _SHUT_DOWN_SECONDS
-    while _has_poller() and time.monotonic() < until:
-        # What has ended lies about in cycles of tracebacks and frames, and gRPC's objects with it. Or still ends.
-        _collect()
-        time.sleep(_LOOK_SECONDS)
-    until = time.monotonic() + _CORE_SECONDS
-    while _has_core_threads() and time.monotonic() < until and not _has_other_users():
-        time.sleep(_CORE_LOOK_SECONDS)
-
-
-def _collect() -> None:
-    """Collect garbage, on a loop that gRPC looks for events on: that would go on meanwhile, and miss what it reads."""
-    here = _loop_of_caller()
-    loops = [each.loop for each in _all(_connections) if each.loop is not here and each.loop.is_running()]
-    if not loops:
-        gc.collect()
-        return
-
-    async def collect() -> None:
-        gc.collect()
-
-    concurrent.futures.wait([asyncio.run_coroutine_threadsafe(collect(), loops[0])], _SHUT_DOWN_SECONDS)
+    return not concurrent.futures.wait(disconnecting, _DISCONNECT_SECONDS).not_done and not of_here
 
 
 def _wait_for_rest(connections: Iterable[Connection], here: asyncio.AbstractEventLoop | None) -> bool:
     """Return whether all can be given up, now or in a moment: many handlers are soon done."""
     until = time.monotonic() + _REST_SECONDS
-    while busy := [each for each in connections if not each.can_let_go(here)]:
-        is_caller_busy = any(each.loop is here for each in busy) or isinstance(
-            threading.current_thread(), HandlerThread
-        )
+    while busy := [each for each in connections if not each.can_disconnect(here)]:
+        is_caller_busy = any(each.loop is here for each in busy) or is_handler_thread()
         if is_caller_busy or time.monotonic() > until:
             return False
         time.sleep(_LOOK_SECONDS)
     return True
+
+
+def _loop_elsewhere() -> asyncio.AbstractEventLoop | None:
+    """Return a loop of ours that runs in another thread than the caller's, if there is one."""
+    here = _loop_of_caller()
+    loops = (each.loop for each in _all(_connections))
+    return next((loop for loop in loops if loop is not here and loop.is_running()), None)
 
 
 def _loop_of_caller() -> asyncio.AbstractEventLoop | None:
@@ -222,31 +185,6 @@ def _loop_of_caller() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-def _is_at_rest() -> bool:
-    """Return whether a child can use gRPC."""
-    return not _has_poller() and (_CORE_SEES_TO_ITSELF or not _has_core_threads())
-
-
-def _has_other_users() -> bool:
-    """Return whether the core is used otherwise, and does not end therefore."""
-    return any(not _OTHER_USERS.isdisjoint(type(each).__mro__) for each in gc.get_objects())
-
-
-def _has_poller() -> bool:
-    return any(thread.name.endswith(_POLLER) for thread in threading.enumerate())
-
-
-def _has_core_threads() -> bool:
-    return any(_name_of(thread) in _THREADS_OF_CORE for thread in _THREADS.glob("*/comm"))
-
-
-def _name_of(comm: Path) -> str:
-    try:
-        return comm.read_text().strip()
-    except OSError:  # it has ended
-        return ""
 
 
 # When this is imported, and not with the first center: one that a child makes must know of gRPC's other users before.

@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from msgbroker.client.connect.background import OnFailure
 from msgbroker.client.handle.ending import Ending
 from msgbroker.client.handle.handlers import HandlerTable
 from msgbroker.client.handle.holding import Hold
-from msgbroker.client.handle.runner import HandlerRunner, OnFailure
+from msgbroker.client.handle.runner import HandlerRunner
 from msgbroker.client.handle.threads import HandlerThreads
 from msgbroker.client.handle.turns import Turns
 from msgbroker.client.values.message import LaneHandle, Message

@@ -17,9 +17,10 @@ import functools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
+from msgbroker.client.connect.background import OnFailure
 from msgbroker.client.handle.contexts import begin, go_on
 from msgbroker.client.handle.ending import Ending, is_cancelled
 from msgbroker.client.handle.handlers import Handler
@@ -36,10 +37,6 @@ TURN_MESSAGES: Final = 64
 """After so many messages without a pause a worker lets the loop turn."""
 ENDING_SECONDS: Final = 1.0
 """How long handlers that are cancelled may take to end."""
-
-OnFailure = Callable[[str, BaseException], bool]
-"""Told what has ended, and by what, where a part of the client ends for a reason that nobody foresaw. Returns whether
-somebody waits in `run`, who gets it raised."""
 
 
 class HandlerRunner:

@@ -12,25 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgbroker.client.connect.handler_thread import HandlerThread
 from msgbroker.client.handle.outcomes import discard
 
 THREADS_MAX: Final = 64
 """Of one group."""
 _NAME: Final = "msgcenter-handler"
-
-
-class HandlerThread(threading.Thread):
-    """A thread for the handlers of a center that runs on *loop*."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, serve: Callable[[], None], number: int) -> None:
-        super().__init__(target=serve, name=f"{_NAME}-{number}", daemon=True)
-        self.loop = loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +90,7 @@ class HandlerThreads:
 
     def _start_thread(self) -> None:
         try:
-            HandlerThread(self._loop, self._serve, self._started_count).start()
+            HandlerThread(self._loop, self._serve, f"{_NAME}-{self._started_count}").start()
         except RuntimeError:
             # The system has none left.
             self.give_back()

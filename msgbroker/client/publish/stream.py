@@ -13,12 +13,17 @@ import grpc
 
 from msgbroker.client.connect import forks
 from msgbroker.client.connect.addresses import Addresses, Backoff
-from msgbroker.client.connect.background import LoopEndedError, cancel_and_wait, cancelled_by_others, first_of
+from msgbroker.client.connect.background import (
+    LoopEndedError,
+    OnFailure,
+    cancel_and_wait,
+    cancelled_by_others,
+    first_of,
+)
 from msgbroker.client.connect.channel import close_at_once, connect, list_brokers, why_ended
 from msgbroker.client.connect.failures import from_refusal
 from msgbroker.client.connect.outages import OutageLog
 from msgbroker.client.connect.unreachable import none_of
-from msgbroker.client.handle.runner import OnFailure
 from msgbroker.client.publish.buffer import PublishBuffer, new_publisher_id
 from msgbroker.client.publish.given_up import given_up
 from msgbroker.client.publish.outbox import Frame, Mark, Reaction
@@ -72,9 +77,9 @@ class PublisherStream:
         """Set before the first of the attempts whose failures are kept; for those who do not want to wait."""
         self._failures: dict[str, MessageCenterError] = {}
         self._connected: tuple[Any, grpc.aio.Channel] | None = None
-        self._must_let_go = asyncio.Event()
-        self._has_let_go = asyncio.Event()
-        self._has_let_go.set()
+        self._must_disconnect = asyncio.Event()
+        self._is_disconnected = asyncio.Event()
+        self._is_disconnected.set()
         self._task = self._loop.create_task(self._run(), name="publisher")
         self._clock = self._loop.create_task(self._expire(), name="publisher clock")
         for task in (self._task, self._clock):
@@ -84,20 +89,20 @@ class PublisherStream:
     @property
     def is_connected(self) -> bool:
         """Whether a connection is open, or being made."""
-        return not self._has_let_go.is_set()
+        return not self._is_disconnected.is_set()
 
-    def can_let_go(self, here: asyncio.AbstractEventLoop | None) -> bool:
+    def can_disconnect(self, here: asyncio.AbstractEventLoop | None) -> bool:
         """Whether that would disturb nobody: what is sent again is stored once. Else its loop must go on meanwhile."""
         return self.loop is here or self.loop.is_running()
 
-    async def let_go(self) -> None:
+    async def disconnect(self) -> None:
         """Give the connection up, if there is one; the next one goes on with what is unanswered."""
-        self._must_let_go.set()
-        await self._has_let_go.wait()
+        self._must_disconnect.set()
+        await self._is_disconnected.wait()
 
     def break_off(self) -> None:
         """Do the same where the loop cannot go on before the connection must be closed."""
-        self._must_let_go.set()
+        self._must_disconnect.set()
         if self._connected is not None:
             call, channel = self._connected
             call.cancel()
@@ -139,7 +144,7 @@ class PublisherStream:
             self._round = self._round or self._outbox.mark()
             address = self._addresses.current()
             try:
-                await self._serve_unless_told(address)
+                await self._serve_until_told(address)
             except _LeaveStreamError as left:
                 if left.cause is not None:
                     await self._step_back(address, left.cause)
@@ -148,17 +153,17 @@ class PublisherStream:
                     # There may be no other broker, and this one takes a while to end.
                     await asyncio.sleep(self._backoff.next_seconds())
 
-    async def _serve_unless_told(self, address: str) -> None:
-        self._must_let_go.clear()
-        self._has_let_go.clear()
+    async def _serve_until_told(self, address: str) -> None:
+        self._must_disconnect.clear()
+        self._is_disconnected.clear()
         try:
             # Leaving first: a call that is broken off looks like one that was cancelled.
-            await first_of(self._leave_if_told(), self._serve(address))
+            await first_of(self._disconnect_if_told(), self._serve(address))
         finally:
-            self._has_let_go.set()
+            self._is_disconnected.set()
 
-    async def _leave_if_told(self) -> None:
-        await self._must_let_go.wait()
+    async def _disconnect_if_told(self) -> None:
+        await self._must_disconnect.wait()
         raise _LeaveStreamError
 
     async def _step_back(self, address: str, cause: MessageCenterError) -> None:

@@ -15,11 +15,10 @@ import grpc
 
 from msgbroker.client.connect import forks
 from msgbroker.client.connect.addresses import RELOCATIONS_IN_A_ROW_MAX, Addresses, Backoff
-from msgbroker.client.connect.background import cancel_and_wait, cancelled_by_others, first_of
+from msgbroker.client.connect.background import OnFailure, cancel_and_wait, cancelled_by_others, first_of
 from msgbroker.client.connect.channel import connect, list_brokers, why_ended
 from msgbroker.client.connect.outages import OutageLog
 from msgbroker.client.handle.dispatch import Dispatcher
-from msgbroker.client.handle.runner import OnFailure
 from msgbroker.client.subscribe.closing import Closing
 from msgbroker.client.subscribe.missing_subscriptions import MissingSubscriptions
 from msgbroker.client.subscribe.session import SessionOverError, SubscriberSession
@@ -70,10 +69,10 @@ class SubscriberStream:
         self._served_by = ""
         self._closing = Closing()
         self._session: SubscriberSession | None = None
-        self._is_letting_go = False
-        self._must_let_go = asyncio.Event()
-        self._has_let_go = asyncio.Event()
-        self._has_let_go.set()
+        self._is_disconnecting = False
+        self._must_disconnect = asyncio.Event()
+        self._is_disconnected = asyncio.Event()
+        self._is_disconnected.set()
         self.task = self._loop.create_task(self._run(), name=f"subscriber {group}")
         """Ends with an error where the group cannot be subscribed (any more)."""
         self.task.add_done_callback(self._ended)
@@ -83,9 +82,9 @@ class SubscriberStream:
     @property
     def is_connected(self) -> bool:
         """Whether a connection is open, or being made."""
-        return not self._has_let_go.is_set()
+        return not self._is_disconnected.is_set()
 
-    def can_let_go(self, here: asyncio.AbstractEventLoop | None) -> bool:
+    def can_disconnect(self, here: asyncio.AbstractEventLoop | None) -> bool:
         """Whether that would disturb nobody: what a handler is at must not go to others for it.
 
         To leave in good order takes a loop that goes on; to leave otherwise looks like the end of a process.
@@ -93,17 +92,17 @@ class SubscriberStream:
         is_elsewhere = self.loop is not here and self.loop.is_running()
         return is_elsewhere and self._dispatcher.is_at_rest and not self._closing.has_begun
 
-    async def let_go(self) -> None:
+    async def disconnect(self) -> None:
         """Give the connection up, in good order; the next one is made at once, or when it may be."""
-        self._is_letting_go = True
+        self._is_disconnecting = True
         if self._session is not None:
             self._session.leave()
         else:
-            self._must_let_go.set()
-        await self._has_let_go.wait()
+            self._must_disconnect.set()
+        await self._is_disconnected.wait()
 
     def break_off(self) -> None:
-        """Do nothing: no fork asks, as `can_let_go` says no on its own loop."""
+        """Do nothing: no fork asks, as `can_disconnect` says no on its own loop."""
 
     async def close(self, until: float) -> None:
         """Stop taking messages, finish what is running, if it is done by then, send the verdicts, and leave."""
@@ -140,7 +139,7 @@ class SubscriberStream:
         address = self._addresses.current()
         self._attached_at = math.inf
         try:
-            await self._serve_unless_told(address, closing)
+            await self._serve_until_told(address, closing)
         except SessionOverError as over:
             if self._loop.time() - self._attached_at >= self._config.backoff_max_seconds:
                 self._backoff.reset()
@@ -149,7 +148,7 @@ class SubscriberStream:
             if cause is not None and not cause.retryable:
                 self.ended_by = cause
                 raise cause from over
-            if cause is None and self._is_letting_go:
+            if cause is None and self._is_disconnecting:
                 return
             if cause is None and self._sent_away < RELOCATIONS_IN_A_ROW_MAX:
                 self._sent_away += 1
@@ -163,17 +162,17 @@ class SubscriberStream:
             log.info("subscriber.disconnected: group %s: %s", self._group, over)
             await asyncio.wait([closing], timeout=self._backoff.next_seconds())
 
-    async def _serve_unless_told(self, address: str, closing: asyncio.Task[None]) -> None:
-        self._is_letting_go = False
-        self._must_let_go.clear()
-        self._has_let_go.clear()
+    async def _serve_until_told(self, address: str, closing: asyncio.Task[None]) -> None:
+        self._is_disconnecting = False
+        self._must_disconnect.clear()
+        self._is_disconnected.clear()
         try:
-            await first_of(self._serve(address, closing), self._leave_if_told())
+            await first_of(self._serve(address, closing), self._disconnect_if_told())
         finally:
-            self._has_let_go.set()
+            self._is_disconnected.set()
 
-    async def _leave_if_told(self) -> None:
-        await self._must_let_go.wait()
+    async def _disconnect_if_told(self) -> None:
+        await self._must_disconnect.wait()
         raise SessionOverError
 
     def _follow(self, relocation: tuple[str, ...]) -> None:

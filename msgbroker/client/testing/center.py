@@ -70,7 +70,7 @@ class InMemoryCenter(MessageCenter):
     def begin_anew(self) -> None:
         """Go on in a forked process with what is stored, and with handlers that nobody has started."""
         super().begin_anew()
-        forks.keep(self._memory_streams)
+        forks.never_free(self._memory_streams)
         self._memory_streams = {}
         self._is_dirty = False
 
