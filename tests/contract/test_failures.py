@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from msgbroker.client import Message
+from msgbroker.client.handle.handed import HandedMessage
 from tests.contract.harness import Harness, Recorder
 from tests.contract.test_delivery import prepare
 
@@ -39,14 +40,14 @@ async def test_what_ends_a_worker_ends_run_with_the_reason_and_is_logged(
     await prepare(harness, "SG")
     recorder = Recorder()
     breaks = True
-    ack = Message.ack
+    ack = HandedMessage.ack
 
-    def ack_or_break(message: Message) -> None:
+    def ack_or_break(message: HandedMessage) -> None:
         if breaks:
             raise RuntimeError("a mistake of ours")
         ack(message)
 
-    monkeypatch.setattr(Message, "ack", ack_or_break)
+    monkeypatch.setattr(HandedMessage, "ack", ack_or_break)
     async with harness.center() as center:
 
         @center.subscriber(group="SG", topic="TP", concurrency=1)
@@ -69,14 +70,14 @@ async def test_what_ends_a_worker_is_logged_where_nobody_waits_and_the_rest_is_h
 ) -> None:
     await prepare(harness, "SG", retry_schedule_seconds=(0.01,))
     recorder = Recorder()
-    ack = Message.ack
+    ack = HandedMessage.ack
 
-    def ack_or_break(message: Message) -> None:
+    def ack_or_break(message: HandedMessage) -> None:
         if message.body == b"bad" and message.attempt == 1:
             raise RuntimeError("a mistake of ours")
         ack(message)
 
-    monkeypatch.setattr(Message, "ack", ack_or_break)
+    monkeypatch.setattr(HandedMessage, "ack", ack_or_break)
     async with harness.center() as center:
 
         @center.subscriber(group="SG", topic="TP", concurrency=1)
@@ -99,10 +100,10 @@ async def test_run_that_was_not_begun_yet_raises_what_ended_the_client_before(
     await prepare(harness, "SG")
     recorder = Recorder()
 
-    def break_off(message: Message) -> None:
+    def break_off(message: HandedMessage) -> None:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr(Message, "ack", break_off)
+    monkeypatch.setattr(HandedMessage, "ack", break_off)
     async with harness.center() as center:
 
         @center.subscriber(group="SG", topic="TP")

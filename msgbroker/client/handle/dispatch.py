@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from msgbroker.client.connect.background import OnFailure
 from msgbroker.client.handle.ending import Ending
+from msgbroker.client.handle.handed import HandedMessage, LaneHandle
 from msgbroker.client.handle.handlers import HandlerTable
 from msgbroker.client.handle.holding import Hold
 from msgbroker.client.handle.runner import HandlerRunner
 from msgbroker.client.handle.threads import HandlerThreads
 from msgbroker.client.handle.turns import Turns
-from msgbroker.client.values.message import LaneHandle, Message
 from msgbroker.client.values.verdicts import RELEASED_AT_ONCE, Verdict, VerdictKind
 from msgbroker.v1 import subscriber_pb2
 
@@ -70,13 +70,13 @@ class Dispatcher:
             return
         handler = self._table.find_only(deliveries[0].message.topic)
         if handler is not None:
-            messages = [Message(delivery, lane, deadline) for delivery in deliveries]
+            messages = [HandedMessage(delivery, lane, deadline) for delivery in deliveries]
             self._runners[handler].feed(messages, are_suspect=are_suspect)
             return
-        shares: dict[HandlerRunner, list[Message]] = {}
+        shares: dict[HandlerRunner, list[HandedMessage]] = {}
         for delivery in deliveries:
             said = delivery.message
-            message = Message(delivery, lane, deadline)
+            message = HandedMessage(delivery, lane, deadline)
             handler = self._table.find(said.topic, said.event_code)
             if handler is None:
                 message.settle(_UNHANDLED)
@@ -113,28 +113,28 @@ class Dispatcher:
         for runner in self._runners.values():
             count_max -= runner.say_begun(began_until, count_max)
 
-    def keep(self, hold: Hold) -> None:
-        """Keep what handlers are at, where that is needed by now."""
+    def extend_due(self, hold: Hold) -> None:
+        """Extend the time of what handlers are at, where that is needed by now."""
         for runner in self._runners.values():
-            runner.works.keep(hold)
+            runner.works.extend_due(hold)
 
     @property
-    def is_keeping(self) -> bool:
+    def is_holding(self) -> bool:
         """Whether handlers are at messages that nobody else was given, as far as is known."""
-        return any(runner.works.are_keeping for runner in self._runners.values())
+        return any(runner.works.are_held for runner in self._runners.values())
 
-    def keep_all(self, seconds: float) -> None:
-        """Keep all that handlers are at for so long from now on."""
+    def extend_all(self, seconds: float) -> None:
+        """Extend the time of all that handlers are at: so long from now on."""
         for runner in self._runners.values():
-            runner.works.keep_all(seconds)
+            runner.works.extend_all(seconds)
 
-    def leave(self, again_seconds: float) -> None:
+    def lose_stream(self, again_seconds: float) -> None:
         """Forget what was not started, as its stream has ended; what is being handled has so long to come again."""
         for runner in self._runners.values():
             runner.drop_waiting()
-            runner.works.leave(again_seconds)
+            runner.works.lose_stream(again_seconds)
 
-    def take_back(self, is_meant: Callable[[Message], bool], why: str) -> None:
+    def take_back(self, is_meant: Callable[[HandedMessage], bool], why: str) -> None:
         """Take note that messages are somebody else's now: what is at them is stopped."""
         for runner in self._runners.values():
             runner.works.take_back(is_meant, why)

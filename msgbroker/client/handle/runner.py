@@ -23,12 +23,12 @@ from typing import Any, Final
 from msgbroker.client.connect.background import OnFailure
 from msgbroker.client.handle.contexts import begin, go_on
 from msgbroker.client.handle.ending import Ending, is_cancelled
+from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.handle.handlers import Handler
 from msgbroker.client.handle.rejections import log_rejection
 from msgbroker.client.handle.threads import HandlerThreads
 from msgbroker.client.handle.turns import Turns
 from msgbroker.client.handle.works import Work, Works
-from msgbroker.client.values.message import Message
 from msgbroker.client.values.verdicts import RELEASED_AT_ONCE, HandlerVerdict, Verdict, VerdictKind, verdict_of
 
 log = logging.getLogger("msgbroker.client")
@@ -54,7 +54,7 @@ class HandlerRunner:
         self._suspect_count = 0
         """So many of the first that wait are suspect."""
         self._on_failure = on_failure
-        self._waiting: deque[Message] = deque()
+        self._waiting: deque[HandedMessage] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self.works = Works(handler, self._loop)
         self._busy_count = 0
@@ -86,11 +86,11 @@ class HandlerRunner:
         """How many messages the handler is at."""
         return sum(work.message is not None for work in self.works)
 
-    def feed(self, messages: Sequence[Message], *, are_suspect: bool = False) -> None:
+    def feed(self, messages: Sequence[HandedMessage], *, are_suspect: bool = False) -> None:
         """Take messages to be handled; suspect ones before the others, and one at a time."""
         waiting = self._waiting
         now = self._loop.time()
-        if self.works.are_left:
+        if self.works.are_lost:
             messages = self.works.go_on(messages)
         while waiting and not waiting[0].is_live(now):
             # Nobody may have looked at them for long: a handler that hangs must not fill this process's memory.
@@ -110,7 +110,7 @@ class HandlerRunner:
         self._turns = turns
         self._are_turns_needed = turns is not None and turns.are_for_all
 
-    def _next_waiting(self) -> Message:
+    def _next_waiting(self) -> HandedMessage:
         if self._suspect_count:
             self._suspect_count -= 1
         return self._waiting.popleft()
@@ -261,7 +261,7 @@ class HandlerRunner:
         finally:
             turns.give(turn)
 
-    async def _handle_known(self, work: Work, message: Message, turns: Turns) -> None:
+    async def _handle_known(self, work: Work, message: HandedMessage, turns: Turns) -> None:
         work.since = self._loop.time()
         work.message = work.said = message
         message.begin()
@@ -313,7 +313,7 @@ class HandlerRunner:
         if not self._waiting and self._busy_count == 0:
             self._at_rest.set()
 
-    async def _handle(self, work: Work, message: Message) -> None:
+    async def _handle(self, work: Work, message: HandedMessage) -> None:
         """Call the handler and settle the message. It may leave the worker cancelled, even where it returned."""
         context = self._context.copy()
         try:
@@ -341,13 +341,13 @@ class HandlerRunner:
             else:
                 self._settle_as_said(message, outcome, context)
 
-    def _settle_as_said(self, message: Message, said: HandlerVerdict, context: contextvars.Context) -> None:
+    def _settle_as_said(self, message: HandedMessage, said: HandlerVerdict, context: contextvars.Context) -> None:
         verdict = verdict_of(said)
         message.settle(verdict)
         if verdict.kind is VerdictKind.REJECT:
             context.copy().run(log_rejection, self.handler.group, message, verdict)
 
-    def _log_failure(self, message: Message, failure: BaseException, context: contextvars.Context) -> None:
+    def _log_failure(self, message: HandedMessage, failure: BaseException, context: contextvars.Context) -> None:
         # For whoever logs what a handler has set there. A copy: a thread that is past its time may still be in it.
         context.copy().run(
             log.warning,
@@ -362,7 +362,7 @@ class HandlerRunner:
             exc_info=failure,
         )
 
-    async def _call(self, work: Work, message: Message, context: contextvars.Context) -> Any:
+    async def _call(self, work: Work, message: HandedMessage, context: contextvars.Context) -> Any:
         handler = self.handler
         if self._threads is None:
             if handler.timeout_seconds is None:
@@ -376,7 +376,7 @@ class HandlerRunner:
         async with asyncio.timeout(handler.timeout_seconds):
             return await go_on(context, await call)
 
-    def _invoke(self, context: contextvars.Context, message: Message) -> Any:
+    def _invoke(self, context: contextvars.Context, message: HandedMessage) -> Any:
         """Call the handler in its thread."""
         try:
             return context.run(self.handler.invoke, message)

@@ -13,9 +13,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.handle.handlers import Handler
 from msgbroker.client.handle.holding import Hold
-from msgbroker.client.values.message import Message
+from msgbroker.contract import limits
 
 log = logging.getLogger("msgbroker.client")
 
@@ -26,36 +27,47 @@ AGAIN_SECONDS_MAX: Final = 600.0
 class Work:
     """What one worker of a handler is at."""
 
-    __slots__ = ("has_thread", "kept", "kept_at", "left", "message", "said", "since", "spoken_of", "stopped", "worker")
+    __slots__ = (
+        "extended",
+        "extended_at",
+        "has_thread",
+        "lost_with",
+        "message",
+        "said",
+        "since",
+        "spoken_of",
+        "stopped",
+        "worker",
+    )
 
     def __init__(self, worker: asyncio.Task[None]) -> None:
         self.worker = worker
         self.has_thread = False
         """One waits for its next call."""
-        self.message: Message | None = None
+        self.message: HandedMessage | None = None
         self.since = 0.0
         """When it began with that message."""
-        self.said: Message | None = None
+        self.said: HandedMessage | None = None
         """The last one that it has said to have begun."""
-        self.kept: Message | None = None
+        self.extended: HandedMessage | None = None
         """The last one that it has extended, and when."""
-        self.kept_at = 0.0
-        self.spoken_of: Message | None = None
+        self.extended_at = 0.0
+        self.spoken_of: HandedMessage | None = None
         """The last one that it was slow with."""
-        self.left: dict[bytes, Work] | None = None
-        """With which it was left last, as a stream ended; None: its message has come again since."""
-        self.stopped: Message | None = None
+        self.lost_with: dict[bytes, Work] | None = None
+        """With which others it was lost last, as a stream ended; None: its message has come again since."""
+        self.stopped: HandedMessage | None = None
         """The last one that it was cancelled for: that call ends, and answers for nothing any more."""
 
     def is_at(self, message_id: bytes) -> bool:
         """Whether it is that message that it handles."""
         return self.message is not None and self.message.id_bytes == message_id
 
-    def go_on_with(self, again: Message) -> None:
+    def go_on_with(self, again: HandedMessage) -> None:
         """Answer for a hand-out of the same message, which is handled already."""
         assert self.message is not None  # or nothing goes on
         self.message.come_again(again)
-        self.said = self.kept = self.left = None
+        self.said = self.extended = self.lost_with = None
 
 
 class Works:
@@ -65,7 +77,7 @@ class Works:
         self._handler = handler
         self._loop = loop
         self._works: list[Work] = []
-        self._left: dict[bytes, Work] = {}
+        self._lost: dict[bytes, Work] = {}
         """By its id, those whose message is not this instance's any more, as far as is known; they may be done."""
 
     def __iter__(self) -> Iterator[Work]:
@@ -98,9 +110,9 @@ class Works:
                 count += 1
         return count
 
-    # --- what is kept -----------------------------------------------------------------------------------------------
+    # --- what is extended -------------------------------------------------------------------------------------------
 
-    def keep(self, hold: Hold) -> None:
+    def extend_due(self, hold: Hold) -> None:
         """Extend the time of what the handler is at, where it is needed by now; say so where it takes long."""
         now = self._loop.time()
         for work in self._works:
@@ -111,86 +123,86 @@ class Works:
             if seconds >= hold.limit_seconds / 2 and work.spoken_of is not message:
                 work.spoken_of = message
                 self._log("handler.slow", work, message, f"after {hold.limit_seconds:g} s it is given to others")
-            kept_at = work.kept_at if work.kept is message else message.begin_by - hold.start_seconds
-            if seconds < hold.handle_seconds_max and now - kept_at >= hold.extend_seconds:
-                work.kept = work.said = message
-                work.kept_at = now
-                message.keep(hold.ack_timeout_seconds)
+            extended_at = work.extended_at if work.extended is message else message.begin_by - hold.start_seconds
+            if seconds < hold.handle_seconds_max and now - extended_at >= hold.extend_seconds:
+                work.extended = work.said = message
+                work.extended_at = now
+                _extend(message, hold.ack_timeout_seconds)
 
     @property
-    def are_keeping(self) -> bool:
+    def are_held(self) -> bool:
         """Whether the handler is at messages that nobody else was given, as far as is known."""
         return any(work.message is not None and work.message.is_held for work in self._works)
 
-    def keep_all(self, seconds: float) -> None:
+    def extend_all(self, seconds: float) -> None:
         """Keep all that the handler is at for so long from now on."""
         for work in self._works:
             if work.message is not None:
-                work.message.keep(seconds)
+                _extend(work.message, seconds)
 
     # --- what is lost -----------------------------------------------------------------------------------------------
 
-    def leave(self, again_seconds: float) -> None:
+    def lose_stream(self, again_seconds: float) -> None:
         """Take note that the stream has ended; what the handler is at has so long to come again."""
         self._forget_done()
-        left: dict[bytes, Work] = {}
+        lost: dict[bytes, Work] = {}
         for work in self._works:
             message = work.message
             # Who has waited for its message since an earlier end has the time of then.
-            if message is not None and message is not work.stopped and message.id_bytes not in self._left:
-                message.let_go()
-                left[message.id_bytes] = work
-                work.left = left
-        if left:
-            self._left.update(left)
-            self._loop.call_later(min(again_seconds, AGAIN_SECONDS_MAX), self._give_up, left)
+            if message is not None and message is not work.stopped and message.id_bytes not in self._lost:
+                message.lose()
+                lost[message.id_bytes] = work
+                work.lost_with = lost
+        if lost:
+            self._lost.update(lost)
+            self._loop.call_later(min(again_seconds, AGAIN_SECONDS_MAX), self._give_up, lost)
 
-    def take_back(self, is_meant: Callable[[Message], bool], why: str) -> None:
+    def take_back(self, is_meant: Callable[[HandedMessage], bool], why: str) -> None:
         """Take note that messages are somebody else's now, and stop what is at them."""
         self._forget_done()
         for work in self._works:
             message = work.message
             if message is not None and is_meant(message):
-                message.let_go()
-                self._left[message.id_bytes] = work
+                message.lose()
+                self._lost[message.id_bytes] = work
                 self._stop(work, message, why)
 
     @property
-    def are_left(self) -> bool:
+    def are_lost(self) -> bool:
         """Whether a message may come again that is being handled."""
-        return bool(self._left)
+        return bool(self._lost)
 
-    def go_on(self, messages: Sequence[Message]) -> list[Message]:
+    def go_on(self, messages: Sequence[HandedMessage]) -> list[HandedMessage]:
         """Let the calls that are at some of these messages answer for them as they come again; return the others."""
         return [message for message in messages if not self._goes_on(message)]
 
-    def _goes_on(self, message: Message) -> bool:
-        work = self._left.pop(message.id_bytes, None)
+    def _goes_on(self, message: HandedMessage) -> bool:
+        work = self._lost.pop(message.id_bytes, None)
         if work is None or not work.is_at(message.id_bytes):
             return False
         work.go_on_with(message)
         return True
 
-    def _give_up(self, left: dict[bytes, Work]) -> None:
-        for message_id, work in left.items():
-            is_left = work.left is left and self._left.get(message_id) is work
-            if is_left and work.message is not None and work.is_at(message_id):
+    def _give_up(self, lost: dict[bytes, Work]) -> None:
+        for message_id, work in lost.items():
+            is_lost = work.lost_with is lost and self._lost.get(message_id) is work
+            if is_lost and work.message is not None and work.is_at(message_id):
                 self._stop(work, work.message, "the connection was lost, and it has not come again")
         self._forget_done()
 
-    def _stop(self, work: Work, message: Message, why: str) -> None:
+    def _stop(self, work: Work, message: HandedMessage, why: str) -> None:
         if self._handler.is_async:
             self._log("handler.taken_back", work, message, f"{why}; the handler is cancelled")
-            self._left.pop(message.id_bytes, None)
+            self._lost.pop(message.id_bytes, None)
             work.stopped = message
             work.worker.cancel()
         else:
             self._log("handler.taken_back", work, message, f"{why}; the handler goes on in its thread")
 
     def _forget_done(self) -> None:
-        self._left = {message_id: work for message_id, work in self._left.items() if work.is_at(message_id)}
+        self._lost = {message_id: work for message_id, work in self._lost.items() if work.is_at(message_id)}
 
-    def _log(self, event: str, work: Work, message: Message, what: str) -> None:
+    def _log(self, event: str, work: Work, message: HandedMessage, what: str) -> None:
         log.warning(
             "%s: group=%s topic=%s event_code=%s message_id=%s attempt=%d has run for %.1f s: %s",
             event,
@@ -203,3 +215,7 @@ class Works:
             what,
             extra={"message_id": str(message.message_id)},
         )
+
+
+def _extend(message: HandedMessage, seconds: float) -> None:
+    message.extend(min(seconds, limits.HANDLE_SECONDS_CEILING))

@@ -18,6 +18,7 @@ import grpc
 
 from msgbroker.client.connect.background import first_of
 from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.handle.holding import Hold
 from msgbroker.client.handle.in_loop import InLoop
 from msgbroker.client.handle.turns import Turns
@@ -25,7 +26,6 @@ from msgbroker.client.subscribe.closing import Closing
 from msgbroker.client.subscribe.credit import CreditGauge
 from msgbroker.client.subscribe.settlements import Room, SettledRanges, Settlements, error_of
 from msgbroker.client.values.config import ClientConfig
-from msgbroker.client.values.message import Message
 from msgbroker.contract import limits
 from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError
 from msgbroker.v1 import subscriber_pb2
@@ -97,14 +97,14 @@ class SubscriberSession:
             await first_of(
                 self._read(call),
                 self._write(call),
-                self._leave(closing),
-                self._go_elsewhere(),
-                self._keep(),
+                self._close_when_told(closing),
+                self._leave_when_sent(),
+                self._extend_when_due(),
                 self._expect_attached(),
             )
         finally:
             self._settlements.close()
-            self._dispatcher.leave(self._hold.ack_timeout_seconds)
+            self._dispatcher.lose_stream(self._hold.ack_timeout_seconds)
             if self._looking is not None:
                 self._looking.cancel()
             self._end_turns()
@@ -176,8 +176,8 @@ class SubscriberSession:
 
     # --- what is kept, and lost ---------------------------------------------------------------------------------
 
-    async def _keep(self) -> None:
-        """Keep what handlers are at for long."""
+    async def _extend_when_due(self) -> None:
+        """Extend the time of what handlers are at for long."""
         await self._attached.wait()
         while True:
             # What comes by a shorter ack timeout may be late before the next look is due by the longer one.
@@ -185,7 +185,7 @@ class SubscriberSession:
                 async with asyncio.timeout(self._look_seconds):
                     await self._is_time_changed.wait()
             self._is_time_changed.clear()
-            self._dispatcher.keep(self._hold)
+            self._dispatcher.extend_due(self._hold)
 
     def _revoke(self, revoked: subscriber_pb2.LaneRevoked) -> None:
         lane = self._settlements.revoke(revoked.queue_id, revoked.epoch)
@@ -196,7 +196,7 @@ class SubscriberSession:
         lane = self._settlements.lane(taken.queue_id, taken.epoch)
         ranges = list(zip(taken.ranges[::2], taken.ranges[1::2], strict=False))
 
-        def is_meant(message: Message) -> bool:
+        def is_meant(message: HandedMessage) -> bool:
             is_of_that = message.is_of(lane) and message.attempt == taken.attempt
             return is_of_that and any(first <= message.queue_offset <= last for first, last in ranges)
 
@@ -310,7 +310,7 @@ class SubscriberSession:
 
     # --- leaving ------------------------------------------------------------------------------------------------
 
-    async def _leave(self, closing: Closing) -> None:
+    async def _close_when_told(self, closing: Closing) -> None:
         """When the client closes: finish what runs, give back the rest, see the verdicts off."""
         await closing.wait()
         self._stop_taking()
@@ -318,7 +318,7 @@ class SubscriberSession:
             await self._dispatcher.cancel()
         await self._see_off()
 
-    async def _go_elsewhere(self) -> None:
+    async def _leave_when_sent(self) -> None:
         """When the broker sends us away: the same, but handlers have the time they need.
 
         As long as the broker waits for them: lanes that it stops have no time extended, others do until it stops.
@@ -330,7 +330,7 @@ class SubscriberSession:
         until = self._loop.time() + hold.limit_seconds
         seconds = hold.ack_timeout_seconds
         while not await self._dispatcher.join(seconds):
-            if not self._dispatcher.is_keeping or self._loop.time() >= until:
+            if not self._dispatcher.is_holding or self._loop.time() >= until:
                 break
             seconds = hold.look_seconds
         await self._see_off()

@@ -21,7 +21,7 @@ from msgbroker.client.testing.delivery import DeadLetter, MemoryStream
 from msgbroker.client.testing.log import MemoryLog
 from msgbroker.client.testing.registry import Registry, compile_header, warnings_of_header
 from msgbroker.client.values.config import CenterSettings, check_call_timeout
-from msgbroker.client.values.message import Message, NoLane, Receipt
+from msgbroker.client.values.message import Message, Receipt
 from msgbroker.contract.errors import GroupNotFoundError, MessageCenterError
 from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
 from msgbroker.engine.handled import list_missing
@@ -79,7 +79,7 @@ class InMemoryCenter(MessageCenter):
     @property
     def published(self) -> list[Message]:
         """Everything stored so far, in order."""
-        return [Message(stored.delivery(1), NoLane(stored.queue_id), 0.0) for stored in self._log.messages]
+        return [Message(stored.delivery(1), stored.queue_id) for stored in self._log.messages]
 
     @property
     def dead_letters(self) -> list[DeadLetter]:

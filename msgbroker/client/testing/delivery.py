@@ -13,10 +13,11 @@ from typing import Final
 from confdb.routes import GroupRoute, TopicRoute
 from msgbroker.client.connect.background import cancel_and_wait
 from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.handle.in_loop import InLoop
 from msgbroker.client.testing.log import MemoryLog, StoredMessage
 from msgbroker.client.testing.registry import Registry, queue_ids_of
-from msgbroker.client.values.message import Message, NoLane
+from msgbroker.client.values.message import Message
 from msgbroker.client.values.verdicts import Verdict, VerdictKind
 from msgbroker.contract.errors import MessageCenterError
 from msgbroker.engine import verdicts as engine_verdicts
@@ -187,14 +188,14 @@ class MemoryStream:
     def expire(self) -> None:
         """Take back what was not answered in time; only what was begun has failed.
 
-        What handlers are at is kept first: for as long as it ever can be, in one go.
+        What handlers are at is extended first: by as long as it ever can be, in one go.
         """
         group = self._registry.find_group(self._group_name)
         if group is None or self.ended_by is not None:
             return
         self.dispatcher.say_begun(math.inf, _NO_LIMIT)
         if group.handle_seconds_max:
-            self.dispatcher.keep_all(group.handle_seconds_max)
+            self.dispatcher.extend_all(group.handle_seconds_max)
         for lane in self._lanes.values():
             late = {(each.queue_offset, each.attempt) for each in lane.lane.late_and_begun(self._clock())}
             if late:
@@ -246,7 +247,7 @@ class MemoryStream:
 
     def _dead_letter(self, lane: MemoryLane, move: DeadLetterMove) -> DeadLetter:
         stored = self._log.queue(lane.queue_id)[move.queue_offset]
-        message = Message(stored.delivery(move.attempts), NoLane(lane.queue_id), 0.0)
+        message = Message(stored.delivery(move.attempts), lane.queue_id)
         return DeadLetter(self._group_name, message, move.attempts, move.reason, move.last_error or "")
 
     def _open_lane(self, group: GroupRoute, queue_id: int) -> MemoryLane:
@@ -261,5 +262,5 @@ class MemoryStream:
         return lane
 
 
-def _is_of(lane: MemoryLane, late: set[tuple[int, int]], message: Message) -> bool:
+def _is_of(lane: MemoryLane, late: set[tuple[int, int]], message: HandedMessage) -> bool:
     return message.queue_id == lane.queue_id and (message.queue_offset, message.attempt) in late

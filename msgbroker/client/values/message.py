@@ -10,11 +10,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from msgbroker.client.values.bodies import Body
-from msgbroker.client.values.verdicts import RELEASED_AT_ONCE, Verdict
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.v1 import publisher_pb2, subscriber_pb2
@@ -22,61 +21,23 @@ from msgbroker.v1 import publisher_pb2, subscriber_pb2
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class LaneHandle(Protocol):
-    """Where verdicts on the messages of one lane go."""
-
-    queue_id: int
-
-    @property
-    def live(self) -> bool:
-        """False: the lane was revoked or its stream ended. Messages not started are dropped, verdicts go nowhere."""
-
-    def ack(self, queue_offset: int, attempt: int) -> None:
-        """Settle a message as done."""
-
-    def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
-        """Settle a message in another way."""
-
-    def begin(self, queue_offset: int, attempt: int) -> None:
-        """Say that a message is begun."""
-
-    def extend(self, queue_offset: int, attempt: int, seconds: float) -> bool:
-        """Ask to keep a message for so long from now on; return False if it is too late. From any thread."""
-
-
-class NoLane:
-    """The handle of messages that nobody settles (any more)."""
-
-    __slots__ = ("live", "queue_id")
-
-    def __init__(self, queue_id: int) -> None:
-        self.queue_id = queue_id
-        self.live = False
-
-    def ack(self, queue_offset: int, attempt: int) -> None:
-        """Do nothing."""
-
-    def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
-        """Do nothing."""
-
-    def begin(self, queue_offset: int, attempt: int) -> None:
-        """Do nothing."""
-
-    def extend(self, queue_offset: int, attempt: int, seconds: float) -> bool:  # noqa: ARG002 - a LaneHandle's
-        """Return that it is too late."""
-        return False
-
-
 class Message:
-    """A message as a handler receives it."""
+    """A message as a handler receives it.
 
-    __slots__ = ("_deadline", "_delivery", "_headers", "_lane", "_said")
+    A handler that takes its body as well gets it beside, as its second parameter: see `MessageCenter.subscriber`.
 
-    def __init__(self, delivery: subscriber_pb2.Delivery, lane: LaneHandle, deadline: float) -> None:
+    Example:
+        @center.subscriber(group="SG_POINTS", topic="TP_TRADE", event_code="EC_PAID")
+        async def add_points(message: Message) -> None:
+            print(message.message_id, message.attempt, message.json())
+    """
+
+    __slots__ = ("_delivery", "_headers", "_queue_id", "_said")
+
+    def __init__(self, delivery: subscriber_pb2.Delivery, queue_id: int) -> None:
         self._delivery = delivery
         self._said = delivery.message
-        self._lane = lane
-        self._deadline = deadline
+        self._queue_id = queue_id
         self._headers: dict[str, str] | None = None
 
     @property
@@ -117,14 +78,9 @@ class Message:
         return UUID(bytes=self._delivery.message_id)
 
     @property
-    def id_bytes(self) -> bytes:
-        """The same as it was sent; for the client itself."""
-        return self._delivery.message_id
-
-    @property
     def queue_id(self) -> int:
         """The queue that holds it."""
-        return self._lane.queue_id
+        return self._queue_id
 
     @property
     def queue_offset(self) -> int:
@@ -180,66 +136,27 @@ class Message:
             await asyncio.sleep(0.1)
             model.train()
         """
-        if not 0 < seconds <= limits.HANDLE_SECONDS_CEILING:
-            raise InvalidSettingError(
-                "seconds", f"is {seconds:g}; more than 0, {limits.HANDLE_SECONDS_CEILING:g} at most"
-            )
-        return self.keep(seconds)
-
-    def ack(self) -> None:
-        """Settle the message as done; for the client itself, when the handler returns."""
-        delivery = self._delivery
-        self._lane.ack(delivery.queue_offset, delivery.attempt)
-
-    def settle(self, verdict: Verdict) -> None:
-        """Settle the message in another way; for the client itself, when the handler raises."""
-        self._lane.settle(self._delivery.queue_offset, self._delivery.attempt or 1, verdict)
-
-    def give_back(self) -> None:
-        """Release the message, whatever is said of it from now on; for the client itself, when a handler must stop."""
-        self.settle(RELEASED_AT_ONCE)
-        self.let_go()
-
-    def let_go(self) -> None:
-        """Say nothing of the message any more: it is somebody else's; for the client itself."""
-        self._lane = NoLane(self._lane.queue_id)
-
-    def come_again(self, again: Message) -> None:
-        """Become another hand-out of the same message; for the client itself, when that comes while it is handled."""
-        self._delivery, self._lane, self._deadline = again._delivery, again._lane, again._deadline
-
-    def keep(self, seconds: float) -> bool:
-        """Ask to keep the message for so long; for the client itself, when its handler takes long."""
-        return self._lane.extend(self._delivery.queue_offset, self._delivery.attempt or 1, seconds)
-
-    def is_of(self, lane: LaneHandle) -> bool:
-        """Whether *lane* handed it out; for the client itself."""
-        return self._lane is lane
-
-    @property
-    def begin_by(self) -> float:
-        """Until when a handler must have begun with it; for the client itself."""
-        return self._deadline
-
-    def begin(self) -> None:
-        """Say that the message is begun; for the client itself, when its handler takes a while."""
-        self._lane.begin(self._delivery.queue_offset, self._delivery.attempt or 1)
-
-    @property
-    def is_held(self) -> bool:
-        """Whether nobody else was given it, as far as is known; for the client itself."""
-        return self._lane.live
-
-    def is_live(self, now: float) -> bool:
-        """Whether it is still this instance's: its lane was not revoked, and its ack timeout has not passed."""
-        return self._lane.live and now < self._deadline
+        check_extension(seconds)
+        # What was not handed to a handler is nobody's to keep.
+        return False
 
     def text(self) -> str:
-        """Return the body as UTF-8 text."""
+        """Return the body as UTF-8 text.
+
+        Raises:
+            UnicodeDecodeError: it is not UTF-8.
+        """
         return self.body.decode()
 
     def json(self) -> Any:
-        """Return the body read as JSON."""
+        """Return the body read as JSON.
+
+        Raises:
+            ValueError: it is not JSON.
+
+        Example:
+            order = message.json()
+        """
         return json.loads(self.body)
 
     def __repr__(self) -> str:
@@ -309,6 +226,12 @@ class OutgoingMessage:
     headers: Mapping[str, str] | None = None
     key: str = ""
     ordering_key: str = ""
+
+
+def check_extension(seconds: float) -> None:
+    """Raise InvalidSettingError unless a message may be kept for so many seconds."""
+    if not 0 < seconds <= limits.HANDLE_SECONDS_CEILING:
+        raise InvalidSettingError("seconds", f"is {seconds:g}; more than 0, {limits.HANDLE_SECONDS_CEILING:g} at most")
 
 
 def _datetime(microseconds: int) -> datetime:

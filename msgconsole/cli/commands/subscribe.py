@@ -13,6 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from msgbroker.client import Message, MessageCenter
+from msgbroker.client.handle.handed import HandedMessage
 from msgconsole.cli import streams
 from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Broker, Namespace
 from msgconsole.cli.output import as_json_text, body_record, shown, visible
@@ -118,6 +119,8 @@ class Printer:
             self.printed_count += 1
             if self.printed_count != self._count:
                 return
+            # Before the handler returns, so that nothing more is asked for: applications have no way to say that.
+            assert isinstance(message, HandedMessage)  # as the client hands them out
             message.ack()
             self.enough.set()
         # Cancelled when the center closes, which gives the message back; what the broker sends before it hears that we

@@ -19,6 +19,7 @@ from msgbroker.client import (
     SyncMessageCenter,
 )
 from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.publish.buffer import PublishBuffer
 from msgbroker.client.publish.outbox import Outbox
 from msgbroker.client.subscribe import stream as subscriber_stream_module
@@ -159,7 +160,7 @@ async def test_a_refusal_is_not_a_mistake_of_ours(broker: FakeBroker, caplog: py
 async def test_a_worker_that_ends_leaves_its_message_to_the_next_attempt(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Message, "ack", break_off)
+    monkeypatch.setattr(HandedMessage, "ack", break_off)
     async with center_of(broker) as center:
         center.subscriber(group="SG", topic="TP")(handle)
         await center.start()

@@ -158,7 +158,7 @@ async def test_another_name_for_a_type_is_that_type() -> None:
         await center.publish("TP", "EC_MESSAGE", "no JSON either")
         await center.settle_all()
 
-    assert [type(each) for each in seen] == [str, Message]
+    assert [isinstance(each, kind) for each, kind in zip(seen, (str, Message), strict=True)] == [True, True]
 
 
 async def test_a_handler_may_use_what_is_defined_further_down() -> None:
