@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 import secrets
 import signal
 from collections.abc import Callable, Coroutine
@@ -36,8 +35,6 @@ from msgbroker.client.values.config import (
 )
 from msgbroker.contract import limits
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError
-
-log = logging.getLogger("msgbroker.client")
 
 _LAST_ANSWERS_SECONDS: Final = 1.0
 """How long closing waits at least for answers to what was published, where it may wait at all."""
@@ -327,7 +324,7 @@ class MessageCenter(PublishingCenter):
         # Made when it is needed: two processes must not have the same one.
         self._process_id = self._process_id or secrets.token_bytes(limits.PROCESS_ID_BYTES)
         return SubscriberStream(
-            self._config, group, dispatcher, OutageLog(f"group {group}"), self._process_id, self._take_failure
+            self._config, group, dispatcher, OutageLog("subscriber", group=group), self._process_id, self._take_failure
         )
 
     def _take_failure(self, what: str, error: BaseException) -> bool:
@@ -355,4 +352,4 @@ class MessageCenter(PublishingCenter):
                 from_beginning=wanted.from_beginning,
             )
 
-        await until_answered(f"registration for group {wanted.group}", register, self._config)
+        await until_answered(register, self._config, OutageLog("registration", group=wanted.group))

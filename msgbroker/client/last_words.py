@@ -7,16 +7,13 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 
-log = logging.getLogger("msgbroker.client")
+from msgbroker.client.values.log_lines import log_line
 
 
-def log_closing(why: str, seconds_max: float) -> None:
-    """Say that a center closes, and how long that may take."""
-    log.info(
-        "center.closing: %s: running handlers may take %g s more; a second signal ends the process at once",
-        why,
-        seconds_max,
-    )
+def log_closing(signal_name: str, seconds_max: float) -> None:
+    """Say that a center was told to close by a signal, and how long that may take."""
+    sentence = f"running handlers may take {seconds_max:g} s more; a second signal ends the process at once"
+    log_line(logging.INFO, "center.close_begun", sentence, signal=signal_name)
 
 
 def log_waiting(seconds_left: float, running_counts: Mapping[str, int], unanswered_count: int) -> None:
@@ -25,13 +22,14 @@ def log_waiting(seconds_left: float, running_counts: Mapping[str, int], unanswer
     if unanswered_count:
         waited_for.append(f"unanswered messages: {unanswered_count}")
     if waited_for:
-        log.warning("center.closing: waits up to %.2g s more for %s", seconds_left, ", ".join(waited_for))
+        sentence = f"waits up to {seconds_left:.2g} s more for {', '.join(waited_for)}"
+        log_line(logging.WARNING, "center.close_delayed", sentence)
 
 
 def log_not_closed(kind: str, remedy: str, unanswered_count: int) -> None:
     """Say that a center was not closed, and how many published messages nobody waited for."""
     lost = f"; {unanswered_count} published and not answered may be lost" if unanswered_count else ""
-    log.warning("center.not_closed: this %s was not closed: %s%s", kind, remedy, lost)
+    log_line(logging.WARNING, "center.not_closed", f"this {kind} was not closed: {remedy}{lost}")
 
 
 class OpenCenters:

@@ -48,11 +48,12 @@ async def test_bodies_are_read_by_their_annotations(harness: Harness, caplog: py
     assert all(each in seen for each in (sale, Order(number=1), Order(number=2)))
     cause = "Input should be a valid array (the body is not of type list[Order])"
     assert letters == [Letter(b'{"number":1}', 1, "UNREADABLE_BODY", cause)]
+    where = "group=SG topic=TP event_code=EC"
     said = [record for record in caplog.records if "handler." in record.getMessage()]
     assert [(record.levelno, record.getMessage()) for record in said] == [
         (
             logging.WARNING,
-            f"handler.unreadable: group=SG topic=TP event_code=EC message_id={receipt.message_id}: {cause}",
+            f"handler.body_not_read: {where} message_id={receipt.message_id} attempt=1: {cause}",
         )
     ]
 

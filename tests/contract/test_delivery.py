@@ -368,4 +368,4 @@ async def test_a_handler_that_gets_nothing_is_warned_of(harness: Harness, caplog
         await center.start()
 
     (warning,) = [record.getMessage() for record in caplog.records if "gets nothing" in record.getMessage()]
-    assert "group SG gets nothing of topic TP_TYPO, event code EC: the topic is not registered" in warning
+    assert warning.startswith("subscription.not_found: group=SG topic=TP_TYPO event_code=EC reason=TOPIC_NOT_FOUND: ")

@@ -42,7 +42,7 @@ async def test_a_group_that_is_deleted_ends_alone_and_run_says_so_in_the_end(
         await harness.delete_group("SG_A")
         await ended(center, "SG_A")
         (said,) = errors_in(caplog)
-        assert "group SG_A is not served any more: GROUP_NOT_FOUND: " in said
+        assert said.startswith("subscriber.ended: group=SG_A reason=GROUP_NOT_FOUND: ")
         await center.publish("TP", "EC", b"2")
         await harness.received(left, 2)
         assert not running.done()

@@ -17,9 +17,11 @@ from typing import Any, Final
 import grpc
 
 from msgbroker.client.connect import forks
-from msgbroker.client.connect.diagnosis import Finding, find_cause
+from msgbroker.client.connect.diagnosis import Finding, diagnose
 from msgbroker.client.connect.failures import from_rpc_error
+from msgbroker.client.connect.unreachable import unavailable
 from msgbroker.client.values.config import ClientConfig
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.contract import limits
 from msgbroker.contract.addresses import split_address
 from msgbroker.contract.errors import (
@@ -29,8 +31,6 @@ from msgbroker.contract.errors import (
     UnavailableCause,
 )
 from msgbroker.v1 import directory_pb2, directory_pb2_grpc
-
-log = logging.getLogger("msgbroker.client")
 
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
@@ -111,14 +111,14 @@ async def _look_why(address: str, config: ClientConfig) -> Finding:
         # Brokers have told of it: what the application gives is looked at before.
         return Finding(UnavailableCause.NAME_NOT_RESOLVED, f"{error.message}; check what brokers advertise")
     has_credentials = config.credentials is not None
-    return await find_cause(host, port, has_credentials=has_credentials, seconds_max=config.connect_timeout_seconds)
+    return await diagnose(host, port, has_credentials=has_credentials, seconds_max=config.connect_timeout_seconds)
 
 
 def _unavailable(address: str, finding: Finding, *, within_seconds: float | None = None) -> BrokerUnavailableError:
     cause, words = finding.cause, finding.words
     if within_seconds is not None and (cause is UnavailableCause.TIMEOUT or finding.may_pass):
         cause, words = UnavailableCause.TIMEOUT, f"no answer within {within_seconds:g} s: {words}"
-    return BrokerUnavailableError(f"broker {address}: {words}", address=address, cause=cause)
+    return unavailable(address, words, cause)
 
 
 def close_at_once(channel: grpc.aio.Channel) -> None:
@@ -151,9 +151,9 @@ async def why_ended(
         except BrokerUnavailableError as told:
             if told.cause is UnavailableCause.NOT_A_BROKER:
                 return told
-        except MessageCenterError:
+        except MessageCenterError as told:
             # A broker, then: trying again tells.
-            log.debug("channel.brokers_not_listed", exc_info=True)
+            log_line(logging.DEBUG, "channel.brokers_not_listed", reason=told.reason)
     return from_rpc_error(error, address)
 
 

@@ -58,17 +58,17 @@ _SILENT: Final = Finding(
 )
 
 
-async def find_cause(host: str, port: int, *, has_credentials: bool, seconds_max: float) -> Finding:
+async def diagnose(host: str, port: int, *, has_credentials: bool, seconds_max: float) -> Finding:
     """Return why no connection to the broker comes about, after *seconds_max*, or one second, three times at most."""
     seconds_max = min(seconds_max, LOOK_SECONDS_MAX)
     try:
         async with asyncio.timeout(_STEPS_MAX * seconds_max):
-            return await _find_cause(host, port, seconds_max, has_credentials=has_credentials)
+            return await _diagnose(host, port, seconds_max, has_credentials=has_credentials)
     except TimeoutError:
         return _SILENT
 
 
-async def _find_cause(host: str, port: int, seconds_max: float, *, has_credentials: bool) -> Finding:
+async def _diagnose(host: str, port: int, seconds_max: float, *, has_credentials: bool) -> Finding:
     try:
         found = await _addresses_of(host, port, seconds_max)
     except (OSError, UnicodeError) as error:

@@ -12,11 +12,10 @@ from msgbroker.client.connect.channel import connect, register
 from msgbroker.client.connect.outages import OutageLog
 from msgbroker.client.connect.unreachable import none_of
 from msgbroker.client.values.config import ClientConfig
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.client.values.texts import check_encodable
 from msgbroker.contract.errors import MessageCenterError, UnavailableError
 from msgbroker.v1 import directory_pb2
-
-log = logging.getLogger("msgbroker.client")
 
 REGISTER_TIMEOUT_SECONDS: Final = 15.0
 """It waits until the subscription is active on every broker."""
@@ -60,12 +59,12 @@ async def register_through_any(
 def log_warnings(group: str, topic: str, event_code: str, warnings: Iterable[str]) -> None:
     """Log what may not be meant as it is registered."""
     for warning in warnings:
-        log.warning("subscription of group %s to topic %s, event code %s: %s", group, topic, event_code, warning)
+        event = "subscription.warned_about"
+        log_line(logging.WARNING, event, warning, group=group, topic=topic, event_code=event_code)
 
 
-async def until_answered(who: str, call: Callable[[], Awaitable[object]], config: ClientConfig) -> None:
+async def until_answered(call: Callable[[], Awaitable[object]], config: ClientConfig, outages: OutageLog) -> None:
     """Make a call that may be repeated until there is a broker that answers it, as a stream waits for one."""
-    outages = OutageLog(who)
     backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
     while True:
         try:

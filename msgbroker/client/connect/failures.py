@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import grpc
 
-from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError, UnavailableCause, from_wire
+from msgbroker.client.connect.unreachable import at_broker, unavailable
+from msgbroker.contract.errors import MessageCenterError, UnavailableCause, from_wire
 from msgbroker.v1 import message_pb2
 
 REASON_KEY: Final = "msgcenter-reason"
@@ -36,14 +37,13 @@ def from_rpc_error(error: grpc.aio.AioRpcError, address: str) -> MessageCenterEr
         return from_wire(_text(told[REASON_KEY]), status.name, _text(message), _facts(told.get(FACTS_KEY)))
     if status is grpc.StatusCode.UNIMPLEMENTED:
         words = f"it speaks gRPC, and is no broker, or one too old for this client ({details}); check host and port"
-        cause = UnavailableCause.NOT_A_BROKER
-        return BrokerUnavailableError(f"broker {address}: {words}", address=address, cause=cause)
+        return unavailable(address, words, UnavailableCause.NOT_A_BROKER)
     if status in _LOST:
         is_late = status is grpc.StatusCode.DEADLINE_EXCEEDED
         cause = UnavailableCause.TIMEOUT if is_late else UnavailableCause.LOST
         words = "no answer in time" if is_late else "connection lost"
-        return BrokerUnavailableError(f"broker {address}: {words}: {details}", address=address, cause=cause)
-    return from_wire(status.name, status.name, f"broker {address}: {details}", {"address": address})
+        return unavailable(address, f"{words}: {details}", cause)
+    return from_wire(status.name, status.name, at_broker(address, details), {"address": address})
 
 
 def from_refusal(refusal: message_pb2.Refusal) -> MessageCenterError:

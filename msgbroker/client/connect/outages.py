@@ -9,61 +9,71 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from msgbroker.client.connect.unreachable import why
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.contract.errors import MessageCenterError
-
-log = logging.getLogger("msgbroker.client")
 
 REMINDER_SECONDS: Final = 30.0
 
 
-class Outage:
-    """What there is to say of one that is served by brokers. Pure: told what happens and when, returns the words."""
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What there is to say of an outage."""
 
-    def __init__(self, who: str) -> None:
-        self._who = who
+    event: str
+    sentence: str = ""
+    keys: dict[str, object] = field(default_factory=dict)
+
+
+class Outage:
+    """Decides what there is to say of one that is served by brokers. Pure: told what happens and when."""
+
+    def __init__(self) -> None:
         self._was_served = False
         self._lost_at: float | None = None
         self._said_at = 0.0
 
-    def lost(self, address: str, cause: MessageCenterError, now: float, *, has_others: bool) -> str | None:
+    def lost(self, address: str, cause: MessageCenterError, now: float, *, has_others: bool) -> Said | None:
         """Take note that a broker could not be used and that another attempt follows."""
-        problem = f"{address} ({why(address, cause)})"
         if self._lost_at is None:
             self._lost_at = self._said_at = now
-            verb = "has lost" if self._was_served else "cannot reach"
-            return f"{self._who} {verb} {problem}, trying {'others' if has_others else 'again'}"
+            event = "broker_lost" if self._was_served else "broker_not_reached"
+            return Said(event, f"{why(address, cause)}; trying {'others' if has_others else 'again'}")
         if now - self._said_at < REMINDER_SECONDS:
             return None
         self._said_at = now
-        return f"{self._who} is without a broker for {now - self._lost_at:.0f} s: {problem}, trying on"
+        return Said("broker_missed", f"{why(address, cause)}; trying on", {"seconds": f"{now - self._lost_at:.0f}"})
 
-    def back(self, address: str, now: float) -> str | None:
+    def back(self, now: float) -> Said | None:
         """Take note that a broker serves it."""
         lost_at, self._lost_at = self._lost_at, None
-        again = " again" if self._was_served else ""
         self._was_served = True
-        return None if lost_at is None else f"{self._who} is served{again} by {address} after {now - lost_at:.1f} s"
+        return None if lost_at is None else Said("broker_found", keys={"seconds": f"{now - lost_at:.1f}"})
 
 
 class OutageLog:
-    """Logs what there is to say of one of them."""
+    """Logs the outages of *component* (`publisher`, `subscriber`), which *whose* tells from others of its kind."""
 
-    def __init__(self, who: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._outage = Outage(who)
+    def __init__(self, component: str, clock: Callable[[], float] = time.monotonic, **whose: str) -> None:
+        self._component = component
+        self._whose = whose
+        self._outage = Outage()
         self._clock = clock
 
     def lost(self, address: str, cause: MessageCenterError, *, has_others: bool = False) -> None:
         """Take note that a broker could not be used and that another attempt follows."""
         said = self._outage.lost(address, cause, self._clock(), has_others=has_others)
-        if said is not None:
-            log.warning("%s", said, extra={"reason": cause.reason, "address": address})
+        self._log(said, address, reason=cause.reason)
 
     def back(self, address: str) -> None:
         """Take note that a broker serves it."""
-        said = self._outage.back(address, self._clock())
+        self._log(self._outage.back(self._clock()), address)
+
+    def _log(self, said: Said | None, address: str, **more: str) -> None:
         if said is not None:
-            # As loud as what it ends: who has read that one waits for this one.
-            log.warning("%s", said, extra={"address": address})
+            # The end is as loud as what it ends: who has read that one waits for this one.
+            event = f"{self._component}.{said.event}"
+            log_line(logging.WARNING, event, said.sentence, **self._whose, address=address, **more, **said.keys)

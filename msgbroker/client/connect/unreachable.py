@@ -1,4 +1,4 @@
-"""What is said where every broker that is known has been tried in vain."""
+"""What is said of brokers that cannot be reached: of one, with its address, and of all that are known together."""
 
 from __future__ import annotations
 
@@ -6,14 +6,24 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
-from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError
+from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError, UnavailableCause
 
 _SHOWN_MAX: Final = 10
 
 
+def at_broker(address: str, words: str) -> str:
+    """Return what is wrong with a broker as an error says it to those who do not know which one was tried."""
+    return f"broker {address}: {words}"
+
+
 def why(address: str, error: MessageCenterError) -> str:
-    """Return what is wrong, beside the address: the error names it as well, for those it is raised to."""
-    return error.message.removeprefix(f"broker {address}").lstrip(": ")
+    """Return what is wrong in an error's own words, for those who are told the address beside them."""
+    return error.message.removeprefix(at_broker(address, ""))
+
+
+def unavailable(address: str, words: str, cause: UnavailableCause) -> BrokerUnavailableError:
+    """Return the error that says in *words* why the broker at *address* cannot be used."""
+    return BrokerUnavailableError(at_broker(address, words), address=address, cause=cause)
 
 
 def none_of(failures: Mapping[str, MessageCenterError]) -> MessageCenterError:

@@ -64,15 +64,19 @@ class HandedMessage(Message):
     __slots__ = ("_deadline", "_lane")
 
     def __init__(self, delivery: subscriber_pb2.Delivery, lane: LaneHandle, deadline: float) -> None:
-        # Not by way of Message's own: one call less for each message.
+        # Not by way of Message's own, and its lane knows the queue: nothing more is done for each message than must be.
         self._delivery = delivery
         self._said = delivery.message
-        self._queue_id = lane.queue_id
         self._headers = None
         self._lane = lane
         self._deadline = deadline
 
     # --- what is known of it ----------------------------------------------------------------------------------------
+
+    @property
+    def queue_id(self) -> int:
+        """The queue that holds it."""
+        return self._lane.queue_id
 
     @property
     def id_bytes(self) -> bytes:

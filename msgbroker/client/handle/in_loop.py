@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-log = logging.getLogger("msgbroker.client")
+from msgbroker.client.values.log_lines import log_line
 
 
 class InLoop:
@@ -28,4 +28,4 @@ class InLoop:
             self._loop.call_soon_threadsafe(do)
         except RuntimeError:
             # The loop is closed: nobody is told of anything any more.
-            log.debug("handler.too_late")
+            log_line(logging.DEBUG, "handler.answered_too_late")

@@ -25,13 +25,12 @@ from msgbroker.client.handle.contexts import begin, go_on
 from msgbroker.client.handle.ending import Ending, is_cancelled
 from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.handle.handlers import Handler
-from msgbroker.client.handle.rejections import log_rejection
+from msgbroker.client.handle.message_logs import log_failure, log_rejection
 from msgbroker.client.handle.threads import HandlerThreads
 from msgbroker.client.handle.turns import Turns
 from msgbroker.client.handle.works import Work, Works
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.client.values.verdicts import RELEASED_AT_ONCE, HandlerVerdict, Verdict, VerdictKind, verdict_of
-
-log = logging.getLogger("msgbroker.client")
 
 TURN_MESSAGES: Final = 64
 """After so many messages without a pause a worker lets the loop turn."""
@@ -154,7 +153,7 @@ class HandlerRunner:
         if workers:
             _, resisting = await asyncio.wait(workers, timeout=ENDING_SECONDS)
             if resisting:
-                log.warning("handler.not_ended: group=%s count=%d", self.handler.group, len(resisting))
+                log_line(logging.WARNING, "handler.not_ended", group=self.handler.group, count=len(resisting))
 
     def _wake(self) -> None:
         """See that one more worker looks for work, if one may; it wakes the next."""
@@ -349,18 +348,7 @@ class HandlerRunner:
 
     def _log_failure(self, message: HandedMessage, failure: BaseException, context: contextvars.Context) -> None:
         # For whoever logs what a handler has set there. A copy: a thread that is past its time may still be in it.
-        context.copy().run(
-            log.warning,
-            # In the text, too: without a formatter of one's own that is all one sees.
-            "handler.failed: group=%s topic=%s event_code=%s message_id=%s attempt=%d",
-            self.handler.group,
-            message.topic,
-            message.event_code,
-            message.message_id,
-            message.attempt,
-            extra={"message_id": str(message.message_id)},
-            exc_info=failure,
-        )
+        context.copy().run(log_failure, self.handler.group, message, failure)
 
     async def _call(self, work: Work, message: HandedMessage, context: contextvars.Context) -> Any:
         handler = self.handler

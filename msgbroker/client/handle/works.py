@@ -16,9 +16,8 @@ from typing import Final
 from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.handle.handlers import Handler
 from msgbroker.client.handle.holding import Hold
+from msgbroker.client.handle.message_logs import log_message
 from msgbroker.contract import limits
-
-log = logging.getLogger("msgbroker.client")
 
 AGAIN_SECONDS_MAX: Final = 600.0
 """How long a handler may go on whose message is lost with its stream, whatever the ack timeout."""
@@ -122,7 +121,7 @@ class Works:
             seconds = now - work.since
             if seconds >= hold.limit_seconds / 2 and work.spoken_of is not message:
                 work.spoken_of = message
-                self._log("handler.slow", work, message, f"after {hold.limit_seconds:g} s it is given to others")
+                self._log("handler.found_slow", work, message, f"after {hold.limit_seconds:g} s it is given to others")
             extended_at = work.extended_at if work.extended is message else message.begin_by - hold.start_seconds
             if seconds < hold.handle_seconds_max and now - extended_at >= hold.extend_seconds:
                 work.extended = work.said = message
@@ -203,18 +202,8 @@ class Works:
         self._lost = {message_id: work for message_id, work in self._lost.items() if work.is_at(message_id)}
 
     def _log(self, event: str, work: Work, message: HandedMessage, what: str) -> None:
-        log.warning(
-            "%s: group=%s topic=%s event_code=%s message_id=%s attempt=%d has run for %.1f s: %s",
-            event,
-            self._handler.group,
-            message.topic,
-            message.event_code,
-            message.message_id,
-            message.attempt,
-            self._loop.time() - work.since,
-            what,
-            extra={"message_id": str(message.message_id)},
-        )
+        seconds = f"{self._loop.time() - work.since:.1f}"
+        log_message(logging.WARNING, event, self._handler.group, message, what, seconds=seconds)
 
 
 def _extend(message: HandedMessage, seconds: float) -> None:

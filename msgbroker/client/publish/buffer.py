@@ -18,11 +18,10 @@ from msgbroker.client.publish.outbox import Frame, Mark, Outbox, OutboxConfig
 from msgbroker.client.publish.publishing import ReceiptFuture
 from msgbroker.client.publish.waiting_line import WaitingLine, WaitingMessage
 from msgbroker.client.values.config import FRAME_BYTES_TARGET, ClientConfig
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.client.values.message import Receipt
 from msgbroker.contract.errors import ClientBufferFullError, MessageCenterError, PublishTimeoutError
 from msgbroker.v1 import publisher_pb2
-
-log = logging.getLogger("msgbroker.client")
 
 
 def new_publisher_id() -> bytes:
@@ -229,7 +228,7 @@ class PublishBuffer:
             if waiter is None:
                 if index in refused:
                     error = refused[index]
-                    log.warning("publisher.one_way_refused: %s", error.message, extra={"reason": error.reason})
+                    log_line(logging.WARNING, "publisher.one_way_refused", error.message, reason=error.reason)
             elif waiter.done():
                 continue
             elif index in refused:

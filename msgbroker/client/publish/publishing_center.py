@@ -18,10 +18,9 @@ from msgbroker.client.publish.publishing import (
 from msgbroker.client.publish.wire import MessageEncoder
 from msgbroker.client.values.bodies import Body
 from msgbroker.client.values.config import ClientConfig
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.client.values.message import OutgoingMessage, Receipt
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError
-
-log = logging.getLogger("msgbroker.client")
 
 
 class PublishingCenter(ABC):
@@ -191,7 +190,7 @@ class PublishingCenter(ABC):
             async with asyncio.timeout_at(until):
                 await self._publisher.buffer.flush()
         except TimeoutError:
-            log.warning("center.messages_unanswered_at_close: count=%d", self.unanswered_count)
+            log_line(logging.WARNING, "center.messages_left_unanswered", count=self.unanswered_count)
         await self._publisher.close(CenterClosedError())
         self._publisher = None
 

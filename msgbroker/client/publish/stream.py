@@ -23,7 +23,7 @@ from msgbroker.client.connect.background import (
 from msgbroker.client.connect.channel import close_at_once, connect, list_brokers, why_ended
 from msgbroker.client.connect.failures import from_refusal
 from msgbroker.client.connect.outages import OutageLog
-from msgbroker.client.connect.unreachable import none_of
+from msgbroker.client.connect.unreachable import none_of, unavailable, why
 from msgbroker.client.publish.buffer import PublishBuffer, new_publisher_id
 from msgbroker.client.publish.given_up import given_up
 from msgbroker.client.publish.outbox import Frame, Mark, Reaction
@@ -31,6 +31,7 @@ from msgbroker.client.publish.publishing import ReceiptFuture
 from msgbroker.client.publish.silence import Silence
 from msgbroker.client.publish.wire import frame_messages
 from msgbroker.client.values.config import ClientConfig
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.client.values.texts import text_of
 from msgbroker.contract.errors import (
     BrokerUnavailableError,
@@ -42,8 +43,6 @@ from msgbroker.contract.errors import (
     UnavailableError,
 )
 from msgbroker.v1 import publisher_pb2
-
-log = logging.getLogger("msgbroker.client")
 
 _METHOD: Final = "/msgbroker.v1.Publisher/PublishStream"
 _LOOK_SECONDS: Final = 0.25
@@ -174,13 +173,13 @@ class PublisherStream:
             is_heard = self.buffer.refuse_all(cause)
             # One-way messages have nobody who is told.
             level = logging.DEBUG if is_heard else logging.ERROR
-            log.log(level, "publisher.refused: %s", cause.message, extra={"reason": cause.reason})
+            log_line(level, "publisher.refused", cause.message, reason=cause.reason)
             return
         self.buffer.trouble = cause
         if self._outbox.count:
             # Or nobody misses it.
             self._outages.lost(address, cause, has_others=len(self._addresses.known) > 1)
-        log.info("publisher.disconnected: %s", cause.message, extra={"reason": cause.reason})
+        log_line(logging.INFO, "publisher.disconnected", why(address, cause), address=address, reason=cause.reason)
         if self._config.on_unavailable == "raise":
             self._failures[address] = cause
             if not self._failures.keys() >= set(self._addresses.known):
@@ -226,7 +225,7 @@ class PublisherStream:
             self._addresses.learn(await list_brokers(channel, address, self._config))
         except MessageCenterError as error:
             # The addresses that were given go on serving.
-            log.debug("publisher.brokers_not_listed", extra={"reason": error.reason})
+            log_line(logging.DEBUG, "publisher.brokers_not_listed", address=address, reason=error.reason)
 
     async def _write(self, call: Any) -> None:
         try:
@@ -261,9 +260,7 @@ class PublisherStream:
         while True:
             result = await call.read()
             if result is grpc.aio.EOF:
-                problem = f"broker {address}: it has ended the stream"
-                cause = UnavailableCause.LOST
-                raise _LeaveStreamError(BrokerUnavailableError(problem, address=address, cause=cause))
+                raise _LeaveStreamError(unavailable(address, "it has ended the stream", UnavailableCause.LOST))
             self._silence.begin()
             if result.sequence:
                 self._take_answer(result, address)
@@ -310,7 +307,7 @@ class PublisherStream:
         )
         if frame is not None:
             self.buffer.fail_frame(frame, failure)
-            log.error("publisher.frame_given_up: %s", failure.message, extra={"reason": failure.reason})
+            log_line(logging.ERROR, "publisher.frame_given_up", failure.message, reason=failure.reason)
         if reaction is Reaction.RESTART:
             self._outbox.restart(new_publisher_id())
             self.buffer.after_removal()
@@ -330,9 +327,8 @@ class PublisherStream:
                 continue
             seconds_max = self._silence.seconds_max(self._outbox.oldest_bytes)
             if self._silence.seconds > seconds_max:
-                problem = f"broker {address}: it has answered nothing for {seconds_max:.3g} s"
-                cause = UnavailableCause.TIMEOUT
-                raise _LeaveStreamError(BrokerUnavailableError(problem, address=address, cause=cause))
+                words = f"it has answered nothing for {seconds_max:.3g} s"
+                raise _LeaveStreamError(unavailable(address, words, UnavailableCause.TIMEOUT))
 
 
 def _broken_by(error: BaseException) -> MessageCenterError:

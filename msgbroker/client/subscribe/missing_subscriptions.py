@@ -6,18 +6,22 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.contract.errors import EventCodeNotFoundError, NotUnderstoodError, TopicNotFoundError
+from msgbroker.contract.names import ANY_EVENT_CODE
 from msgbroker.v1 import subscriber_pb2
 
-log = logging.getLogger("msgbroker.client")
-
-_ADVICE: Final = {
+_CAUSES: Final = {
     TopicNotFoundError.reason: "the topic is not registered: check the spelling, or register topic and subscription",
     EventCodeNotFoundError.reason: (
         "the topic has no such event code: check the spelling, or register event code and subscription"
     ),
 }
-_SUBSCRIBE: Final = "the group is not subscribed to it: check the spelling, or create the subscription"
+_NOT_SUBSCRIBED: Final = "the group is not subscribed to it: check the spelling, or create the subscription"
+_NOT_UNDERSTOOD: Final = (
+    "the group gets nothing of it for now: this broker's version does not understand how it is configured "
+    "(`msgcenter alarm list` says more)"
+)
 
 
 class MissingSubscriptions:
@@ -40,24 +44,21 @@ class MissingSubscriptions:
     def _warn(self, missing: subscriber_pb2.MissingSubscription) -> None:
         if missing.reason == NotUnderstoodError.reason:
             # Nothing to be done here: it waits, and comes once a broker does.
-            log.warning(
-                "group %s gets nothing of topic %s, event code %s for now: this broker's version does not understand"
-                " how it is configured (`msgcenter alarm list` says more)",
-                self._group,
-                missing.topic,
-                missing.event_code,
-                extra={"reason": missing.reason},
-            )
-            return
-        log.warning(
-            "group %s gets nothing of topic %s, event code %s: %s"
-            " (`msgcenter subscription create %s %s %s`, or `register=True` in development)",
-            self._group,
-            missing.topic,
-            missing.event_code,
-            _ADVICE.get(missing.reason, _SUBSCRIBE),
-            self._group,
-            missing.topic,
-            "'*'" if missing.event_code == "*" else missing.event_code,
-            extra={"reason": missing.reason},
+            event, sentence = "subscription.not_understood", _NOT_UNDERSTOOD
+        else:
+            event, sentence = "subscription.not_found", f"the group gets nothing of it: {self._advice(missing)}"
+        log_line(
+            logging.WARNING,
+            event,
+            sentence,
+            group=self._group,
+            topic=missing.topic,
+            event_code=missing.event_code,
+            reason=missing.reason,
         )
+
+    def _advice(self, missing: subscriber_pb2.MissingSubscription) -> str:
+        cause = _CAUSES.get(missing.reason, _NOT_SUBSCRIBED)
+        event_code = "'*'" if missing.event_code == ANY_EVENT_CODE else missing.event_code
+        command = f"msgcenter subscription create {self._group} {missing.topic} {event_code}"
+        return f"{cause} (`{command}`, or `register=True` in development)"

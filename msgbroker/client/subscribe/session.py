@@ -26,11 +26,10 @@ from msgbroker.client.subscribe.closing import Closing
 from msgbroker.client.subscribe.credit import CreditGauge
 from msgbroker.client.subscribe.settlements import Room, SettledRanges, Settlements, error_of
 from msgbroker.client.values.config import ClientConfig
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.contract import limits
 from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError
 from msgbroker.v1 import subscriber_pb2
-
-log = logging.getLogger("msgbroker.client")
 
 OnAttached = Callable[[subscriber_pb2.Attached], None]
 
@@ -169,7 +168,7 @@ class SubscriberSession:
             return
         self._attached.set()
         if attached.careful_ms:
-            log.info("subscriber.careful: group %s for %d ms", self._group, attached.careful_ms)
+            log_line(logging.INFO, "subscriber.begun_carefully", group=self._group, seconds=attached.careful_ms / 1_000)
             self._turns.start_carefully(attached.careful_ms / 1_000)
         self._dispatcher.take_turns(self._turns)
         self._on_attached(attached)
@@ -324,7 +323,7 @@ class SubscriberSession:
         As long as the broker waits for them: lanes that it stops have no time extended, others do until it stops.
         """
         await self._is_sent_away.wait()
-        log.info("subscriber.sent_away: group %s", self._group)
+        log_line(logging.INFO, "subscriber.sent_away", group=self._group)
         self._stop_taking()
         hold = self._hold
         until = self._loop.time() + hold.limit_seconds

@@ -23,10 +23,9 @@ from msgbroker.client.subscribe.closing import Closing
 from msgbroker.client.subscribe.missing_subscriptions import MissingSubscriptions
 from msgbroker.client.subscribe.session import SessionOverError, SubscriberSession
 from msgbroker.client.values.config import ClientConfig
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError, NotUnderstoodError
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
-
-log = logging.getLogger("msgbroker.client")
 
 _LEARN_SECONDS: Final = 1.0
 """How long a broker that does not serve the group may take to tell who else there is."""
@@ -159,7 +158,7 @@ class SubscriberStream:
             self._addresses.advance()
             if cause is not None:
                 self._outages.lost(address, cause, has_others=len(self._addresses.known) > 1)
-            log.info("subscriber.disconnected: group %s: %s", self._group, over)
+            log_line(logging.INFO, "subscriber.disconnected", str(over), group=self._group, address=address)
             await asyncio.wait([closing], timeout=self._backoff.next_seconds())
 
     async def _serve_until_told(self, address: str, closing: asyncio.Task[None]) -> None:
@@ -228,4 +227,4 @@ class SubscriberStream:
             self._addresses.learn(await list_brokers(channel, address, self._config))
         except MessageCenterError as error:
             # The addresses that were given go on serving.
-            log.debug("subscriber.brokers_not_listed", extra={"reason": error.reason})
+            log_line(logging.DEBUG, "subscriber.brokers_not_listed", group=self._group, reason=error.reason)

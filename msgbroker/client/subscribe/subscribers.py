@@ -19,10 +19,9 @@ from typing import Any, Protocol
 from msgbroker.client.connect.background import cancel_and_wait, unless
 from msgbroker.client.handle.dispatch import Dispatcher
 from msgbroker.client.handle.handlers import Handler, HandlerTable, Registration
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.client.values.texts import text_of
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError
-
-log = logging.getLogger("msgbroker.client")
 
 
 class GroupStream(Protocol):
@@ -63,7 +62,7 @@ class Subscribers:
         self._streams: dict[str, GroupStream] = {}
         self._ended: dict[str, MessageCenterError] = {}
         """By group, in the order in which they were refused."""
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._finishing: set[asyncio.Task[None]] = set()
         """Of groups that have ended: they wait for the handlers that still run."""
         self._is_started = False
         self._opening = asyncio.Lock()
@@ -160,19 +159,13 @@ class Subscribers:
         if error is None:
             return
         # Before it was ever attached, `start` raises it. Later perhaps nobody waits who could.
-        log.log(
-            logging.ERROR if stream.was_attached else logging.DEBUG,
-            "subscriber.%s: group %s is not served any more: %s: %s",
-            "ended" if stream.was_attached else "refused",
-            group,
-            error.reason,
-            error.message,
-            extra={"group": group, "reason": error.reason},
-        )
+        level, event = (logging.ERROR, "ended") if stream.was_attached else (logging.DEBUG, "refused")
+        sentence = f"the group is not served any more: {error.message}"
+        log_line(level, f"subscriber.{event}", sentence, group=group, reason=error.reason)
         self._ended[group] = error
-        leaving = asyncio.ensure_future(_leave(self._dispatchers[group]))
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
+        finishing = asyncio.ensure_future(_finish(self._dispatchers[group]))
+        self._finishing.add(finishing)
+        finishing.add_done_callback(self._finishing.discard)
         if self._ended.keys() >= self._tables.keys() and not self._closing.is_set():
             self._is_over.set()
 
@@ -183,9 +176,11 @@ class Subscribers:
         what ended the last one.
         """
         if not self._tables:
-            log.warning(
-                "center.without_handlers: no handler is declared: run() only waits until the center is closed. "
-                "Handlers are declared before it: is the module that does so imported?"
+            log_line(
+                logging.WARNING,
+                "center.run_without_handlers",
+                "no handler is declared: run() only waits until the center is closed. Handlers are declared before it: "
+                "is the module that does so imported?",
             )
         serving = asyncio.ensure_future(self._serve())
         failed = asyncio.ensure_future(self._failed.wait())
@@ -222,9 +217,8 @@ class Subscribers:
         self._failure = self._failure or error
         self._failed.set()
         if isinstance(error, Exception) or not self._listeners:
-            log.critical(
-                "client.failed: %s has ended: %s: %s", what, type(error).__name__, text_of(error), exc_info=error
-            )
+            sentence = f"{what} has ended: {type(error).__name__}: {text_of(error)}"
+            log_line(logging.CRITICAL, "client.failed", sentence, error)
         return self._listeners > 0
 
     @contextmanager
@@ -254,7 +248,7 @@ class Subscribers:
         """Stop taking messages, finish what is running, if it is done by then, send the verdicts."""
         self._closing.set()
         await asyncio.gather(*(stream.close(until) for stream in self._streams.values()))
-        await cancel_and_wait(*self._leaving)
+        await cancel_and_wait(*self._finishing)
 
     def announce_closed(self) -> None:
         """Let `run` return."""
@@ -280,7 +274,7 @@ def _has_ended(stream: GroupStream) -> bool:
     return stream.was_attached and stream.ended_by is not None
 
 
-async def _leave(dispatcher: Dispatcher) -> None:
+async def _finish(dispatcher: Dispatcher) -> None:
     """End the handlers of a group that has ended: those that run when they are done, whosever their messages are."""
     await dispatcher.join()
     await dispatcher.close()

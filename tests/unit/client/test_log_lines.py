@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from pathlib import Path
 
 import grpc
 import pytest
 
+import msgbroker.client
 from msgbroker.client import (
     BrokerUnavailableError,
     GroupNotFoundError,
@@ -18,6 +21,7 @@ from msgbroker.client import (
 )
 from msgbroker.client.connect.outages import OutageLog
 from msgbroker.client.testing import InMemoryCenter
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.contract.errors import MessageCenterError, PublishTimeoutError, UnavailableCause
 from msgbroker.v1 import subscriber_pb2
 from tests.support.eventually import eventually
@@ -59,7 +63,9 @@ async def test_a_body_that_cannot_be_read_is_a_warning_without_its_values(caplog
 
     cause = "apples: Input should be a valid integer, unable to parse string as an integer"
     where = f"group=SG topic=TP event_code=EC message_id={receipt.message_id}"
-    assert texts(caplog) == [f"handler.unreadable: {where}: {cause} (the body is not of type dict[str, int])"]
+    assert texts(caplog) == [
+        f"handler.body_not_read: {where} attempt=1: {cause} (the body is not of type dict[str, int])"
+    ]
 
 
 @pytest.mark.parametrize("is_raised", [True, False])
@@ -79,7 +85,7 @@ async def test_a_rejection_is_logged_with_its_reason(caplog: pytest.LogCaptureFi
         await center.settle_all()
 
     assert texts(caplog, logging.INFO) == [
-        f"handler.rejected: group=SG topic=TP event_code=EC message_id={receipt.message_id}: no such order"
+        f"handler.rejected: group=SG topic=TP event_code=EC message_id={receipt.message_id} attempt=1: no such order"
     ]
 
 
@@ -98,8 +104,9 @@ async def test_without_a_broker_starting_and_publishing_say_so_once(caplog: pyte
         starting.cancel()
 
     refused = "connection refused: nothing listens there; check host and port, and that the broker runs"
-    assert sorted(text for text in texts(caplog) if "unanswered_at_close" not in text) == [
-        f"{who} cannot reach 127.0.0.1:1 ({refused}), trying again" for who in ("group SG", "publisher")
+    assert sorted(text for text in texts(caplog) if "left_unanswered" not in text) == [
+        f"{who} address=127.0.0.1:1 reason=BROKER_UNAVAILABLE: {refused}; trying again"
+        for who in ("publisher.broker_not_reached:", "subscriber.broker_not_reached: group=SG")
     ]
 
 
@@ -111,7 +118,7 @@ def test_an_outage_is_told_of_when_it_begins_and_then_every_30_s_and_when_it_end
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = [0.0]
-    outages = OutageLog("group SG", lambda: now[0])
+    outages = OutageLog("subscriber", lambda: now[0], group="SG")
     outages.back("b:1")
     for now[0] in (10.0, 11.0, 39.9, 40.0, 41.0, 71.0):
         outages.lost("b:1", down(), has_others=True)
@@ -120,17 +127,18 @@ def test_an_outage_is_told_of_when_it_begins_and_then_every_30_s_and_when_it_end
     outages.back("c:1")
     outages.lost("c:1", down("c:1"))
 
+    where = "group=SG address=b:1 reason=BROKER_UNAVAILABLE"
     assert texts(caplog) == [
-        "group SG has lost b:1 (connection refused), trying others",
-        "group SG is without a broker for 30 s: b:1 (connection refused), trying on",
-        "group SG is without a broker for 61 s: b:1 (connection refused), trying on",
-        "group SG is served again by c:1 after 72.3 s",
-        "group SG has lost c:1 (connection refused), trying again",
+        f"subscriber.broker_lost: {where}: connection refused; trying others",
+        f"subscriber.broker_missed: {where} seconds=30: connection refused; trying on",
+        f"subscriber.broker_missed: {where} seconds=61: connection refused; trying on",
+        "subscriber.broker_found: group=SG address=c:1 seconds=72.3",
+        "subscriber.broker_lost: group=SG address=c:1 reason=BROKER_UNAVAILABLE: connection refused; trying again",
     ]
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 5
 
 
-def test_what_was_never_served_is_not_served_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_that_was_never_reached_was_not_lost(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     outages = OutageLog("publisher", lambda: now[0])
     outages.lost("b:1", down())
@@ -138,8 +146,8 @@ def test_what_was_never_served_is_not_served_again(caplog: pytest.LogCaptureFixt
     outages.back("b:1")
 
     assert texts(caplog) == [
-        "publisher cannot reach b:1 (connection refused), trying again",
-        "publisher is served by b:1 after 2.0 s",
+        "publisher.broker_not_reached: address=b:1 reason=BROKER_UNAVAILABLE: connection refused; trying again",
+        "publisher.broker_found: address=b:1 seconds=2.0",
     ]
 
 
@@ -163,12 +171,11 @@ async def test_a_broker_that_goes_and_comes_back_is_told_of_once_each(caplog: py
     await broker.stop()
 
     told = texts(caplog)
-    for who in ("group SG", "publisher"):
-        lost, back = [text for text in told if text.startswith(who)]
-        # The publisher may hear of it by its broken stream, or when it connects anew for the next message.
-        assert lost.startswith((f"{who} has lost {broker.address} (", f"{who} cannot reach {broker.address} ("))
-        assert lost.endswith(", trying again")
-        assert back.startswith(f"{who} is served again by {broker.address} after ")
+    for component, whose in (("subscriber", "group=SG "), ("publisher", "")):
+        lost, back = [text for text in told if text.startswith(component)]
+        assert lost.startswith(f"{component}.broker_lost: {whose}address={broker.address} reason=BROKER_UNAVAILABLE: ")
+        assert lost.endswith("; trying again")
+        assert back.startswith(f"{component}.broker_found: {whose}address={broker.address} seconds=")
 
 
 async def test_a_planned_move_is_no_outage(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
@@ -233,15 +240,16 @@ async def test_a_refusal_that_nobody_is_told_of_is_logged(broker: FakeBroker, ca
         await eventually(lambda: len(texts(caplog, logging.ERROR)) == 2)
 
     assert sorted(texts(caplog, logging.ERROR)) == [
-        "publisher.refused: it was deleted",
-        "subscriber.ended: group SG is not served any more: GROUP_NOT_FOUND: it was deleted",
+        "publisher.refused: reason=GROUP_NOT_FOUND: it was deleted",
+        "subscriber.ended: group=SG reason=GROUP_NOT_FOUND: the group is not served any more: it was deleted",
     ]
 
 
 def test_a_cause_that_does_not_name_the_address_is_shown_whole(caplog: pytest.LogCaptureFixture) -> None:
-    OutageLog("group SG").lost("b:1", MessageCenterError("the broker ended the stream"))
+    OutageLog("publisher").lost("b:1", MessageCenterError("the broker ended the stream"))
 
-    assert texts(caplog) == ["group SG cannot reach b:1 (the broker ended the stream), trying again"]
+    (text,) = texts(caplog)
+    assert text.endswith(": the broker ended the stream; trying again")
 
 
 async def test_who_waits_in_vain_is_told_why() -> None:
@@ -252,3 +260,34 @@ async def test_who_waits_in_vain_is_told_why() -> None:
 
             assert "it was not sent (broker 127.0.0.1:1: connection refused: nothing listens there" in str(raised.value)
             assert raised.value.cause is UnavailableCause.REFUSED
+
+
+# --- their form -------------------------------------------------------------------------------------------------------
+
+CLIENT = Path(msgbroker.client.__file__).parent
+
+
+def test_what_a_line_is_about_is_in_its_text_and_in_its_record(caplog: pytest.LogCaptureFixture) -> None:
+    log_line(logging.WARNING, "handler.rested", group="SG", count=2)
+    log_line(logging.WARNING, "handler.rested", "100 % of them", group="SG")
+    log_line(logging.WARNING, "handler.rested")
+    log_line(logging.WARNING, "handler.rested", "a while")
+
+    assert caplog.messages == [
+        "handler.rested: group=SG count=2",
+        "handler.rested: group=SG: 100 % of them",
+        "handler.rested",
+        "handler.rested: a while",
+    ]
+    assert (vars(caplog.records[0])["group"], vars(caplog.records[0])["count"]) == ("SG", 2)
+
+
+def test_all_lines_of_the_client_have_the_one_form() -> None:
+    sources = {path.name: path.read_text() for path in CLIENT.rglob("*.py")}
+    docs = (CLIENT.parents[1] / "docs" / "client.md").read_text()
+    documented = re.findall(r"^(?:.*`)?([a-z]+\.[a-z_]+): (?:[a-z_]+=|…)", docs, re.MULTILINE)
+    words = {word for event in documented for word in event.split(".")}
+
+    assert [name for name, source in sources.items() if "getLogger" in source] == ["log_lines.py"]
+    assert words
+    assert [word for word in sorted(words) if not any(word in source for source in sources.values())] == []

@@ -146,12 +146,12 @@ async def test_a_service_without_a_broker_stops_as_well(free_port: int, tmp_path
     program = "import logging; logging.basicConfig(level=20)\n" + PROGRAMS["async"]
     async with service(program, f"127.0.0.1:{free_port}", tmp_path) as process:
         assert process.stderr is not None
-        assert b"cannot reach" in await asyncio.wait_for(process.stderr.readline(), 30)
+        assert b"broker_not_reached" in await asyncio.wait_for(process.stderr.readline(), 30)
         process.send_signal(signal.SIGTERM)
         out, err = await asyncio.wait_for(process.communicate(), 20)
 
     assert (process.returncode, out) == (0, b"left\n")
-    assert b"center.closing: SIGTERM: running handlers may take 10 s more; a second signal ends" in err
+    assert b"center.close_begun: signal=SIGTERM: running handlers may take 10 s more; a second signal ends" in err
     assert b"Traceback" not in err
 
 
@@ -197,8 +197,8 @@ async def test_the_first_signal_closes_all_centers_that_run_and_says_so(
     async with asyncio.timeout(10):
         assert await asyncio.gather(*running) == [{}, {}]
 
-    assert [record.getMessage() for record in caplog.records if "closing" in record.getMessage()] == [
-        f"center.closing: {number.name}: running handlers may take {seconds} s more; "
+    assert [record.getMessage() for record in caplog.records if "close_begun" in record.getMessage()] == [
+        f"center.close_begun: signal={number.name}: running handlers may take {seconds} s more; "
         "a second signal ends the process at once"
         for seconds in ("3", "4.5")
     ]
@@ -391,7 +391,7 @@ async def test_closing_that_takes_long_says_what_it_waits_for(
     await unanswered
 
     (said,) = [record.getMessage() for record in caplog.records if "waits up to" in record.getMessage()]
-    assert said.startswith("center.closing: waits up to 19 s more for handlers of group SG: ")
+    assert said.startswith("center.close_delayed: waits up to 19 s more for handlers of group SG: ")
     assert said.endswith(", unanswered messages: 1")
 
 

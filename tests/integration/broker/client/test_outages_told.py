@@ -23,7 +23,7 @@ async def test_a_broker_that_dies_and_comes_back_is_told_of_once_each(
     received = asyncio.Event()
 
     def told(who: str) -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.getMessage().startswith(f"{who} ")]
+        return [record.getMessage() for record in caplog.records if record.getMessage().startswith(f"{who}.")]
 
     async with (
         MessageCenter(address) as center,
@@ -41,7 +41,7 @@ async def test_a_broker_that_dies_and_comes_back_is_told_of_once_each(
 
         broker.kill()
         publishing = asyncio.ensure_future(center.publish(TOPIC, PAID, b"meanwhile", timeout_seconds=60))
-        await eventually(lambda: told(f"group {GROUP}") and told("publisher"))
+        await eventually(lambda: told("subscriber") and told("publisher"))
         with pytest.raises(BrokerUnavailableError, match=f"{address}: connection refused") as refused:
             await impatient.publish(TOPIC, PAID, b"never")
         with pytest.raises(BrokerUnavailableError, match=f"{address}: connection refused"):
@@ -50,11 +50,12 @@ async def test_a_broker_that_dies_and_comes_back_is_told_of_once_each(
         again = broker_process(listen=address)
         await asyncio.to_thread(lambda: again.address)
         await publishing
-        await eventually(lambda: len(told(f"group {GROUP}")) == 2, 30)
+        await eventually(lambda: len(told("subscriber")) == 2, 30)
         await impatient.publish(TOPIC, PAID, b"after")
 
     assert (refused.value.cause, refused.value.may_be_stored) == (UnavailableCause.REFUSED, False)
-    for who in (f"group {GROUP}", "publisher"):
+    for who, whose in (("subscriber", f"group={GROUP} "), ("publisher", "")):
         lost, back = told(who)[0], told(who)[-1]
-        assert lost.startswith((f"{who} has lost {address} (", f"{who} cannot reach {address} ("))
-        assert back.startswith((f"{who} is served again by {address} after ", f"{who} is served by {address} after "))
+        where = f"{whose}address={address}"
+        assert lost.startswith((f"{who}.broker_lost: {where} ", f"{who}.broker_not_reached: {where} "))
+        assert back.startswith(f"{who}.broker_found: {where} seconds=")

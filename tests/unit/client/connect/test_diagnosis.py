@@ -14,7 +14,7 @@ import pytest
 
 from msgbroker.client import BrokerUnavailableError, MessageCenter, UnavailableCause
 from msgbroker.client.connect.channel import connect
-from msgbroker.client.connect.diagnosis import find_cause
+from msgbroker.client.connect.diagnosis import diagnose
 from msgbroker.client.values.config import ClientConfig
 from tests.support.broker_processes import port_to_come_back_to
 from tests.support.eventually import eventually
@@ -211,9 +211,9 @@ async def test_a_broker_that_has_begun_to_listen_meanwhile_is_reached(monkeypatc
 
     async def find_late(*args: Any, **options: Any) -> Any:
         await broker.start(f"127.0.0.1:{port}")
-        return await find_cause(*args, **options)
+        return await diagnose(*args, **options)
 
-    monkeypatch.setattr("msgbroker.client.connect.channel.find_cause", find_late)
+    monkeypatch.setattr("msgbroker.client.connect.channel.diagnose", find_late)
     try:
         address = f"127.0.0.1:{port}"
         await (await connect(address, ClientConfig((address,)))).close()
@@ -253,6 +253,6 @@ async def test_looking_for_the_cause_has_an_end_whatever_hangs(monkeypatch: pyte
 
     monkeypatch.setattr("msgbroker.client.connect.diagnosis.exchange", hang)
     async with asyncio.timeout(30):
-        finding = await find_cause("127.0.0.1", FREE_PORT, has_credentials=False, seconds_max=0.01)
+        finding = await diagnose("127.0.0.1", FREE_PORT, has_credentials=False, seconds_max=0.01)
 
     assert finding.cause is UnavailableCause.TIMEOUT

@@ -133,7 +133,7 @@ async def test_nothing_is_kept_beyond_the_limit_and_it_is_spoken_of_once_before(
     assert len(call.extended) in ({1, 2} if handle_ms_max else {0})
 
     (slow,) = [record.getMessage() for record in caplog.records]
-    assert slow.startswith("handler.slow: group=SG topic=TP event_code=EC message_id=")
+    assert slow.startswith("handler.found_slow: group=SG topic=TP event_code=EC message_id=")
     assert slow.endswith("after 0.3 s it is given to others")
 
 

@@ -279,12 +279,12 @@ async def test_a_start_that_registers_waits_until_there_is_a_broker(
         center.subscriber(group="SG", topic="TP", register=True)(Gated().handle)
         starting = asyncio.ensure_future(center.start())
         await eventually(
-            lambda: f"registration for group SG cannot reach {broker.address} (connection refused" in caplog.text
+            lambda: f"registration.broker_not_reached: group=SG address={broker.address} reason=" in caplog.text
         )
         await broker.start(broker.address)
         await starting
 
-    assert f"registration for group SG is served by {broker.address} after " in caplog.text
+    assert f"registration.broker_found: group=SG address={broker.address} seconds=" in caplog.text
     assert len(broker.registered) == 1
     await broker.stop()
 

@@ -127,11 +127,11 @@ async def test_a_broker_that_never_attaches_is_left_for_the_next(
         await asyncio.wait_for(center.start(), 30)
         await broker.subscribe_calls.get()
 
-    assert (
-        caplog.messages[0]
-        == f"group SG cannot reach {mute.address} (the broker did not answer within 0.05 s), trying others"
+    assert caplog.messages[0] == (
+        f"subscriber.broker_not_reached: group=SG address={mute.address} reason=BROKER_UNAVAILABLE: "
+        "the broker did not answer within 0.05 s; trying others"
     )
-    assert caplog.messages[1].startswith(f"group SG is served by {broker.address} after ")
+    assert caplog.messages[1].startswith(f"subscriber.broker_found: group=SG address={broker.address} seconds=")
 
 
 # --- how often --------------------------------------------------------------------------------------------------------

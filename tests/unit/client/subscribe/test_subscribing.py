@@ -383,7 +383,7 @@ async def test_a_message_type_without_a_subscription_is_warned_of_once_though_th
     assert again.hello is not None
     assert [(handled.topic, handled.event_code) for handled in again.hello.handled] == [("TP_TYPO", "EC")]
     first, second = [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and "gets nothing" in r.message]
-    assert "group SG gets nothing of topic TP_TYPO, event code EC: the topic is not registered" in first
+    assert "subscription.not_found: group=SG topic=TP_TYPO event_code=EC reason=TOPIC_NOT_FOUND: " in first
     assert "msgcenter subscription create SG TP '*'" in second
 
 
