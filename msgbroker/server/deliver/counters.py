@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from msgbroker.contract import limits
 from msgbroker.engine.lane.config import LaneCounters
 from msgbroker.server.deliver.owned_lane import LaneSlot
 
@@ -38,6 +39,10 @@ class BrokerCounters:
         """Keep what was counted in a lane that goes."""
         self.closed = _sum((self.closed, slot.lane.counters))
         self.closed_failed_evaluations += slot.failed_evaluations
+
+    def settled_elsewhere(self, first: int, last: int) -> None:
+        """Count a verdict on a lane that is not here any more as stale: for what may have been in flight at most."""
+        self.closed.stale += min(last - first + 1, limits.LANE_WINDOW_MAX)
 
     def totals(self, slots: Iterable[LaneSlot], committed: Mapping[str, int]) -> dict[str, int]:
         """Return all counts by their names: with those of the lanes that are here, and those of the committer."""

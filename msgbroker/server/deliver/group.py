@@ -24,6 +24,7 @@ from msgbroker.contract.errors import InstanceReplacedError, UnavailableError
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server.alarms.set_aside import SetAside
+from msgbroker.server.deliver.counters import BrokerCounters
 from msgbroker.server.deliver.expressions.evaluations import Evaluations
 from msgbroker.server.deliver.handing_out import HandingOut
 from msgbroker.server.deliver.instances.blame import blame_first
@@ -73,6 +74,8 @@ class GroupDelivery:
     """What is known of the expressions of all groups here."""
     crashes: RecentCrashes = field(default_factory=RecentCrashes)
     """The instances of all groups here that went away without a word a moment ago."""
+    counters: BrokerCounters = field(default_factory=BrokerCounters)
+    """What all groups here count of lanes that are gone."""
     instances: dict[str, Instance] = field(default_factory=dict)
     """The instances that are attached here, by their names."""
     slots: dict[int, LaneSlot] = field(default_factory=dict)
@@ -219,13 +222,16 @@ class GroupDelivery:
         delay_seconds: float | None,
         error: str,
     ) -> int:
-        """Apply a verdict; return how many messages it settled. A lane that is not here any more settles nothing."""
+        """Apply a verdict; return how many messages it settled. Of a lane that is not here any more it is stale."""
         slot = self.slots.get(queue_id)
-        if slot is None or slot.lane.epoch != epoch:
+        if slot is None:
+            self.counters.settled_elsewhere(first, last)
             return 0
         count = 0
         with self.trusted(slot):
-            count = slot.lane.settle(instance.name, verdict, first, last, attempt, now, delay_seconds, error).count
+            # Of another epoch, too: the lane counts it as stale.
+            settled = slot.lane.settle(instance.name, verdict, first, last, attempt, now, delay_seconds, error, epoch)
+            count = settled.count
             if count:
                 instance.unsettled -= count
                 self.touched(slot)

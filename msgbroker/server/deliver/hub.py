@@ -207,6 +207,7 @@ class DeliveryHub:
                 ready=self.ready,
                 evaluations=self.evaluations,
                 crashes=self.crashes,
+                counters=self.counters,
                 withheld_topics=self._followed.withheld_of(route.group_id),
             )
         group.attach(instance, clock.now())

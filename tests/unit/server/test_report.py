@@ -6,9 +6,11 @@ import dataclasses
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from structlog.testing import capture_logs
 
 from confdb.routes import ExpressionFailedError, GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
+from msgbroker.contract import limits
 from msgbroker.engine.lane.config import LaneCounters
 from msgbroker.engine.verdicts import Verdict
 from msgbroker.server.deliver.group import GroupDelivery
@@ -41,16 +43,17 @@ def group_route() -> GroupRoute:
 class OneLane:
     """A hub with one lane of one group, and its counters."""
 
-    def __init__(self, redeliveries: int = 0) -> None:
+    def __init__(self, redeliveries: int = 0, epoch: int = 1) -> None:
         self.now = 0.0
         self.stored = CommitterCounters()
         self.committer = cast("Any", SimpleNamespace(counters=self.stored, in_flight_seconds=0.0))
         self.hub = DeliveryHub(LogCache(None), board())  # type: ignore[arg-type]
         self.hub.pump.mark = lambda group: None  # type: ignore[method-assign]
         self.hub.follow(snapshot(route()))
-        self.group: GroupDelivery = self.hub.attach(group_route(), Instance("one", 100, 1_000_000))
+        self.instance = Instance("one", 100, 1_000_000)
+        self.group: GroupDelivery = self.hub.attach(group_route(), self.instance)
         rows = [RedeliveryRow(offset, 1_000, 2, 60.0, None) for offset in range(redeliveries)]
-        claimed = ClaimedLane(LANE, 1, redeliveries, [])
+        claimed = ClaimedLane(LANE, epoch, redeliveries, [])
         self.hub.open_lane(self.group, route(), claimed, rows, lease_until=1e12)
         self.board = board()
         self.counters = Report(self.hub, self.committer, self.board, lambda: self.now)
@@ -83,6 +86,31 @@ def test_what_a_lane_counted_is_not_forgotten_with_it() -> None:
     one.hub.close_lane(one.group, 1)
 
     assert one.counters.totals()["timed_out"] == 3
+
+
+def settle(one: OneLane, queue_id: int, epoch: int, first: int, last: int) -> int:
+    """Let the instance acknowledge that range; return how many messages it settled."""
+    return one.group.settle(one.instance, queue_id, epoch, Verdict.ACK, first, last, 1, 1.0, None, "")
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_a_verdict_of_another_epoch_is_ignored_and_counted(epoch: int) -> None:
+    one = OneLane(epoch=2)
+    one.slot.lane.feed(0, 5, [log_message(offset) for offset in range(5)])
+    assert one.slot.lane.take(one.instance.name, 5, 1_000_000, 0.0).count == 5
+
+    assert settle(one, 1, epoch, 0, 4) == 0
+    assert (one.counters.totals()["stale"], one.slot.lane.in_flight_count) == (5, 5)
+    assert settle(one, 1, 2, 0, 4) == 5
+    assert one.counters.totals()["stale"] == 5
+
+
+def test_a_verdict_on_a_lane_that_is_not_here_is_counted_for_what_may_have_been_in_flight_at_most() -> None:
+    one = OneLane()
+    one.hub.close_lane(one.group, 1)
+
+    assert [settle(one, queue_id, 1, 0, last) for queue_id, last in ((1, 6), (77, 0), (1, 999_999))] == [0, 0, 0]
+    assert one.counters.totals()["stale"] == 7 + 1 + limits.LANE_WINDOW_MAX
 
 
 def test_every_count_of_a_lane_is_shown() -> None:
