@@ -41,13 +41,30 @@ coverage: $(VENV)/.installed-dev ## Check that tests reach 95 % of the engine, b
 		|| { echo "$$said"; exit 1; }; echo "Engine: $$(echo "$$said" | grep '^Required')"
 
 .PHONY: check
-check: $(VENV)/.installed-dev site ## Check format, lint, types, import rules, links, that lock and generated files are fresh
+check: check-lock check-proto check-format check-lint check-types check-imports check-docs ## Check lock, format, lint, types, import rules, documents, and that generated files are fresh
+
+.PHONY: check-lock check-proto check-format check-lint check-types check-imports check-docs
+check-lock: $(VENV)/.installed-dev
 	@$(BIN)/python .ci/lock.py --check
+
+check-proto: $(VENV)/.installed-dev
 	@$(BIN)/python .ci/generate_proto.py --check
+
+check-format: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted: run $(BIN)/ruff format ."; exit 1; }
+
+check-lint: $(VENV)/.installed-dev
 	@$(BIN)/ruff check --quiet .
+
+check-types: $(VENV)/.installed-dev
 	@$(BIN)/mypy
+
+check-imports: $(VENV)/.installed-dev
 	@said=$$($(BIN)/lint-imports --no-logo) || { echo "$$said"; exit 1; }; echo "$$said" | tail -n 1
+
+# Of a site that was built nothing is said; of one that was not, all of it.
+check-docs: $(VENV)/.installed-dev
+	@said=$$(NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2>&1) || { echo "$$said"; exit 1; }
 
 .PHONY: format
 format: $(VENV)/.installed-dev ## Format the code, and fix what lint can fix
@@ -78,14 +95,9 @@ chaos: $(VENV)/.installed-dev ## Kill and freeze things under load, and check wh
 proto: $(VENV)/.installed-dev ## Generate msgbroker/v1 from the proto files
 	@$(BIN)/python .ci/generate_proto.py
 
-# What is said of a site that was built is not news; of one that was not, all of it.
 .PHONY: docs
-docs: site ## Build the documentation site into build/site
+docs: check-docs ## Build the documentation site into build/site
 	@echo "The site: file://$(CURDIR)/build/site/index.html"
-
-.PHONY: site
-site: $(VENV)/.installed-dev
-	@said=$$(NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2>&1) || { echo "$$said"; exit 1; }
 
 .PHONY: lock
 lock: $(BIN)/uv ## Lock the newest versions that pyproject.toml allows, for all environments here
