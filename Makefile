@@ -33,6 +33,10 @@ demo: $(VENV)/.installed-up ## Show what it does, against a running `make up`
 test: coverage ## Run all tests, on a PostgreSQL of their own
 	@$(BIN)/pytest --quiet --numprocesses auto --maxprocesses 8 --dist worksteal
 
+.PHONY: unit
+unit: $(VENV)/.installed-dev ## Run the unit tests that are quick (not those marked slow): a look while you work
+	@$(BIN)/pytest --quiet tests/unit -m 'not slow' --numprocesses auto --maxprocesses 8 --dist worksteal
+
 # Without the random histories: what only they reach, they reach by chance.
 .PHONY: coverage
 coverage: $(VENV)/.installed-dev ## Check that tests reach 95 % of the engine, branches included

@@ -20,7 +20,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 _ROOT = Path(__file__).resolve().parent.parent
-_DOCUMENTS = ("*.md", "docs/**/*.md", "*/README.md", "*/*/README.md", "*/*/*/README.md")
+_DOCUMENTS = ("*.md", "docs/**/*.md", "[!.]*/**/README.md")
 _BESIDE_DOCUMENTS = ("docs/**/*.png", "docs/**/*.svg", "docs/**/*.json")
 _NOT_OURS = {"build", "dist", "node_modules"}
 _NO_SOURCES = {".md", ".png", ".svg", ".json"}

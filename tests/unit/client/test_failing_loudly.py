@@ -28,6 +28,8 @@ from msgbroker.client.testing.delivery import MemoryStream
 from tests.support.eventually import eventually, eventually_blocking
 from tests.support.fake_broker import FakeBroker
 
+pytestmark = pytest.mark.slow
+
 RETRY = 2
 
 

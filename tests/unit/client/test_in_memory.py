@@ -213,6 +213,7 @@ async def test_a_handler_that_publishes_is_followed_to_the_end() -> None:
     assert reached == ["on its way"]
 
 
+@pytest.mark.slow
 async def test_a_handler_that_does_not_answer_in_time_is_called_again() -> None:
     attempts: list[int] = []
     async with InMemoryCenter(drain_timeout_seconds=0) as center:
@@ -281,6 +282,7 @@ async def test_what_is_released_at_once_comes_again_without_time_to_pass() -> No
     assert calls == [1] * 50
 
 
+@pytest.mark.slow
 async def test_what_waited_behind_a_handler_for_too_long_is_no_attempt_and_comes_once() -> None:
     begun: list[tuple[bytes, int]] = []
     gate = asyncio.Event()
@@ -305,6 +307,7 @@ async def test_what_waited_behind_a_handler_for_too_long_is_no_attempt_and_comes
     assert begun == [(b"hangs", 1), (b"waits", 1)]
 
 
+@pytest.mark.slow
 async def test_no_more_is_handed_out_than_the_group_allows() -> None:
     running: list[int] = []
     gate = asyncio.Event()

@@ -252,6 +252,7 @@ def test_a_cause_that_does_not_name_the_address_is_shown_whole(caplog: pytest.Lo
     assert text.endswith(": the broker ended the stream; trying again")
 
 
+@pytest.mark.slow
 async def test_who_waits_in_vain_is_told_why() -> None:
     async with MessageCenter("127.0.0.1:1", publish_timeout_seconds=0.3, drain_timeout_seconds=0) as center:
         for timeout_seconds in (None, 0.2):

@@ -14,6 +14,8 @@ from msgbroker.client import CenterClosedError, MessageCenter, MessageCenterErro
 from tests.support.eventually import eventually
 from tests.support.fake_broker import FakeBroker, ThreadedBroker
 
+pytestmark = pytest.mark.slow
+
 _ASYNC = """
 import asyncio, sys
 from msgbroker.client import MessageCenter

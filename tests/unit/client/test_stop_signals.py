@@ -21,6 +21,8 @@ from tests.support.daemon_thread import in_thread
 from tests.support.eventually import eventually, eventually_blocking
 from tests.support.fake_broker import FakeBroker, SubscribeCall
 
+pytestmark = pytest.mark.slow
+
 ACK = 1
 Center = TypeVar("Center", MessageCenter, SyncMessageCenter)
 STOPPING = [signal.SIGINT, signal.SIGTERM]

@@ -145,6 +145,7 @@ async def test_a_grpc_server_without_our_services_is_no_broker(call: str) -> Non
     assert f"127.0.0.1:{port}: it speaks gRPC, and is no broker" in refused.value.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("credentials", [None, "local"])
 async def test_what_says_nothing_is_given_up_in_time(credentials: str | None) -> None:
     async with talking(None, hangs_up=False) as (port, talker):
@@ -157,6 +158,7 @@ async def test_what_says_nothing_is_given_up_in_time(credentials: str | None) ->
     assert "no answer within 0.3 s: it takes connections, and says nothing" in failure.message
 
 
+@pytest.mark.slow
 async def test_an_address_that_takes_no_connections_is_given_up_in_time() -> None:
     with ExitStack() as sockets:
         listening = sockets.enter_context(socket.socket())
@@ -188,6 +190,7 @@ async def test_a_name_of_several_addresses_is_reached_at_the_one_that_works(
     assert failure.cause is UnavailableCause.NOT_A_BROKER
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "server",
     [talking(None, hangs_up=False), talking(b"SSH-2.0\r\n", hangs_up=False)],

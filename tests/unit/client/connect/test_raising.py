@@ -55,6 +55,7 @@ async def test_a_publish_is_not_given_up_before_the_last_address_was_tried(broke
         assert (await center.publish("TP", "EC")).queue_offset == 0
 
 
+@pytest.mark.slow
 async def test_what_is_published_while_addresses_are_tried_waits_until_all_were_tried_for_it() -> None:
     (refusing,) = free_addresses(1)
     async with talking(None, hangs_up=False) as (port, mute), asyncio.timeout(30):

@@ -108,6 +108,7 @@ async def test_a_handler_has_its_time_from_when_it_has_a_thread(
     assert gates.called == [b"hangs", b"waits"]
 
 
+@pytest.mark.slow
 async def test_handlers_that_hang_do_not_hold_up_those_of_another_group(broker: FakeBroker, gates: Gates) -> None:
     with threads_max(1):
         async with center_of(broker) as center:

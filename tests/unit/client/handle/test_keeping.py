@@ -17,6 +17,8 @@ from msgbroker.v1 import subscriber_pb2
 from tests.support.eventually import eventually, eventually_blocking
 from tests.support.fake_broker import FakeBroker, SubscribeCall, ThreadedBroker
 
+pytestmark = pytest.mark.slow
+
 ACK = subscriber_pb2.VERDICT_ACK
 HOUR_MS = 3_600_000
 

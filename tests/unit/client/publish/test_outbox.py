@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -18,6 +19,8 @@ from msgbroker.client.publish.outbox import (
     OutboxConfig,
     Reaction,
 )
+
+pytestmark = pytest.mark.slow
 
 Messages: TypeAlias = tuple[bytes, ...]
 

@@ -14,6 +14,8 @@ from msgbroker.contract import limits
 from msgbroker.v1 import publisher_pb2
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.slow
+
 ANSWER_TIMEOUT_SECONDS = 10.0
 PART_SECONDS = 9.0
 """What a gRPC message takes on this line; brokers wait 10 s for it."""

@@ -323,6 +323,7 @@ async def test_closing_waits_for_handlers_whose_broker_has_gone(broker: FakeBrok
     assert handler.ended == ["done"]
 
 
+@pytest.mark.slow
 async def test_closing_takes_its_time_once_for_all_it_waits_for(
     broker: FakeBroker, put_forward: Callable[[float], None]
 ) -> None:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -22,6 +23,8 @@ from msgdb.lanes.records import LaneCheckpoint
 from tests.support.lane_builders import ALL_BYTES, KEY, FakeMessage
 from tests.support.lane_mirror import Mirror
 from tests.support.model_store import ModelStore
+
+pytestmark = pytest.mark.slow
 
 INSTANCES = ("a", "b", "c")
 CONFIGS = (

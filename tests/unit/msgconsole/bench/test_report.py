@@ -12,6 +12,8 @@ from msgconsole.bench.measures.results import CatchUp, RunResult, Window
 from msgconsole.bench.report.report import write_report
 from tests.support.bench_builders import configuration, phase, run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def measured_run() -> RunResult:

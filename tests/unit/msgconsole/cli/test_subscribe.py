@@ -19,6 +19,8 @@ from msgconsole.cli import streams
 from msgconsole.cli.commands.subscribe import Printer, print_messages
 from tests.support.fake_broker import FakeBroker
 
+pytestmark = pytest.mark.slow
+
 ACK, RELEASE = 1, 3
 
 Subscribe = Callable[..., "asyncio.Task[None]"]

@@ -30,6 +30,8 @@ from msgdb.append.plan import (
     plan_append,
 )
 
+pytestmark = pytest.mark.slow
+
 _HEAD = struct.Struct(">hiqiqiqi16s")
 _UNANSWERED_MAX = 16
 _PUBLISHERS = 2

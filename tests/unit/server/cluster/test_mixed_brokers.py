@@ -39,6 +39,8 @@ from msgbroker.server.log.topic_queues import QueueMap
 from msgdb.log.queues import QueueRow
 from tests.support.broker_builders import PAID, board, route, topic_alarm
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GROUP = 7
 TOPICS = (1, 2, 3)

@@ -250,6 +250,7 @@ async def test_groups_that_want_the_same_share_one_read(reads: Reads) -> None:
     assert len(reads.asked) == 1
 
 
+@pytest.mark.slow
 async def test_a_group_that_wants_one_read_does_not_wait_for_all_of_another_groups(
     reads: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,8 @@ from tests.support.eventually import eventually
 from tests.unit.server.deliver.expressions.test_helper_process import FOR_EVER, LONG
 from tests.unit.server.deliver.test_group import group_route
 
+pytestmark = pytest.mark.slow
+
 WANTED = 'headers.number.endsWith("0")'
 QUEUE = 1
 

@@ -19,6 +19,8 @@ from msgbroker.server.deliver.expressions.helper_frames import HelperBounds, Que
 from msgbroker.server.deliver.expressions.helper_process import HelperConfig, HelperDiedError, HelperProcess
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.slow
+
 IS_HZ = 'headers.region == "hz"'
 ASKED = Request((IS_HZ,), (Question({"region": "hz"}, (0,)), Question({"region": "sh"}, (0,))), 9.0)
 FOR_EVER = 'headers.all(a, headers.all(b, headers.a.matches("[a-z]{1000}b") == false))'

@@ -12,6 +12,8 @@ from msgbroker.contract import limits
 from msgbroker.contract.errors import UnfinishedError
 from msgbroker.server.edge.calls.sending_in_time import Sending, sent_in_time
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:

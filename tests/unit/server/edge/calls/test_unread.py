@@ -11,6 +11,8 @@ from msgbroker.server.edge.calls.places import Place, Places
 from msgbroker.server.edge.calls.unread import UnreadCall, UnreadCalls
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.slow
+
 
 class Caller:
     """A call of a connection: it sends when the test says so, or is given up."""
