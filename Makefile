@@ -47,7 +47,7 @@ coverage: $(VENV)/.installed-dev ## Check that tests reach 95 % of the engine, b
 .PHONY: check
 check: check-lock check-proto check-format check-lint check-types check-imports check-docs ## Check lock, format, lint, types, import rules, documents, and that generated files are fresh
 
-.PHONY: check-lock check-proto check-format check-lint check-types check-imports check-docs
+.PHONY: check-lock check-proto check-format check-lint check-types check-imports check-dead check-docs
 check-lock: $(VENV)/.installed-dev
 	@$(BIN)/python .ci/lock.py --check
 
@@ -65,6 +65,9 @@ check-types: $(VENV)/.installed-dev
 
 check-imports: $(VENV)/.installed-dev
 	@said=$$($(BIN)/lint-imports --no-logo) || { echo "$$said"; exit 1; }; echo "$$said" | tail -n 1
+
+check-dead: $(VENV)/.installed-dev
+	@$(BIN)/vulture || { echo "Nobody uses this: remove it, or say in pyproject.toml who does."; exit 1; }
 
 # Of a site that was built nothing is said; of one that was not, all of it.
 check-docs: $(VENV)/.installed-dev
