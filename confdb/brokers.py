@@ -18,12 +18,12 @@ from confdb.store import ConfigStore
 LIVE_SECONDS: Final = 5
 """A broker whose last heartbeat is older is not counted on."""
 FORGOTTEN_SECONDS: Final = 3_600
-"""The row of a broker that died is kept so long, for people who look for it."""
+"""How long the row of a broker that died is kept, for people who look for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerBeat:
-    """What a broker says of itself."""
+    """What a broker tells the registry with each heartbeat."""
 
     broker_id: UUID
     address: str
@@ -31,16 +31,16 @@ class BrokerBeat:
     host: str
     pid: int
     snapshot_version: int
-    """The version it routes by."""
+    """The version of the configuration that the broker routes by."""
     draining: bool = False
     groups: Mapping[int, int] = field(default_factory=dict)
-    """By group_id: connected instances."""
+    """How many instances are connected, by group_id."""
     process_version: str = ""
     features: frozenset[str] = frozenset()
     """Those of `confdb.features` that it understands."""
     withheld: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    """By group_id, of the groups it has instances of, or has sent one of on: topics of which it serves them nothing,
-    whatever its features."""
+    """The topics of which it serves a group nothing, whatever its features, by group_id: of the groups it has instances
+    of, or has sent one of on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ LEAVE: Final = sa.delete(Broker).where(Broker.broker_id == sa.bindparam("own_bro
 
 
 class BrokerRegistry:
-    """Who is alive."""
+    """The brokers there are: each writes its own row, and reads which others are live."""
 
     def __init__(self, store: ConfigStore) -> None:
         self._store = store

@@ -47,7 +47,7 @@ _UPDATED_IN_PLACE = {
 
 
 class Base(DeclarativeBase):
-    """The metadata of confdb."""
+    """The base of confdb's tables; its `metadata` is all of them."""
 
     metadata = MetaData(
         naming_convention={
@@ -144,7 +144,7 @@ class PublisherGroup(Base):
 
 
 class SubscriberGroup(Base):
-    """Applications that share consuming logic, and how they want their messages."""
+    """Applications that share the handling of messages, and how they want their messages."""
 
     __tablename__ = "subscriber_group"
     __table_args__ = (
@@ -172,7 +172,7 @@ class SubscriberGroup(Base):
 
 
 class Subscription(Base):
-    """A subscriber group wants a message type."""
+    """Says that a subscriber group wants a message type."""
 
     __tablename__ = "subscription"
     __table_args__ = (
@@ -214,7 +214,7 @@ class StressRule(Base):
 
 
 class StressWhitelist(Base):
-    """A subscriber group may be handed stress messages of a message type."""
+    """Says that a subscriber group may be handed stress messages of a message type."""
 
     __tablename__ = "stress_whitelist"
     __table_args__ = (UniqueConstraint("group_id", "topic_id", "event_code"), Index(None, "topic_id"))

@@ -44,7 +44,7 @@ _OFFSETS_MAX: Final = 2**63 - 1
 _ID_CHARS_MAX: Final = 19
 _SHOWN_CHARS_MAX: Final = 64
 _TOPIC_ID: Final = 2
-"""Its place in a row of a subscription."""
+"""Where topic_id is in a row of a subscription."""
 
 
 class _Reading:
@@ -73,7 +73,7 @@ class _Reading:
             self.note(f"{name} is {value:g}; {least:g} to {most:g} is allowed")
 
     def note(self, problem: str) -> None:
-        """Note what cannot be used."""
+        """Note a problem of the row: it cannot be used."""
         self._problems.append(problem)
 
     def outcome(self, understood: frozenset[str]) -> NotUnderstood | None:
@@ -87,7 +87,7 @@ class _Reading:
 def read_topic(
     namespace: str, row: tuple[Any, ...], event_codes: frozenset[str], understood: frozenset[str]
 ) -> TopicRoute:
-    """Return the topic."""
+    """Return the route of a topic; what cannot be read of its row is in `not_understood`."""
     topic_id, _, name, kind, queue_count, generation, body_bytes_max, is_open, is_closed, stress_refused, requires = row
     reading = _Reading(requires)
     known_kind = reading.choose(Aspect.TOPIC_KIND, TopicKind, kind)
@@ -233,18 +233,18 @@ def _is_event_code_or_any(event_code: str | None) -> bool:
 
 
 class StressRules(NamedTuple):
-    """The stress rules of all namespaces."""
+    """The stress rules of all namespaces, as they were read."""
 
     rules: Mapping[str, tuple[StressRule, ...]]
     unknown_headers: Mapping[str, Mapping[str, NotUnderstood]]
-    """By namespace, those of rules that are not understood."""
+    """The headers of rules that are not understood, by namespace."""
     unserved: Sequence[Unserved]
 
 
 def read_stress_rules(
     rows: Iterable[Row], namespace_names: Mapping[int, str], understood: frozenset[str]
 ) -> StressRules:
-    """Return the stress rules."""
+    """Return the stress rules of all namespaces; what cannot be read is told apart."""
     rules: defaultdict[str, list[StressRule]] = defaultdict(list)
     unknown_headers: defaultdict[str, dict[str, NotUnderstood]] = defaultdict(dict)
     unserved: list[Unserved] = []

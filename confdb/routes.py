@@ -17,7 +17,7 @@ class Headers(dict[str, str]):
     """A message's headers as predicates take them; remembers what the expression engine made of them."""
 
     prepared: Any = None
-    """Of the expression engine: when many groups look at one message, its headers are converted once."""
+    """What the expression engine made of the headers: when many groups look at one message, they are converted once."""
     looks: int = 0
 
 
@@ -38,7 +38,7 @@ class ExpressionFailedError(Exception):
 
 
 class TopicKind(StrEnum):
-    """Which of the message types of the design the topic takes."""
+    """What a topic's messages may be: only NORMAL is carried out yet."""
 
     NORMAL = "NORMAL"
     ORDERED = "ORDERED"
@@ -47,14 +47,14 @@ class TopicKind(StrEnum):
 
 
 class SubscriptionMode(StrEnum):
-    """How a subscription selects."""
+    """How a subscription selects: every message of its type (DIRECT), or those that satisfy its expression (HEADER)."""
 
     DIRECT = "DIRECT"
     HEADER = "HEADER"
 
 
 class GroupOrder(StrEnum):
-    """What order a subscriber group keeps."""
+    """What order a subscriber group insists on: none, by ordering key, or of all its messages."""
 
     NONE = "NONE"
     KEY = "KEY"
@@ -81,9 +81,9 @@ class NotUnderstood:
     """Why a broker does not serve a thing of the configuration."""
 
     features: tuple[str, ...] = ()
-    """That the thing requires, and that the broker does not understand."""
+    """The features that the thing requires, and that the broker does not understand."""
     problem: str = ""
-    """What of its row cannot be read here."""
+    """What of the thing's row cannot be read here."""
 
     @property
     def detail(self) -> str:
@@ -104,7 +104,7 @@ _SHOWN_PROBLEM_CHARS_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """A topic."""
+    """A topic, as a broker works by it."""
 
     topic_id: int
     namespace: str
@@ -113,12 +113,12 @@ class TopicRoute:
     """Text where this version does not know it; so with the other choices."""
     queue_count: int
     generation: int
-    """Of the queue layout: goes up when queue_count changes."""
+    """The generation of the queue layout: goes up when queue_count changes."""
     body_bytes_max: int
     is_open: bool
-    """Unknown event codes register themselves."""
+    """Whether unknown event codes register themselves."""
     is_closed: bool
-    """Takes no new messages."""
+    """Whether the topic takes no new messages."""
     stress_refused: bool
     """The kill switch: new stress messages are refused, stored ones settled."""
     event_codes: frozenset[str]
@@ -140,9 +140,10 @@ class SubscriptionRoute:
     expression: str | None
     predicate: HeaderPredicate | None
     start_offsets: Mapping[int, int]
-    """By queue_id. A queue that is not named starts at 0: it is younger than the subscription."""
+    """The offset the subscription starts at, by queue_id. A queue that is not named starts at 0: it is younger than the
+    subscription."""
     requires: frozenset[str] = frozenset()
-    """As in TopicRoute."""
+    """The features a broker must understand to serve the subscription."""
     not_understood: NotUnderstood | None = None
     """Why this broker serves nothing of the topic to the group."""
     cost: int = 0
@@ -160,7 +161,7 @@ class GroupRoute:
     retry_schedule_seconds: tuple[float, ...]
     attempts_max: int
     unsettled_max: int
-    """Per instance."""
+    """How many messages one instance may hold unsettled."""
     order: GroupOrder | str
     mode: GroupMode | str
     paused: bool
@@ -168,7 +169,7 @@ class GroupRoute:
     handle_seconds_max: float = limits.HANDLE_SECONDS_DEFAULT
     """How long an instance may keep what it has begun, by extending its time to answer; 0: it cannot."""
     requires: frozenset[str] = frozenset()
-    """As in TopicRoute; its subscriptions have their own."""
+    """The features a broker must understand to serve the group; its subscriptions have their own."""
     not_understood: NotUnderstood | None = None
     """Why this broker does not serve it; for its subscriptions, see there."""
 
@@ -187,10 +188,10 @@ class Unserved:
     """A thing of the configuration that this broker does not serve."""
 
     thing: str
-    """For people: what it is, and its name."""
+    """What it is, and its name, for people."""
     why: NotUnderstood
     group_id: int | None = None
-    """With topic_id: what it concerns, as far as it concerns no more than that."""
+    """The group that it concerns, as far as it concerns no other; so with topic_id."""
     topic_id: int | None = None
 
 
@@ -200,21 +201,21 @@ class Snapshot:
 
     version: int
     topics: Mapping[tuple[str, str], TopicRoute] = field(default_factory=dict)
-    """By (namespace, name)."""
+    """The topics, by namespace and name."""
     groups: Mapping[tuple[str, str], GroupRoute] = field(default_factory=dict)
-    """Subscriber groups by (namespace, name)."""
+    """The subscriber groups, by namespace and name."""
     publisher_groups: frozenset[tuple[str, str]] = frozenset()
-    """(namespace, name)."""
+    """The publisher groups, each as its namespace and name."""
     namespaces: frozenset[str] = frozenset({"default"})
     stress_rules: Mapping[str, tuple[StressRule, ...]] = field(default_factory=dict)
-    """By namespace."""
+    """The stress rules, by namespace."""
     stress_whitelist: frozenset[tuple[int, int, str]] = frozenset()
-    """(group_id, topic_id, event_code or `*`)."""
+    """What may be handed out as stress traffic: group_id, topic_id, and event code or `*`."""
     withheld: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    """By group_id: the topics of which this broker serves it nothing, because something is not understood."""
+    """The topics of which this broker serves a group nothing, by group_id, because something is not understood."""
     unknown_stress_headers: Mapping[str, Mapping[str, NotUnderstood]] = field(default_factory=dict)
-    """By namespace, headers of stress rules that are not understood: whether a message is stress traffic that has one
-    cannot be told."""
+    """The headers of stress rules that are not understood, by namespace: whether a message that has one is stress
+    traffic cannot be told."""
     unserved: tuple[Unserved, ...] = ()
     """All that this broker does not understand."""
 

@@ -31,7 +31,7 @@ STALLED_SECONDS: Final = 3.0
 
 
 class SnapshotFeed:
-    """The current snapshot, and who wants to hear of the next one."""
+    """Keeps the newest snapshot of the configuration, and tells whoever wants to hear of the next one."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class SnapshotFeed:
         self._callbacks: list[Callable[[Snapshot], None]] = []
         self._hint = asyncio.Event()
         self.current = Snapshot(version=0)
-        """Empty, version 0, before the first load."""
+        """The newest snapshot; empty, of version 0, before the first load."""
         self._failing_since: float | None = None
         self._round_since: float | None = None
         self.checked_at = -math.inf
-        """When the last round began, by time.monotonic(), that found or made `current` that of confdb."""
+        """The time.monotonic() at which the last round began that found or made `current` that of confdb."""
 
     @property
     def failing_since(self) -> float | None:

@@ -44,7 +44,7 @@ _LOOK_SECONDS_MAX: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """The history that is followed, and the event loop that does so."""
+    """The history of the store that brokers go by, and the event loop that follows it."""
 
     history: History
     loop: asyncio.AbstractEventLoop

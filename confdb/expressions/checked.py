@@ -33,7 +33,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A variable."""
+    """A variable of an expression."""
 
     name: str
 
@@ -57,7 +57,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list literal."""
+    """A list literal of an expression."""
 
     items: tuple[Node, ...]
 

@@ -40,7 +40,7 @@ _PREPARED_CHARACTER_BYTES: Final = 2
 _WARNED_MAX: Final = 1_024
 """Texts whose warnings are remembered: clients register theirs at each start."""
 _NAMED_MAX: Final = 5
-"""Headers, in a warning."""
+"""How many headers a warning names."""
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 _FIRST_PROBLEM: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
@@ -64,7 +64,8 @@ class _PreparedHeaders:
         self._lock = Lock()
         self._kept: deque[tuple[ReferenceType[Headers], int]] = deque()
         self._bytes_held = 0
-        """With what has gone with its message since: until its turn comes it is counted."""
+        """How many bytes are held, with those that have gone with their message since: they are counted until their
+        turn comes."""
 
     def keep(self, headers: Headers, prepared: cel.Activation) -> None:
         """Keep what the engine made of *headers*, and let go of the oldest where that is too much."""

@@ -19,7 +19,7 @@ from confdb.expressions.pattern_size import pattern_size
 from msgbroker.contract import limits
 
 COST_CEILING: Final = 10**12
-"""What is over it is said to be this."""
+"""The highest cost that is told: what costs more is said to cost this."""
 
 # Steps, measured with cel-expr-python 0.1.3: a slice of 64 headers, texts of up to 4,096 bytes, lists of up to 1,000.
 _SELECT: Final = 4
@@ -31,11 +31,12 @@ _JOIN: Final = 15
 _CONVERT: Final = 12
 _PARSE_TIME: Final = 70
 _ZONE: Final = 10_000
-"""A time zone by its name: files may be looked for."""
+"""The cost of looking a time zone up by its name: files may be looked for."""
 _PATTERN: Final = 200
 _PATTERN_INSTRUCTION: Final = 25
 _PATTERN_POSITION: Final = 0.04
-"""By byte of the text. A pattern that must keep many places in mind for each byte takes four times as long."""
+"""The cost of each place of a pattern, by byte of the text. A pattern that must keep many places in mind takes four
+times as long."""
 _PATTERN_FROM_MESSAGE: Final = 10_000_000
 _UNKNOWN: Final = 1_000
 _COPY_ITEM: Final = 3
@@ -47,7 +48,7 @@ _SEARCH_BYTES_COMPARED: Final = 800
 _NUMBER_CHARS_MAX: Final = 40
 
 _PAIRS_MIN: Final = 256
-"""Rounds of macros inside of one another from which on that is what makes an expression dear."""
+"""From how many rounds of macros inside of one another on these are what makes an expression dear."""
 
 _LOGICAL: Final = frozenset({"_&&_", "_||_", "!_", "@not_strictly_false", "__not_strictly_false__"})
 _COMPARING: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "startsWith", "endsWith"})
@@ -73,7 +74,7 @@ class Cost:
     advice: str
     """What to write instead, where that is too much."""
     patterns: tuple[str, ...] = ()
-    """Of its `matches`, the largest first: structure tells little of what looking for them takes."""
+    """The patterns of its `matches`, the largest first: structure tells little of what looking for them takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +82,16 @@ class _Size:
     """How large a value may be. Numbers and the like are nothing."""
 
     mean_bytes: float = 0
-    """Of a text, on average over the rounds of the macros around it."""
+    """How many bytes a text has on average, over the rounds of the macros around it."""
     most_bytes: float = 0
     count: float = 0
-    """Elements of a list, keys of a map."""
+    """How many elements a list, or keys a map, may have."""
     element: _Size | None = None
-    """Of a list's elements, or a map's keys."""
+    """How large a list's elements, or a map's keys, may be."""
     value: _Size | None = None
-    """Of a map's values."""
+    """How large a map's values may be."""
     is_header_name: bool = False
-    """Each header's name in turn."""
+    """Whether it is the name of each header in turn, in a macro."""
 
     @property
     def weight(self) -> float:
@@ -140,12 +141,12 @@ class _Look:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Those of `matches`, the largest first."""
+        """The patterns of `matches` that were met, the largest first."""
         return tuple(sorted(self._patterns, key=self._patterns.__getitem__, reverse=True))
 
     @property
     def advice(self) -> str:
-        """What to write instead."""
+        """What could be written instead, so that it costs less."""
         if self._has_pattern_of_message:
             return (
                 "write the pattern of `matches` into the expression: one that comes with the message can cost anything"

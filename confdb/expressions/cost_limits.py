@@ -29,12 +29,12 @@ Stopwatch: TypeAlias = Callable[[HeaderPredicate, dict[str, str]], float]
 _CHECKED_MAX: Final = 1_024
 _TRIES: Final = 3
 _TRIED_TIMES_MAX: Final = 4
-"""All messages together are tried for so many times the limit: this may run on a broker's event loop."""
+"""How many times the limit all tries together may take: this may run on a broker's event loop."""
 _NAMED_MAX: Final = 16
 _ALONE_MAX: Final = 4
 _PATTERNS_MAX: Final = 8
 _LETTERS_MAX: Final = 3
-"""Of a pattern."""
+"""How many letters of a pattern are put together with others, in made-up messages."""
 
 _NAMED_HEADER: Final = re.compile(r"""\bheaders\s*(?:\.\s*(\w+)|\[\s*["']([^"']{1,64})["']\s*\])""")
 _LITERAL: Final = re.compile(r"""["']([^"']+)["']""")

@@ -40,17 +40,17 @@ class HeaderRead(NamedTuple):
     """A header that is read without a guard."""
 
     header: str | None
-    """None: which one it is, the message tells."""
+    """The header's name; None: the message tells which one it is."""
     is_plain: bool
 
 
 class _Place(Enum):
-    """What becomes of a failure."""
+    """Where a part of an expression stands, which decides what becomes of its failure."""
 
     TRUTH = auto()
-    """Where it is as good as false."""
+    """It stands where failing is as good as false."""
     OPERAND = auto()
-    """In a comparison that stands there."""
+    """It is compared, and the comparison stands where failing is as good as false."""
     ELSEWHERE = auto()
 
 
@@ -68,11 +68,11 @@ _CONVERSIONS: Final = frozenset({"int", "uint", "double", "string", "bytes", "ti
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The variables of the macros around."""
+    """The variables of the macros that a part of an expression is inside of."""
 
     depth: int = 0
     variables: Mapping[str, int] = field(default_factory=dict)
-    """With the depth of their macro."""
+    """Each variable, with how deep the macro is that it belongs to."""
     header_names: _Keys = _NONE
     """Variables that go through the names of the headers that are there."""
 

@@ -31,15 +31,15 @@ _QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|\Z)", re.DOTALL)
 
 @dataclass(slots=True)
 class PatternSize:
-    """What a pattern comes to."""
+    """How large a pattern becomes when it is compiled and looked for."""
 
     instructions: int = 0
-    """Compiling takes time by these."""
+    """How many instructions it compiles to: compiling takes time by these."""
     positions: int = 0
-    """Where a match may stand: looking at a character takes time by these, at worst."""
+    """How many places a match may stand at: looking at a character takes time by these, at worst."""
 
     def add(self, other: PatternSize) -> None:
-        """Let *other* follow."""
+        """Add the size of a pattern that follows this one."""
         self.instructions = min(_SIZE_MAX, self.instructions + other.instructions)
         self.positions = min(_SIZE_MAX, self.positions + other.positions)
 

@@ -15,11 +15,11 @@ from confdb.store import ConfigStore
 from msgbroker.contract import limits
 
 _FILTER_CHARS_MAX: Final = 2 * limits.HEADERS_BYTES_MAX + 100
-"""The longest name in the trail is that of a stress rule."""
+"""How long a name to look for may be: the longest in the trail is that of a stress rule."""
 
 
 class Audit:
-    """Who changed what, when, from what to what."""
+    """Reads the audit trail: who changed what, when, from what to what."""
 
     def __init__(self, store: ConfigStore) -> None:
         self._store = store

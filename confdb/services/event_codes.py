@@ -24,7 +24,7 @@ from msgbroker.contract.names import check_event_code
 
 
 class EventCodes:
-    """The kinds of events inside the topics."""
+    """Registers, deletes and lists the event codes of topics."""
 
     def __init__(self, store: ConfigStore, changes: Changes) -> None:
         self._store = store

@@ -36,7 +36,7 @@ _SETTINGS: Final = {
 
 
 class LaneOwners(Protocol):
-    """What msgdb knows of brokers."""
+    """Tells which brokers hold lanes by msgdb, whatever the registry knows of them."""
 
     async def lane_owners(self) -> set[UUID]:
         """Return the brokers that hold lanes at the moment, whether or not the registry hears of them."""
@@ -87,11 +87,11 @@ class FeatureChecks:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What a change may do once every broker that is running understands it."""
+    """What a change needs before it may commit: its features, understood by every broker that is running."""
 
     features: frozenset[str]
     lane_owners: frozenset[UUID]
-    """Brokers that held lanes: one that is cut off from confdb is running all the same."""
+    """The brokers that held lanes: one that is cut off from confdb is running all the same."""
 
     async def check(self, change: Change) -> None:
         """Raise FeatureNotEverywhereError, with the feature and the brokers, unless all understand it."""

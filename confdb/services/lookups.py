@@ -29,7 +29,7 @@ NamedT = TypeVar("NamedT", Topic, PublisherGroup, SubscriberGroup)
 
 
 async def get_namespace(session: AsyncSession, name: str) -> Namespace:
-    """Return the namespace."""
+    """Return the namespace, or raise NamespaceNotFoundError."""
     check_namespace(name)
     row = await session.scalar(sa.select(Namespace).where(Namespace.name == name))
     if row is None:
@@ -38,7 +38,7 @@ async def get_namespace(session: AsyncSession, name: str) -> Namespace:
 
 
 async def get_topic(session: AsyncSession, namespace: str, name: str) -> Topic:
-    """Return the topic."""
+    """Return the topic, or raise TopicNotFoundError."""
     check_topic(name)
     row = await _find_named(session, Topic, namespace, name)
     if row is None:
@@ -47,7 +47,7 @@ async def get_topic(session: AsyncSession, namespace: str, name: str) -> Topic:
 
 
 async def get_publisher_group(session: AsyncSession, namespace: str, name: str) -> PublisherGroup:
-    """Return the publisher group."""
+    """Return the publisher group, or raise GroupNotFoundError."""
     check_group(name)
     row = await _find_named(session, PublisherGroup, namespace, name)
     if row is None:
@@ -56,7 +56,7 @@ async def get_publisher_group(session: AsyncSession, namespace: str, name: str) 
 
 
 async def get_subscriber_group(session: AsyncSession, namespace: str, name: str) -> SubscriberGroup:
-    """Return the subscriber group."""
+    """Return the subscriber group, or raise GroupNotFoundError."""
     check_group(name)
     row = await _find_named(session, SubscriberGroup, namespace, name)
     if row is None:

@@ -23,7 +23,7 @@ _USERS: Final = (("topic", Topic), ("publisher group", PublisherGroup), ("subscr
 
 
 class Namespaces:
-    """The tenants."""
+    """Registers, deletes and lists namespaces."""
 
     def __init__(self, store: ConfigStore, changes: Changes) -> None:
         self._store = store

@@ -16,7 +16,7 @@ from msgbroker.contract.names import check_group
 
 
 class PublisherGroups:
-    """Applications that share publishing logic."""
+    """Registers, deletes and lists publisher groups."""
 
     def __init__(self, store: ConfigStore, changes: Changes) -> None:
         self._store = store

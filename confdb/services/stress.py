@@ -1,4 +1,4 @@
-"""Stress-test traffic: the rules that mark it, and the whitelist of the groups that may be handed it."""
+"""Stress traffic: the rules that mark it, and the whitelist of the groups that may be handed it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NAMED: Final = (
 
 
 class Stress:
-    """Rules and whitelist of all namespaces."""
+    """Registers and deletes the stress rules and the whitelist of all namespaces."""
 
     def __init__(self, store: ConfigStore, changes: Changes) -> None:
         self._store = store

@@ -30,7 +30,7 @@ from msgbroker.contract.names import check_group
 
 
 class SubscriberGroups:
-    """Applications that share consuming logic."""
+    """Registers, changes, deletes and lists subscriber groups."""
 
     def __init__(self, store: ConfigStore, changes: Changes, features: FeatureChecks) -> None:
         self._store = store

@@ -70,7 +70,7 @@ class QueueTails(Protocol):
 
 
 class Subscriptions:
-    """Which group wants which message types."""
+    """Registers, deletes and lists subscriptions: which group wants which message types."""
 
     def __init__(self, store: ConfigStore, changes: Changes, tails: QueueTails | None) -> None:
         self._store = store

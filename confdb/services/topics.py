@@ -27,7 +27,7 @@ from msgbroker.contract.names import check_topic
 
 
 class Topics:
-    """The topics of all namespaces."""
+    """Registers, changes, deletes and lists the topics of all namespaces."""
 
     def __init__(self, store: ConfigStore, changes: Changes, features: FeatureChecks) -> None:
         self._store = store

@@ -43,7 +43,7 @@ _SEQUENCES: Final = tuple(
 
 
 class Versions(NamedTuple):
-    """The version as it is, and the one that the change under way makes."""
+    """The version of the configuration before a change, and the one that the change makes."""
 
     current: int
     next: int

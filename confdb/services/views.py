@@ -40,7 +40,7 @@ def page_of(items: Iterable[ThingT], limit: int, key: Callable[[ThingT], str | i
 
 @dataclass(frozen=True, slots=True)
 class NamespaceView:
-    """A namespace."""
+    """A namespace, as it is shown to people and programs."""
 
     namespace_id: int
     name: str
@@ -50,7 +50,7 @@ class NamespaceView:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic."""
+    """A topic, as it is shown to people and programs."""
 
     topic_id: int
     namespace: str
@@ -71,7 +71,7 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class EventCodeView:
-    """An event code of a topic."""
+    """An event code of a topic, as it is shown to people and programs."""
 
     namespace: str
     topic: str
@@ -81,7 +81,7 @@ class EventCodeView:
 
 @dataclass(frozen=True, slots=True)
 class PublisherGroupView:
-    """A publisher group."""
+    """A publisher group, as it is shown to people and programs."""
 
     publisher_group_id: int
     namespace: str
@@ -92,7 +92,7 @@ class PublisherGroupView:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberGroupView:
-    """A subscriber group."""
+    """A subscriber group, as it is shown to people and programs."""
 
     group_id: int
     namespace: str
@@ -112,7 +112,7 @@ class SubscriberGroupView:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionView:
-    """A subscription."""
+    """A subscription, as it is shown to people and programs."""
 
     subscription_id: int
     namespace: str
@@ -128,7 +128,7 @@ class SubscriptionView:
 
 @dataclass(frozen=True, slots=True)
 class StressRuleView:
-    """A rule that marks stress messages."""
+    """A rule that marks stress messages, as it is shown to people and programs."""
 
     stress_rule_id: int
     namespace: str
@@ -152,7 +152,7 @@ class WhitelistView:
 
 @dataclass(frozen=True, slots=True)
 class AuditView:
-    """One change of the past."""
+    """One entry of the audit trail: a change that was made."""
 
     audit_id: int
     at: datetime

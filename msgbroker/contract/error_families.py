@@ -23,7 +23,7 @@ class MessageCenterError(Exception):
     reason: str = "INTERNAL"
 
     may_be_stored = Fact(bool, unknown=False)
-    """Of an error that a message was given up with: whether it was sent, and may be stored all the same."""
+    """Whether the message that was given up with this error was sent, and may be stored all the same."""
 
     def __init__(self, message: str, /, **facts: object) -> None:
         super().__init__(message)
@@ -73,21 +73,21 @@ class FailedPreconditionError(MessageCenterError):
 
 
 class PermissionDeniedError(MessageCenterError):
-    """Known, and not allowed."""
+    """Who asks is known, and is not allowed to do it."""
 
     status = "PERMISSION_DENIED"
     http_status = 403
 
 
 class UnauthenticatedError(MessageCenterError):
-    """Not known."""
+    """Who asks is not known."""
 
     status = "UNAUTHENTICATED"
     http_status = 401
 
 
 class ResourceExhaustedError(MessageCenterError):
-    """Too much at the moment: retry after a while."""
+    """There is too much of something at the moment: retry after a while."""
 
     status = "RESOURCE_EXHAUSTED"
     http_status = 429
@@ -97,7 +97,7 @@ class ResourceExhaustedError(MessageCenterError):
 
 
 class UnavailableError(MessageCenterError):
-    """Out of reach at the moment: retry."""
+    """What is needed is out of reach at the moment: retry."""
 
     status = "UNAVAILABLE"
     http_status = 503

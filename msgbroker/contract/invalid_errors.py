@@ -32,7 +32,7 @@ class InvalidKeyError(InvalidRequestError):
 
 
 class InvalidHeadersError(InvalidRequestError):
-    """Too many headers, too long ones, or a NUL in one."""
+    """The headers are too many or too long, or there is a NUL in one."""
 
     reason = "INVALID_HEADERS"
 
@@ -138,7 +138,7 @@ class DelayNotSupportedError(InvalidRequestError):
 
 
 class KindNotSupportedError(InvalidRequestError):
-    """A kind of topic or group that this version does not carry out."""
+    """The topic or group is of a kind that this version does not carry out."""
 
     reason = "KIND_NOT_SUPPORTED"
     thing = Fact(str, "")

@@ -22,15 +22,17 @@ HEADERS_BYTES_MAX: Final = 4_096
 
 FRAME_MESSAGES_MAX: Final = 1_000
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
-"""A frame's messages in all; a single message of a topic with a higher limit may be alone in a larger one."""
+"""The most a frame's messages may have in all; a single message of a topic with a higher limit may be alone in a larger
+one."""
 FRAMES_UNANSWERED_MAX: Final = 16
 GRPC_MESSAGE_BYTES_MAX: Final = 512 * 1024
 """What a broker takes in at once, of a stream or a call. So much each stream may cost it that waits for something,
 whoever is at the other end: it is small, and larger frames come in parts."""
 FRAME_PART_BYTES_MAX: Final = GRPC_MESSAGE_BYTES_MAX - 64
-"""Of a frame in one gRPC message, beside what surrounds it there."""
+"""How much of a frame goes into one gRPC message, beside what surrounds it there."""
 FRAME_PART_BYTES_MIN: Final = 4 * 1024
-"""Of all parts but the last one: a gRPC message costs a broker some hundred bytes, and some hundred microseconds."""
+"""The least that all parts of a frame but the last one have: a gRPC message costs a broker some hundred bytes, and some
+hundred microseconds."""
 FRAME_BYTES_CEILING: Final = BODY_BYTES_CEILING + 16 * 1024
 """A frame with the largest message there can be: body, headers, keys and names, and a hello."""
 RECEIVE_BYTES_MIN: Final = BODY_BYTES_CEILING + 16 * 1024
@@ -54,7 +56,8 @@ QUEUES_MAX: Final = 256
 EVENT_CODES_PER_TOPIC_MAX: Final = 1_000
 EXPRESSION_CHARS_MAX: Final = 4_096
 EXPRESSION_COST_MAX: Final = 50_000
-"""In steps of about 10 ns, on the largest message there can be: half a millisecond of a broker's only event loop."""
+"""The most an expression may cost on the largest message there can be, in steps of about 10 ns: half a millisecond of a
+broker's only event loop."""
 EXPRESSION_SECONDS_MAX: Final = 0.005
 """What an expression may take for a message when it is tried at its registration. Ten times what the limit in steps
 comes to, and a thousand times what an ordinary one takes: a slow machine refuses nothing harmless."""

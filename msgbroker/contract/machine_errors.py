@@ -11,7 +11,7 @@ from msgbroker.contract.facts import Fact
 
 
 class NoDatabaseError(FailedPreconditionError):
-    """Nothing says where the databases are."""
+    """No option, no variable and no running `msgcenter up` says where the databases are."""
 
     reason = "NO_DATABASE"
     variable = Fact(str, "")
@@ -72,7 +72,7 @@ class BrokerFailedError(UnavailableError):
 
 
 class PortBusyError(UnavailableError):
-    """Something listens on the port already."""
+    """Another program listens on the port already."""
 
     reason = "PORT_BUSY"
     retryable = False
@@ -96,7 +96,7 @@ class CannotListenError(UnavailableError):
 
 
 class OutputFailedError(UnavailableError):
-    """Standard output is closed, or can no longer be written to."""
+    """Standard output is closed, or takes nothing any more: the disk is full, say."""
 
     reason = "OUTPUT_FAILED"
     retryable = False

@@ -14,7 +14,7 @@ from msgbroker.contract.errors import InvalidHeadersError, InvalidKeyError, Inva
 
 ALPHABET: Final = "A-Z a-z 0-9 _ - . : (first: a letter, a digit or _)"
 ANY_EVENT_CODE: Final = "*"
-"""In a subscription: every event code of the topic."""
+"""What stands in a subscription for every event code of the topic."""
 DEFAULT_NAMESPACE: Final = "default"
 
 _NOT_UTF8: Final = "has a lone surrogate, which UTF-8 has no place for"

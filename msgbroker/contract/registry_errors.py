@@ -10,7 +10,7 @@ from msgbroker.contract.facts import Fact
 
 
 class NamespaceNotFoundError(NotFoundError):
-    """No such namespace."""
+    """The namespace is not registered."""
 
     reason = "NAMESPACE_NOT_FOUND"
     namespace = Fact(str, "")
@@ -20,7 +20,7 @@ class NamespaceNotFoundError(NotFoundError):
 
 
 class TopicNotFoundError(NotFoundError):
-    """No such topic."""
+    """The topic is not registered in this namespace."""
 
     reason = "TOPIC_NOT_FOUND"
     namespace = Fact(str, "")
@@ -46,7 +46,7 @@ class EventCodeNotFoundError(NotFoundError):
 
 
 class GroupNotFoundError(NotFoundError):
-    """No such group."""
+    """The group is not registered in this namespace."""
 
     reason = "GROUP_NOT_FOUND"
     namespace = Fact(str, "")
@@ -80,7 +80,7 @@ class SubscriptionNotFoundError(NotFoundError):
 
 
 class ThingNotFoundError(NotFoundError):
-    """Nothing of that kind and name."""
+    """There is nothing of that kind and name."""
 
     reason = "THING_NOT_FOUND"
     kind = Fact(str, "")

@@ -33,7 +33,7 @@ ONE_CALLER_BESIDE: Final = "one awaiting caller, dear neighbour"
 
 
 def warm_up(messages: int) -> Phase:
-    """Everything connected and allocated once."""
+    """Return a phase that has everything connected and allocated once."""
     return Phase("warm-up", messages, is_warm_up=True)
 
 
@@ -43,7 +43,7 @@ def one_group(messages: int) -> Phase:
 
 
 def five_groups(messages: int) -> Phase:
-    """Each message goes to five groups."""
+    """Return a phase in which each message goes to five groups."""
     return Phase(FIVE_GROUPS, messages, groups=Groups(direct=5))
 
 
@@ -53,12 +53,12 @@ def awaiting(messages: int) -> Phase:
 
 
 def unary(messages: int) -> Phase:
-    """Calls as another language makes them."""
+    """Return a phase that publishes by plain calls, as another language makes them."""
     return Phase(UNARY, messages, publishing=Publishing.UNARY)
 
 
 def latency(messages: int) -> Phase:
-    """Publish to handler, far from saturation."""
+    """Return a phase far from saturation, for the time from publish to handler."""
     return Phase(LATENCY, messages, publishing=Publishing.RATE)
 
 
@@ -112,7 +112,7 @@ def hot_topic(messages: int) -> Phase:
 
 
 def neighbour(messages: int) -> tuple[Step, ...]:
-    """One caller that awaits each publish, alone, and beside another tenant whose expression takes long."""
+    """Return steps for one caller that awaits each publish: alone, and beside a tenant whose expression takes long."""
     alone = Phase(ONE_CALLER, messages, publishing=Publishing.AWAIT, concurrency=1)
     warm = replace(alone, messages=messages // 10, is_warm_up=True)
     return warm, alone, DearNeighbour(), warm, replace(alone, name=ONE_CALLER_BESIDE)

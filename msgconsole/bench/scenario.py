@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import TypeAlias
 
 EXPRESSION = 'headers.region == "hz" && int(headers.amount) > {threshold} && headers.channel != "test"'
-"""Of the HEADER groups: three terms, each of which is evaluated on every message of the bench. The threshold differs
-from group to group, so that no two groups share a compiled program."""
+"""The expression of the HEADER groups: three terms, each of which is evaluated on every message of the bench.
+The threshold differs from group to group, so that no two groups share a compiled program."""
 
 
 class Publishing(StrEnum):
@@ -44,7 +44,7 @@ class Groups:
 
     direct: int = 1
     header: int = 0
-    """With an expression; needs `Phase.with_headers`."""
+    """How many groups subscribe with an expression; needs `Phase.with_headers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Phase:
 
     name: str
     messages: int = 0
-    """0: as many as go in `seconds`, or until the late group has caught up."""
+    """How many messages are published; 0: as many as go in `seconds`, or until the late group has caught up."""
     seconds: float = 0.0
     groups: Groups = field(default_factory=Groups)
     late: LateGroup = LateGroup.NONE
@@ -61,29 +61,29 @@ class Phase:
     concurrency: int = 64
     rate: float = 1_000.0
     publishers: int = 1
-    """Processes that share the messages."""
+    """How many processes share the publishing."""
     subscribers: int = 1
-    """Processes, each with an instance of every group."""
+    """How many processes subscribe, each with an instance of every group."""
     workers: int = 1
-    """Broker processes. The broker is started again where the phase before had another number."""
+    """How many broker processes there are. The broker is started again where the phase before had another number."""
     body_bytes: int = 1_024
     keyed_share: float = 0.5
-    """Of the messages; the others go to any queue."""
+    """The share of the messages that have a key; the others go to any queue."""
     with_headers: bool = False
     matching_share: float = 1.0
-    """Of the messages: those that satisfy the expression of the HEADER groups."""
+    """The share of the messages that satisfy the expression of the HEADER groups."""
     counts_rows: bool = False
-    """Count the rows that were written per message. Costs some seconds: the database is slow to tell."""
+    """Whether the rows that were written per message are counted. Costs some seconds: the database is slow to tell."""
     probes: bool = False
     """A further process publishes ten messages a second, each awaited: how long a commit takes under this load."""
     holds_snapshot: bool = False
     """Another session keeps a transaction with a snapshot open while the phase lasts."""
     duplicates_allowed: bool = False
-    """For phases with faults: without one, each message arrives once."""
+    """Whether a message may come twice, for phases with faults: without one, each message arrives once."""
     seconds_max: float = 600.0
     """The phase fails if it has not ended by then."""
     is_warm_up: bool = False
-    """Carried out and left out of the report."""
+    """Whether it is carried out and left out of the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ Step: TypeAlias = Phase | BareCopy | LargeConfiguration | DearNeighbour | FreshS
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A run."""
+    """The phases of one run of the bench, in order."""
 
     name: str
     steps: tuple[Step, ...]

@@ -8,7 +8,7 @@ from typing import Final
 import typer
 
 _NO_CHANGES: Final = frozenset({"namespace", "no_wait", "as_json"})
-"""Options of a change that change nothing."""
+"""The options of a change that do not change the thing itself."""
 
 
 def is_given(context: typer.Context, parameter: str) -> bool:

@@ -19,7 +19,7 @@ class Existing(Generic[ThingT]):
 
     namespace: str
     kind: str
-    """With *name*, as the audit trail calls it."""
+    """What the thing is called in the audit trail; with *name* it says which one."""
     name: str
     get: Callable[[ConfigService], Awaitable[ThingT]]
     wanted: Mapping[str, object] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Existing(Generic[ThingT]):
 
     @property
     def sentence(self) -> str:
-        """Say that it is there."""
+        """The sentence that tells that the thing is there already."""
         kind = self.kind.replace("_", " ")
         return f"{kind[0].upper()}{kind[1:]} {self.name} exists already."
 

@@ -17,7 +17,7 @@ from msgconsole.cli import streams
 
 EXIT_REFUSED: Final = 1
 EXIT_INTERRUPTED: Final = 130
-"""As a shell has it of a program that Ctrl-C has ended."""
+"""The exit status after Ctrl-C, as shells have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ COMMANDS: Final = (
     CommandEntry("event-code", "msgconsole.cli.commands.event_code", "Event codes of a topic: create, list, delete."),
     CommandEntry("group", "msgconsole.cli.commands.group", "Groups: create, list, show, update, delete."),
     CommandEntry("subscription", "msgconsole.cli.commands.subscription", "Subscriptions: create, list, show, delete."),
-    CommandEntry("stress", "msgconsole.cli.commands.stress", "Stress-test traffic: its rules, and who may get it."),
+    CommandEntry("stress", "msgconsole.cli.commands.stress", "Stress traffic (tests): its rules, and who may get it."),
     CommandEntry("publish", "msgconsole.cli.commands.publish", "Publish a message."),
     CommandEntry("subscribe", "msgconsole.cli.commands.subscribe", "Print messages as they come."),
     CommandEntry("lag", "msgconsole.cli.commands.lag", "How far each group is behind."),

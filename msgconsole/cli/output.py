@@ -24,7 +24,7 @@ from msgconsole.cli.table_layout import GAP, cut, layout, wrap
 _TIME: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)(\.\d+)?(\+00:00|Z)\Z")
 _PIPED_WIDTH: Final = 240
 LONG_CELLS_MAX: Final = 80
-"""What a table shows of an error: its beginning mostly says it, and a list is read for what happened to what."""
+"""How much of an error a table shows: its beginning mostly says it, and a list is read for what happened to what."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -100,7 +100,7 @@ def _print_columns(table: Table, head: Sequence[str], rows: Sequence[Sequence[st
 
 
 def print_line(text: str) -> None:
-    """Print a sentence."""
+    """Print a sentence on a line of its own."""
     print_text(text + "\n")
 
 

@@ -24,7 +24,7 @@ AfterT = TypeVar("AfterT", str, int)
 
 
 def look_up(act: Callable[[ConfigService], Awaitable[ThingT]]) -> ThingT:
-    """Return what *act* finds."""
+    """Open the configuration's service, and return what *act* finds in it."""
 
     async def run() -> ThingT:
         async with open_service() as service:

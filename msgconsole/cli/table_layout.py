@@ -14,7 +14,7 @@ from typing import Final
 from rich.cells import cell_len
 
 GAP: Final = 2
-"""Between two columns."""
+"""How many spaces are between two columns."""
 _WIDTH_MIN: Final = 4
 _LEFT_OUT: Final = "..."
 _PIECE: Final = re.compile(r"\s+|[^\s_\-/.,=@]*[_\-/.,=@]+|[^\s_\-/.,=@]+")

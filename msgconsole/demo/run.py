@@ -66,7 +66,7 @@ class DemoNames:
 
     @property
     def topic(self) -> str:
-        """The run's topic."""
+        """The name of this run's topic."""
         return f"DEMO_TRADE_{self.suffix}"
 
     def group(self, group: DemoGroup) -> str:
@@ -84,7 +84,7 @@ class Recorder:
         self._stress = 0
 
     async def handle(self, body: dict[str, int], message: Message) -> None:
-        """Take one message."""
+        """Handle one message as the scenario says, and count it."""
         order = body["order"]
         self._attempts[order] += 1
         if order in self._group.rejects:

@@ -17,7 +17,7 @@ _BIG_IN_HANGZHOU: Final = 'headers.region == "hz" && int(headers.amount) > 100'
 
 @dataclass(frozen=True, slots=True)
 class DemoMessage:
-    """A trade."""
+    """A trade, as the demo publishes it."""
 
     order: int
     event_code: str
@@ -40,24 +40,24 @@ class DemoGroup:
     event_code: str
     expression: str | None
     selects: Callable[[DemoMessage], bool]
-    """The subscription in Python, to count by."""
+    """What the subscription selects, in Python, to count by."""
     takes_stress: bool = False
-    """On the whitelist."""
+    """Whether the group is on the stress whitelist."""
     failures: Mapping[int, int] = field(default_factory=dict)
-    """By order: how many attempts fail."""
+    """How many attempts fail, by order."""
     rejects: frozenset[int] = frozenset()
-    """Orders it rejects."""
+    """The orders that the group rejects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of a group's messages."""
+    """How many messages of a group were handled, retried, and became dead letters."""
 
     handled: int
     stress: int
-    """Of `handled`."""
+    """How many of `handled` were stress messages."""
     retried: int
-    """Attempts after a first one."""
+    """How many attempts there were after first ones."""
     dead_letters: int
 
 
@@ -78,7 +78,7 @@ GROUPS: Final = (
 
 
 def make_messages() -> list[DemoMessage]:
-    """Return 30 trades and 10 of stress-test traffic, of both event codes and regions."""
+    """Return 30 trades and 10 of stress traffic, of both event codes and regions."""
     return [
         DemoMessage(
             order=order,

@@ -53,7 +53,7 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The broker's process id."""
         return self._process.pid
 
     def wait_until_ready(self, address: str, seconds_max: float = _READY_SECONDS_MAX) -> None:

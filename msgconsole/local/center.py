@@ -27,14 +27,14 @@ MSGDB: Final = "msgdb"
 
 @dataclass(frozen=True, slots=True)
 class LocalCenterConfig:
-    """Where, and with what."""
+    """Where a local center keeps its data and listens, and which databases it uses."""
 
     directory: Path
-    """Holds the data and the logs; made where there is none."""
+    """The directory with the data and the logs; made where there is none."""
     listen: str
     confdb_url: str | None = None
     msgdb_url: str | None = None
-    """With both URLs given, no PostgreSQL is started."""
+    """The message store's URL; with both URLs given, no PostgreSQL is started."""
     broker_command: Sequence[str] = BROKER_COMMAND
 
 
@@ -62,7 +62,7 @@ class LocalCenter:
 
     @property
     def broker_log(self) -> Path:
-        """What the broker says."""
+        """The file with what the broker logs."""
         return self._config.directory / "broker.log"
 
     def __enter__(self) -> Self:
@@ -153,7 +153,7 @@ class LocalCenter:
 
 
 def command_name() -> str:
-    """Return how to type `msgcenter` here."""
+    """Return what to type for `msgcenter` in this directory."""
     script = Path(sys.argv[0])
     if script.name != "msgcenter":
         return "msgcenter"

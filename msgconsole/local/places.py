@@ -98,7 +98,7 @@ def broker_address(given: str | None, environment: Mapping[str, str] = os.enviro
 
 
 def without_password(url: str) -> str:
-    """Return *url* fit for showing."""
+    """Return *url* with stars for its password, to be shown."""
     return _PASSWORD_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
 
 

@@ -32,7 +32,7 @@ class State:
 
     pid: int
     pid_started: int
-    """In the kernel's ticks: a recycled process id has another one."""
+    """When the process was started, in the kernel's ticks: a recycled process id has another time."""
     broker: str
     broker_pid: int
     broker_pid_started: int
@@ -74,7 +74,7 @@ def check_state(directory: Path) -> State | None:
 
 
 def remove_state(directory: Path) -> None:
-    """Take back what `State.write` wrote."""
+    """Remove the file that `State.write` wrote."""
     (directory / _NAME).unlink(missing_ok=True)
 
 

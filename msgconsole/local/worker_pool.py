@@ -35,11 +35,11 @@ class WorkerPool:
 
     @property
     def pids(self) -> list[int]:
-        """Their process ids."""
+        """The process ids of the workers."""
         return [process.pid for process in self._processes]
 
     def check(self) -> None:
-        """Raise BrokerFailedError if one has ended."""
+        """Raise BrokerFailedError if a worker has ended."""
         for process in self._processes:
             status = process.poll()
             if status is not None:

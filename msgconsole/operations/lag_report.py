@@ -26,7 +26,7 @@ _MICROSECONDS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
-    """One group on one queue."""
+    """How far one group is with one queue."""
 
     namespace: str
     group: str
@@ -37,23 +37,23 @@ class QueueLag:
     behind: int
     redeliveries: int
     alarms: tuple[str, ...]
-    """What is wrong with it, by `msgdb.reports.alarms.AlarmKind`."""
+    """The kinds of the alarms that concern it (`msgdb.reports.alarms.AlarmKind`)."""
     oldest_seconds: float | None
-    """Age of the oldest message that is not settled. None: all are, or no instance was ever connected."""
+    """How old the oldest message is that is not settled. None: all are, or no instance was ever connected."""
     broker: str | None
-    """The owner of the lane."""
+    """The address of the broker that owns the lane."""
     dead_letters: int
-    """Of the whole group."""
+    """How many dead letters the whole group has."""
     failures: int = 0
     """How often expressions of the group failed on messages of the topic; with the next two of the whole topic."""
     last_failed_header: str | None = None
-    """What was missing the last time, if that was it."""
+    """The header that was missing the last time, if that was why."""
     last_failed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLag:
-    """One group on one topic."""
+    """How far one group is with one topic."""
 
     namespace: str
     group: str
@@ -61,7 +61,7 @@ class TopicLag:
     behind: int
     redeliveries: int
     alarms: tuple[str, ...]
-    """On one of its queues, at least."""
+    """The kinds of the alarms that concern one of its queues, at least."""
     oldest_seconds: float | None
     dead_letters: int
     failures: int = 0
@@ -78,7 +78,7 @@ class LagOf:
     topic: str | None = None
 
     def includes(self, lag: QueueLag) -> bool:
-        """Return whether that is asked for."""
+        """Return whether the lag of this queue is asked for."""
         pairs = ((self.namespace, lag.namespace), (self.group, lag.group), (self.topic, lag.topic))
         return all(wanted in {None, given} for wanted, given in pairs)
 
@@ -101,13 +101,13 @@ class _Found:
     """What was read of both databases to tell the lag of groups from."""
 
     lanes: Mapping[tuple[int, int], LaneLag]
-    """By (group_id, queue_id)."""
+    """Where each lane stands, by group_id and queue_id."""
     queues: Sequence[QueueRow]
     next_offsets: Mapping[int, int]
     dead_letters: Mapping[int, int]
     alarms: Sequence[AlarmRow]
     failures: Mapping[int, ExpressionFailureRow]
-    """By subscription_id."""
+    """How often expressions failed, by subscription_id."""
     brokers: Mapping[UUID, str]
     """Addresses of the live brokers, by the ids that lanes are owned by: of confdb, which has the registry."""
 

@@ -25,9 +25,9 @@ from msgdb.postgres.connections import Connection
 
 _BATCH: Final = 1_000
 _QUEUES_AT_ONCE: Final = 300
-"""Append locks are in memory that all sessions of the server share."""
+"""How many queues' append locks are held at once: they are in memory that all sessions of the server share."""
 _HELD_SECONDS_MAX: Final = 2.0
-"""A broker that freezes with append locks loses them after it."""
+"""How long append locks are held, at most: a broker that freezes with them loses them after it."""
 
 # For each queue one probe of the day's primary key, and of each later day's. The partition is read by its own name:
 # once its detach has begun, the parent does not show it any more.
@@ -102,14 +102,14 @@ SELECT EXISTS (SELECT 1 FROM redelivery WHERE stored_at < %(day_end)s)
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What ended with a day."""
+    """What expired as a day was emptied, before it is dropped."""
 
     redelivery_count: int
-    """Redeliveries that became dead letters."""
+    """How many redeliveries became dead letters."""
     skipped_count: int
-    """Messages that groups had not settled; a group counts for itself."""
+    """How many messages groups had not settled; each group counts for itself."""
     is_complete: bool
-    """Nothing points into the day any more: it may be dropped."""
+    """Whether nothing points into the day any more: it may be dropped."""
 
 
 async def expire_day(conn: Connection, partition: DayPartition, group_names: Mapping[int, str]) -> Expired:

@@ -50,14 +50,15 @@ _DROP: Final = "DROP TABLE IF EXISTS {partition}"
 
 
 class DayPartition(NamedTuple):
-    """One day of one table."""
+    """The partition of one table that holds one day."""
 
     table: str
     name: str
     day: date
     is_attached: bool
     is_detach_pending: bool
-    """Its detach was interrupted: nobody reads it any more, and nothing else can be detached before it is finished."""
+    """Whether its detach was interrupted: nobody reads it any more, and nothing else can be detached before it is
+    finished."""
 
 
 def day_bounds(day: date) -> tuple[datetime, datetime]:
@@ -67,7 +68,7 @@ def day_bounds(day: date) -> tuple[datetime, datetime]:
 
 
 async def today(conn: Connection) -> date:
-    """Return the database's day."""
+    """Return which day it is by the database's clock."""
     row = await (await conn.execute(_TODAY)).fetchone()
     assert row is not None, "it is one row"
     day = row[0]

@@ -81,20 +81,20 @@ class MaintenanceConfig:
 
 @dataclass(slots=True)
 class MaintenanceReport:
-    """What one round did."""
+    """What one round of maintenance did."""
 
     created: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     postponed: list[str] = field(default_factory=list)
-    """Due to be dropped, but still in use: tried again in the next round."""
+    """The days that are due to be dropped, but still in use: tried again in the next round."""
     failed: list[str] = field(default_factory=list)
-    """Work that failed for a reason nobody foresaw."""
+    """The work that failed for a reason nobody foresaw."""
     expired_redelivery_count: int = 0
-    """Redeliveries that became dead letters, because their day went."""
+    """How many redeliveries became dead letters, because their day went."""
     skipped_message_count: int = 0
-    """Messages that a group had not settled when their day went, for each group."""
+    """How many messages a group had not settled when their day went, for each group."""
     cut_lease_count: int = 0
-    """Leases from before the database's clock was set back."""
+    """How many leases were cut down that were from before the database's clock was set back."""
     is_analyzed: bool = False
 
     @property

@@ -33,7 +33,7 @@ class Account:
     gid: int
     prefix: tuple[str, ...]
     is_switched: bool
-    """It is another user than the caller (who is root then)."""
+    """Whether it is another user than the caller (who is root then)."""
 
     def own(self, path: Path) -> None:
         """Give *path*, which we made, to this user."""

@@ -36,17 +36,17 @@ class Layout:
 
     @property
     def data(self) -> Path:
-        """PostgreSQL's own data directory."""
+        """The directory of PostgreSQL's own data."""
         return self.root / "data"
 
     @property
     def log(self) -> Path:
-        """What the server says."""
+        """The file with what the server logs."""
         return self.root / "postgres.log"
 
     @property
     def access_rules(self) -> Path:
-        """Who may connect (pg_hba.conf)."""
+        """The file that says who may connect (pg_hba.conf)."""
         return self.root / "pg_hba.conf"
 
     @property
@@ -56,7 +56,7 @@ class Layout:
 
     @property
     def password(self) -> Path:
-        """The password for connections by TCP."""
+        """The file with the password for connections by TCP."""
         return self.root / "password"
 
     @property

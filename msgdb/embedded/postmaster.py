@@ -24,7 +24,7 @@ _STATUS_LINE: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class PidFile:
-    """What `postmaster.pid` says."""
+    """What `postmaster.pid` says of a server: its process id, and whether it takes connections."""
 
     pid: int
     is_ready: bool
@@ -92,7 +92,7 @@ def kill(layout: Layout, postmaster: psutil.Process) -> None:
 
 
 def wait_until_ready(layout: Layout, pid: int, is_alive: Callable[[], bool], seconds_max: float) -> None:
-    """Return when server *pid* takes connections."""
+    """Wait until server *pid* takes connections, or raise EmbeddedPostgresError."""
 
     def is_ready() -> bool:
         found = read_pid_file(layout.data)

@@ -50,7 +50,7 @@ class DeadLetterSummary(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """A dead letter."""
+    """A dead letter with all of its message."""
 
     summary: DeadLetterSummary
     body: bytes

@@ -30,7 +30,7 @@ def owned_lane(cursor: str, owned: str) -> str:
 
 
 def key_columns(keys: Iterable[LaneKey]) -> Parameters:
-    """Return the columns that name lanes."""
+    """Return the names of lanes as arrays, one for each column of the key."""
     rows = list(keys)
     return {
         "group_id": integer_array([key.group_id for key in rows]),

@@ -26,11 +26,11 @@ class LaneLag(NamedTuple):
     acked_offset: int
     next_offset: int
     behind: int
-    """Messages of the log that are not settled and not moved to redelivery; those that will not match included."""
+    """How many messages of the log are neither settled nor moved to redelivery; those that will not match included."""
     redeliveries: int
-    """Messages that wait for another attempt."""
+    """How many messages wait for another attempt."""
     oldest_stored_at_us: int | None
-    """When the oldest of both was stored."""
+    """When the oldest message was stored, of those behind and those that wait for another attempt."""
     epoch: int
     owner: UUID | None
     lease_in_seconds: float | None

@@ -200,12 +200,13 @@ async def load_redeliveries(
 
 
 class Renewal(NamedTuple):
-    """What became of leases: those of the lanes that are in neither are renewed."""
+    """What became of the leases that were to be renewed: those in neither set are renewed."""
 
     lost: set[LaneKey]
-    """They have another owner, or epoch."""
+    """The lanes that have another owner, or another epoch."""
     held_up: set[LaneKey]
-    """Still ours, but somebody has locked the row: their leases run on, and may be renewed a moment later."""
+    """The lanes that are still ours, but whose row somebody has locked: their leases run on, and may be renewed a
+    moment later."""
 
 
 async def renew(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane], lease_seconds: float) -> Renewal:
@@ -231,7 +232,8 @@ class Checkpointed(NamedTuple):
 
     persisted: set[LaneKey]
     held_up: set[LaneKey]
-    """Still ours, but somebody has locked the row: nothing was written, and it may be a moment later."""
+    """The lanes that are still ours, but whose row somebody has locked: nothing was written, and it may be a moment
+    later."""
 
 
 async def checkpoint(conn: Connection, owner: UUID, prepared: PreparedCheckpoints) -> Checkpointed:

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 _RANGES_PER_ROW: Final = 5
-"""A range takes a fifth of the time of a row to be put together and to be written."""
+"""How many ranges count as one row: a range takes a fifth of a row's time to be put together and written."""
 
 
 class LaneKey(NamedTuple):
-    """Names a lane and its cursor."""
+    """The name of a lane and its cursor: group, member and queue."""
 
     group_id: int
     member: str
-    """Empty, or the instance id in a broadcast group."""
+    """The instance id in a broadcast group; empty in all others."""
     queue_id: int
 
 
@@ -43,7 +43,7 @@ class LaneToClaim(NamedTuple):
 
 
 OffsetRange = tuple[int, int]
-"""First offset, and the one after the last."""
+"""A range of offsets: the first one, and the one after the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class ClaimedLane:
 
     key: LaneKey
     epoch: int
-    """Every write of the new owner names it; those of earlier owners match nothing."""
+    """The epoch of the new owner: each of its writes names it, and those of earlier owners match nothing."""
     acked_offset: int
-    """Every offset below it is settled."""
+    """The offset below which all is settled."""
     acked_ranges: list[OffsetRange]
-    """And so are these, above it, ascending."""
+    """The ranges above `acked_offset` that are settled as well, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class RedeliveryRow:
     attempt: int
     """The attempt that comes next."""
     due_in_seconds: float
-    """From the moment of loading; negative if it was due before."""
+    """How long until it is due, from the moment of loading; negative if it was due before."""
     ordering_key: str | None
 
 
@@ -92,10 +92,10 @@ class DeadLetterMove:
     stored_at_us: int
     attempts: int
     reason: str
-    """ATTEMPTS_EXHAUSTED, REJECTED, UNREADABLE_BODY or EXPIRED."""
+    """Why it becomes one: ATTEMPTS_EXHAUSTED, REJECTED, UNREADABLE_BODY or EXPIRED."""
     last_error: str | None
     had_row: bool
-    """It has a redelivery row, which goes with it."""
+    """Whether it has a redelivery row, which goes with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class PreparedCheckpoints:
     dead_letters: Parameters | None
 
     def without(self, keys: Collection[LaneKey]) -> PreparedCheckpoints:
-        """Return the same without these lanes."""
+        """Return these checkpoints without those of some lanes."""
         return prepare([mark for mark in self.checkpoints if mark.key not in keys], self.group_names)
 
 

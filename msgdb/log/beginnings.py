@@ -17,12 +17,12 @@ from uuid import UUID
 from msgdb.postgres.connections import Connection
 
 KEPT_SECONDS: Final = 60.0
-"""Far longer than it takes brokers to hear of a version."""
+"""How long a beginning is kept: far longer than it takes brokers to hear of a version."""
 
 # An owner that is no broker: ids of brokers are random, and of the version of UUIDs that says so.
 _FIRST: Final = 0xFFFF_FFFF_FFFF_FFFF << 64
 FIRST_KEEPER: Final = UUID(int=_FIRST)
-"""All owners from here on are versions of the configuration."""
+"""The first of the owners that are no brokers: all from here on are versions of the configuration."""
 
 
 def keeper_of(version: int) -> UUID:

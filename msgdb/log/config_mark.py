@@ -14,7 +14,7 @@ from msgdb.postgres.connections import Connection
 
 
 class ConfigMark(NamedTuple):
-    """The mark, as it stands."""
+    """The mark of the configuration: an era, and the newest version that may have been reported active."""
 
     era: UUID
     version: int
@@ -33,7 +33,7 @@ UPDATE config_mark SET era = %(new_era)s, version = %(version)s WHERE era = %(lo
 
 
 async def read_mark(conn: Connection) -> ConfigMark:
-    """Return the mark."""
+    """Return the mark of the configuration as it stands."""
     row = await (await conn.execute(_READ)).fetchone()
     assert row is not None, "the first mark came with the table"
     return ConfigMark._make(row)

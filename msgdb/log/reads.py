@@ -15,7 +15,7 @@ from msgdb.postgres.connections import Connection
 
 
 class MessageRow(NamedTuple):
-    """A stored message."""
+    """A message, as a row of the table `message`."""
 
     queue_id: int
     queue_offset: int
@@ -41,7 +41,7 @@ _BODY_PLACE: Final = MessageRow._fields.index("body")
 
 
 class OffsetsRead(NamedTuple):
-    """What was read of the messages that were asked for one by one."""
+    """The messages that were asked for one by one, as far as they could be read."""
 
     rows: list[MessageRow]
     over_bytes: list[int]

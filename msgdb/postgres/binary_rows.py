@@ -22,7 +22,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _HeadersLoader(Loader):
-    """Binary jsonb: a version byte, then the text."""
+    """Loads headers from binary jsonb: a version byte, then the text."""
 
     format = Format.BINARY
 

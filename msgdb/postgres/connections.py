@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 Connection: TypeAlias = psycopg.AsyncConnection[TupleRow]
 BlockingConnection: TypeAlias = psycopg.Connection[TupleRow]
 Check: TypeAlias = Callable[[Connection], Awaitable[None]]
-"""Raises StoreUnavailableError where a connection leads to what is not to be used."""
+"""A check of a connection: raises StoreUnavailableError where it leads to what is not to be used."""
 
 _RELIED_ON: Final = {
     "synchronous_commit": "local",
@@ -48,7 +48,7 @@ _RELIED_ON: Final = {
     "array_nulls": "on",
 }
 _SESSION_DEFAULTS: Final = {"default_transaction_isolation": "read committed", **_RELIED_ON}
-"""For what runs without a transaction of its own."""
+"""The settings of what runs without a transaction of its own."""
 _ISO_DATES: Final = "SET datestyle = 'ISO'"
 
 
@@ -57,11 +57,13 @@ class SessionLimits:
     """How long a connection of the pool may hold others up."""
 
     idle_in_transaction_seconds: float = 2.0
-    """By the server's clock: what a frozen process has locked is free after it."""
+    """How long a transaction may stand idle, by the server's clock: what a frozen process has locked is free after
+    it."""
     lock_seconds: float = 1.0
     statement_seconds: float = 5.0
     in_use_seconds: float = 8.0
-    """By ours: a server that hangs looks at no clock. The connection is cut, and whoever waits on it hears of it."""
+    """How long a connection may be in use, by our clock (a server that hangs looks at none): it is cut then, and
+    whoever waits on it hears of it."""
 
     def settings(self, *, local: bool) -> str:
         """Return the statement that sets what the server can see to; *local*: for the current transaction."""
@@ -79,7 +81,7 @@ class SessionLimits:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
-    """How to reach the store."""
+    """How connections to the store are made, and how many."""
 
     url: str
     pool_size: int = 8
@@ -93,7 +95,7 @@ class ConnectionConfig:
     """After how long without an answer from the network a connection is given up."""
     application_name: str = "msgcenter"
     limits: SessionLimits | None = None
-    """Of the pool's connections; None: none."""
+    """The limits of the pool's connections; None: they have none."""
     pooled: bool = False
     """Behind a transaction-pooling PgBouncer: limits per transaction, not per session. A statement outside of one is
     then bounded by `in_use_seconds` alone."""
@@ -194,7 +196,7 @@ def in_use(connection: Connection, limits: SessionLimits | None) -> Iterator[Non
 
 
 class ConnectionPool:
-    """At most `pool_size` connections, the one used last first. What *check* refuses is not lent."""
+    """A pool of `pool_size` connections at most, the one used last first. What *check* refuses is not lent."""
 
     def __init__(self, config: ConnectionConfig, check: Check | None = None) -> None:
         self._config = config

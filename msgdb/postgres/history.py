@@ -27,13 +27,13 @@ _QUEUE_IDS_SKIPPED: Final = 100_000
 
 
 class History(NamedTuple):
-    """A history, as its marker says."""
+    """One life of the message store, as the marker says that it goes by."""
 
     history_id: UUID
     epoch_floor: int
-    """Epochs of lanes are above it: none that an earlier history gave out is given out again."""
+    """The number that epochs of lanes are above: none that an earlier history gave out is given out again."""
     age_seconds: float
-    """Since it was first met; by the database's clock, at the moment of reading."""
+    """For how long the history has been known, by the database's clock at the moment of reading."""
 
 
 _TIMELINE: Final = """

@@ -21,17 +21,17 @@ SILENT_SECONDS: Final = 60.0
 """An alarm that its broker has not repeated for so long may not stand any more: the broker is gone, or cut off."""
 FORGOTTEN_SECONDS: Final = 300.0
 KEPT_DAYS: Final = 30
-"""How long cleared ones are kept."""
+"""How many days cleared alarms are kept."""
 
 STORE_ITSELF: Final = UUID(int=0)
-"""In the place of a broker, where an alarm is about the store, whichever broker looks after it."""
+"""The broker's id of an alarm that is about the store, whichever broker looks after it."""
 
 
 class AlarmKind(StrEnum):
     """What is wrong. Stored and shown: never renamed."""
 
     REDELIVERIES_FULL = "REDELIVERIES_FULL"
-    """As many messages of a lane wait for another attempt as may: it reads no further until some are settled."""
+    """A lane has as many messages waiting for another attempt as it may: it reads no further until some are settled."""
     LANE_SET_ASIDE = "LANE_SET_ASIDE"
     """Work on a lane failed for a reason nobody foresaw: it waits, and is tried again."""
     TOPIC_SET_ASIDE = "TOPIC_SET_ASIDE"
@@ -62,18 +62,18 @@ class Alarm(NamedTuple):
     """What it is about, for people; with the kind it names the alarm."""
     detail: str
     group_id: int | None = None
-    """With topic_id and queue_id: what it concerns, as far as it concerns no more than that."""
+    """The group that it concerns, as far as it concerns no other; so with topic_id and queue_id."""
     topic_id: int | None = None
     queue_id: int | None = None
 
 
 class AlarmRow(NamedTuple):
-    """An alarm, as it is stored."""
+    """An alarm, as msgdb holds it."""
 
     alarm_id: int
     broker_id: UUID
     broker: str
-    """Its address; empty where the alarm is about the store itself."""
+    """The address of the broker that says it; empty where the alarm is about the store itself."""
     kind: str
     thing: str
     detail: str
@@ -85,7 +85,7 @@ class AlarmRow(NamedTuple):
     """When its broker last said that it stands."""
     cleared_at: datetime | None
     is_silent: bool
-    """Not cleared, and not repeated either: its broker is gone, or cut off."""
+    """Whether it was neither cleared nor repeated: its broker is gone, or cut off."""
 
 
 _STANDING: Final = {

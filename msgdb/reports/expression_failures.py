@@ -34,12 +34,12 @@ class ExpressionFailureRow(NamedTuple):
     group_id: int
     subscription_id: int
     failures: int
-    """Since `first_failed_at`."""
+    """How often the expression failed since `first_failed_at`."""
     last_header: str | None
     last_error: str
     first_failed_at: datetime
     last_failed_at: datetime
-    """When a broker wrote it: up to ten seconds later."""
+    """When a broker wrote the last failure: up to ten seconds after it."""
 
 
 _ADDED: Final = {

@@ -1,1 +1,1 @@
-"""What was measured: observed, computed, and judged by the targets."""
+"""What a run measured: observed while it ran, made into results, and compared with the targets."""

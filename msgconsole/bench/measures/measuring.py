@@ -12,7 +12,7 @@ from msgconsole.bench.phases.registration import LATE_GROUP, Registered
 from msgconsole.bench.scenario import Phase
 
 _WINDOWS_FROM_SECONDS: Final = 10.0
-"""A shorter phase has no beginning and end to compare."""
+"""From how long on a phase is divided: a shorter one has no beginning and end to compare."""
 _RAMP_SECONDS: Final = 2.0
 _WINDOW_SHARE: Final = 0.2
 
@@ -23,7 +23,7 @@ class Observed:
 
     groups: Registered
     backlog: int
-    """What the late group had not got when the phase began."""
+    """How many messages the late group had not got when the phase began."""
     publishing: list[dict[str, Any]] = field(default_factory=list)
     probing: list[dict[str, Any]] = field(default_factory=list)
     receiving: list[dict[str, Any]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Observed:
 
 
 def measured(phase: Phase, observed: Observed) -> PhaseResult:
-    """Return what *phase* measured."""
+    """Return the result of *phase*, from what was observed."""
     started_at = min(result["started_at"] for result in observed.publishing)
     published_at = max(result["ended_at"] for result in observed.publishing)
     ended_at = max([result["last_at"] for result in observed.receiving] or [published_at])

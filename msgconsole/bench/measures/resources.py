@@ -15,7 +15,7 @@ _SAMPLE_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What processes and their children used."""
+    """How much CPU and memory some processes and their children used."""
 
     cpu_seconds: float
     rss_bytes: int

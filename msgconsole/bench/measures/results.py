@@ -14,9 +14,9 @@ class Window:
 
     seconds: float
     messages_per_second: float
-    """Deliveries to one group."""
+    """How many messages a second were delivered to one group."""
     receipt_ms: dict[str, float]
-    """Publish to receipt, of the probe; empty without one."""
+    """How long the probe waited for receipts; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class CatchUp:
     backlog: int
     seconds: float
     messages_per_second: float
-    """Deliveries to the late group, of old and new messages."""
+    """How many messages a second, old and new, were delivered to the late group."""
     published_per_second: float
-    """Meanwhile."""
+    """How many messages a second were published meanwhile."""
     others_per_second: float
-    """Deliveries to a group that was not late, meanwhile."""
+    """How many messages a second were delivered meanwhile to a group that was not late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +41,29 @@ class PhaseResult:
     messages: int
     groups: int
     seconds: float
-    """From the first publish to the last delivery."""
+    """How long the phase took, from the first publish to the last delivery."""
     messages_per_second: float
     deliveries_per_second: float
     published_per_second: float
-    """From the first publish to the last receipt."""
+    """How many messages a second were published, from the first publish to the last receipt."""
     evaluations_per_second: float
-    """Of HEADER expressions."""
+    """How many HEADER expressions were evaluated a second."""
     latency_ms: dict[str, float]
-    """Publish to handler."""
+    """How long it took from publish to handler, by percentile."""
     receipt_ms: dict[str, float]
-    """Publish to receipt: of callers that await, and of the probe."""
+    """How long it took from publish to receipt: for callers that await, and for the probe."""
     cpu_us_per_message: dict[str, float]
     cpu_share: dict[str, float]
-    """Of one core, by process."""
+    """How much of one core each process took."""
     broker_rss_peak_mib: float
     rss_mib: dict[str, float]
-    """At the end, by process."""
+    """How much memory each process held at the end."""
     rows_per_message: dict[str, float] = field(default_factory=dict)
-    """Inserted, updated and deleted, by table; empty where it was not counted."""
+    """How many rows were inserted, updated and deleted per message, by table; empty where it was not counted."""
     first: Window | None = None
-    """The first fifth of a phase of some length, ..."""
+    """How fast the first fifth of a phase of some length was."""
     last: Window | None = None
-    """... and the last."""
+    """How fast the last fifth was."""
     catch_up: CatchUp | None = None
 
 
@@ -75,13 +75,13 @@ class ConfigurationResult:
     subscriptions: int
     live_subscriptions: int
     start_seconds: float
-    """From the start of its process until it serves."""
+    """How long a broker took from the start of its process until it served."""
     change_visible_seconds: list[float]
-    """From the commit of a change until the broker acts by it."""
+    """How long each change took from its commit until the broker acted by it."""
     change_active_seconds: list[float]
-    """From the commit of a change until it is reported active."""
+    """How long each change took from its commit until it was reported active."""
     idle_cpu_share: float
-    """Of one core, with the live subscriptions connected and no traffic."""
+    """How much of one core the broker took with the live subscriptions connected and no traffic."""
     broker_rss_peak_mib: float
 
 

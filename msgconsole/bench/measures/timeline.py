@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 Point: TypeAlias = tuple[float, float]
-"""A moment, and how many there were then."""
+"""A moment, and how many messages there were by then."""
 History: TypeAlias = Sequence[tuple[float, dict[str, Any]]]
 
 

@@ -1,1 +1,1 @@
-"""What a run does: the center it loads, its phases, and the processes of each."""
+"""What a run does: the center it loads, what each phase does with it, and its workers as the driver sees them."""

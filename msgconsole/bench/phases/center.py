@@ -60,7 +60,7 @@ class BenchCenter:
 
     @property
     def pids(self) -> dict[str, tuple[int, ...]]:
-        """The processes, by what they are."""
+        """The process ids of PostgreSQL and the broker, by what they are."""
         return {"postgres": (self.postgres.pid,), "broker": (self.broker.pid,)}
 
     def use_workers(self, workers: int) -> None:

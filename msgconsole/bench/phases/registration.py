@@ -23,14 +23,14 @@ LATE_GROUP: Final = "SG_LATE"
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The groups of a phase."""
+    """The groups that were registered for a phase, by how they subscribe."""
 
     direct: list[str]
     header: list[str]
 
     @property
     def names(self) -> list[str]:
-        """All of them."""
+        """The names of all groups of the phase."""
         return [*self.direct, *self.header]
 
 

@@ -62,7 +62,7 @@ class _Workers:
 
     @property
     def pids(self) -> dict[str, tuple[int, ...]]:
-        """The processes, by what they are."""
+        """The process ids of the workers, by what they do."""
         roles = {
             "publisher": self.publishers,
             "subscriber": self.subscribers,
@@ -76,7 +76,7 @@ class _Workers:
         return sum(worker.latest.get("counts", {}).get(group, 0) for worker in workers)
 
     def check(self) -> None:
-        """Raise if one has failed."""
+        """Raise BenchFailedError if a worker has failed."""
         for worker in self.all:
             worker.check()
 
@@ -90,7 +90,7 @@ class PhaseRunner:
     """Processes that run beside the phases, and are accounted for, by what they are."""
     _registration: Registration = field(init=False)
     _backlog: int = 0
-    """Messages that the late group has not got."""
+    """How many messages the late group has not got."""
 
     def __post_init__(self) -> None:
         self._registration = Registration(self.center)

@@ -36,7 +36,7 @@ class WorkerProcess:
         self._has_ended = False
         self._result: dict[str, Any] | None = None
         self.history: deque[tuple[float, dict[str, Any]]] = deque(maxlen=_HISTORY_MAX)
-        """When, and how far it was then."""
+        """What the worker has said of late: when, and how far it was then."""
         self._reader = threading.Thread(target=self._read, name=f"bench-{role}", daemon=True)
         self._reader.start()
 
@@ -47,7 +47,7 @@ class WorkerProcess:
 
     @property
     def has_result(self) -> bool:
-        """Whether it is done."""
+        """Whether the worker is done and has told its results."""
         return self._result is not None
 
     @property
@@ -73,7 +73,7 @@ class WorkerProcess:
         self._reader.join()
 
     def wait_until_ready(self) -> None:
-        """Return when it can begin."""
+        """Wait until the worker can begin, or raise BenchFailedError."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_ready or self._has_ended, _READY_SECONDS_MAX)
         self.check()
@@ -91,7 +91,7 @@ class WorkerProcess:
             raise BenchFailedError(f"the {self._role} worker is gone") from error
 
     def result(self, seconds_max: float) -> dict[str, Any]:
-        """Wait for its results."""
+        """Wait for the worker's results and return them."""
         deadline = time.monotonic() + seconds_max
         with self._changed:
             self._changed.wait_for(lambda: self._result or self._has_ended, max(0.0, deadline - time.monotonic()))

@@ -1,1 +1,1 @@
-"""A run's results for people: on the terminal, as Markdown and as a chart."""
+"""A run's results as people read them: tables on the terminal, a Markdown page and a chart."""

@@ -47,7 +47,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def phase_row(phase: PhaseResult, bare: float | None) -> tuple[str, ...]:
-    """Return a phase in PHASE_COLUMNS."""
+    """Return the cells of a phase, for PHASE_COLUMNS."""
     order = {"broker": 0, "postgres": 1, "publisher": 2, "subscriber": 3}
     cpu = sorted(phase.cpu_us_per_message.items(), key=lambda item: order.get(item[0], 9))
     return (
@@ -64,7 +64,7 @@ def phase_row(phase: PhaseResult, bare: float | None) -> tuple[str, ...]:
 
 
 def target_row(verdict: Verdict) -> tuple[str, ...]:
-    """Return a target in TARGET_COLUMNS."""
+    """Return the cells of a target, for TARGET_COLUMNS."""
     bounds = [("≥", verdict.at_least), ("≤", verdict.at_most)]
     target = " and ".join(f"{sign} {_number(bound)}" for sign, bound in bounds if bound is not None)
     if verdict.measured is None:

@@ -14,13 +14,13 @@ _PROGRESS_SECONDS: Final = 0.1
 
 
 def say(what: dict[str, Any]) -> None:
-    """Tell the driver."""
+    """Tell the driver something, as a line on standard output."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
 class Orders:
-    """What the driver says, line by line."""
+    """Reads what the driver says, line by line."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader

@@ -14,7 +14,7 @@ _KEYS: Final = 4_096
 
 
 class Planned(NamedTuple):
-    """What is particular to one message."""
+    """The key and headers of one message of the load."""
 
     key: str
     headers: dict[str, str] | None
@@ -32,11 +32,11 @@ class Load:
         self.published = 0
         self.matching = 0
         self.stopped = False
-        """Set it to end a load that has no number of messages."""
+        """Set to end a load that has no number of messages."""
 
     @property
     def first(self) -> Planned:
-        """The message that connects."""
+        """The message that is published before all others, so that everything is connected."""
         self.published += 1
         self.matching += 1
         return Planned("", self._matching)

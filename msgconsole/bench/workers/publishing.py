@@ -1,4 +1,4 @@
-"""The publisher process."""
+"""A publisher process of the bench: publishes its share of the load, and tells how that went."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def listen(task: dict[str, Any], orders: Orders) -> dict[str, Any]:
     """Hold instances of groups that have nothing to do, until the driver says so."""
 
     async def ignore(_message: Message) -> None:
-        """Acknowledge."""
+        """Acknowledge the message, and count nothing."""
 
     async with MessageCenter(task["addresses"], namespace=task["namespace"]) as center:
         for group, topics in task["groups"].items():

@@ -1,4 +1,4 @@
-"""`msgcenter stress`: what marks stress-test traffic, and which groups may be handed it."""
+"""`msgcenter stress`: what marks stress traffic, and which groups may be handed it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from msgconsole.cli.service import change, look_up, look_up_all
 
 app = typer.Typer(no_args_is_help=True)
 rule_app = typer.Typer(no_args_is_help=True)
-app.add_typer(rule_app, name="rule", help="What marks a message as stress-test traffic: add, list, remove.")
+app.add_typer(rule_app, name="rule", help="What marks a message as stress traffic: add, list, remove.")
 
 _Header = Annotated[str, typer.Argument(metavar="HEADER", help="The header's name.")]
 _Operator = Annotated[
@@ -41,7 +41,7 @@ def add_rule(
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Mark messages with this header as stress-test traffic, from now on.
+    """Mark messages with this header as stress traffic, from now on.
 
     Example: msgcenter stress rule add x-load-test yes
     """

@@ -141,7 +141,7 @@ class Printer:
         return True
 
     def lose_reader(self) -> None:
-        """End: nobody reads what is printed."""
+        """End the command: nobody reads what is printed."""
         if not self.enough.is_set():
             streams.drop_output()
             self.enough.set()

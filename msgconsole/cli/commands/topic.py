@@ -21,7 +21,7 @@ _FIELDS = {
     "is_open": "is_open",
     "description": "description",
 }
-"""Of the options of `create`, what holds them."""
+"""The fields of a topic that the options of `create` set."""
 _COLUMNS = ("name", "queue_count", "body_bytes_max", "is_open", "is_closed", "stress_refused", "description")
 
 
@@ -106,7 +106,7 @@ def update(
     ] = None,
     is_closed: Annotated[bool | None, typer.Option("--closed/--not-closed", help="Take no new messages.")] = None,
     stress_refused: Annotated[
-        bool | None, typer.Option("--refuse-stress/--take-stress", help="The kill switch for stress-test traffic.")
+        bool | None, typer.Option("--refuse-stress/--take-stress", help="The kill switch for stress traffic.")
     ] = None,
     description: Description = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
