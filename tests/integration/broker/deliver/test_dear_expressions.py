@@ -17,6 +17,7 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import ExpressionTooCostlyError, MessageCenter, OutgoingMessage
 from msgbroker.server.app import Broker
+from msgbroker.server.deliver.expressions import helper as helper_program
 from msgdb.reports.alarms import AlarmKind, list_alarms
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker, StartBrokerProcess
@@ -83,7 +84,7 @@ async def neighbour(address: str) -> AsyncIterator[list[float]]:
 
 def helpers_of(pid: int) -> list[int]:
     """Return the helper processes of a broker."""
-    return [child.pid for child in psutil.Process(pid).children() if "expressions.helper" in " ".join(child.cmdline())]
+    return [child.pid for child in psutil.Process(pid).children() if helper_program.__name__ in child.cmdline()]
 
 
 def is_running(pid: int) -> bool:
