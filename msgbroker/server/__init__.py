@@ -1,1 +1,1 @@
-"""The broker: gRPC services, committer, dispatch and cluster loops around the pure engine."""
+"""The broker: gRPC services, committer, delivery and cluster loops around the pure engine."""

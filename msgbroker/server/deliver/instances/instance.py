@@ -1,4 +1,4 @@
-"""A connected instance of a subscriber group, as the dispatcher sees it: its credit, and what is on its way to it."""
+"""A connected instance of a subscriber group, as the hub sees it: its credit, and what is on its way to it."""
 
 from __future__ import annotations
 
