@@ -1,9 +1,16 @@
-"""What an instance may say of a message it was given, and what comes of it."""
+"""What an instance may say of messages it was given, and what comes of it.
+
+A front door makes these values of what it hears, and they travel whole through the group to the lane, which alone
+decides what of them is stale.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+from msgdb.lanes.records import OffsetRange
 
 
 class Verdict(StrEnum):
@@ -28,6 +35,30 @@ class DeadLetterReason(StrEnum):
     REJECTED = "REJECTED"
     UNREADABLE_BODY = "UNREADABLE_BODY"
     EXPIRED = "EXPIRED"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Messages of one lane that an instance says it holds, to begin them, to keep them, or to settle them."""
+
+    queue_id: int
+    epoch: int
+    """Of the owner that handed them out. For any other owner all of it is stale."""
+    attempt: int
+    ranges: Sequence[OffsetRange]
+    """Whatever the instance holds within them is meant. They ascend, do not overlap, and none is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One verdict on messages that an instance holds."""
+
+    held: Held
+    verdict: Verdict
+    delay_seconds: float | None = None
+    """Of the next attempt, for RETRY (None: by the schedule) and RELEASE (None: at once)."""
+    error: str = ""
+    """What went wrong, for people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from confdb.routes import (
 from msgbroker.engine.lane.config import Handout, LaneConfig
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.retry import RetryPolicy
-from msgdb.lanes.records import LaneCheckpoint, LaneKey, RedeliveryRow
+from msgbroker.engine.verdicts import Held, Settled, Settlement, Verdict
+from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, LaneKey, RedeliveryRow
 
 KEY = LaneKey(group_id=7, member="", queue_id=3)
 CONFIG = LaneConfig(ack_timeout_seconds=30.0, retry=RetryPolicy((10.0, 20.0), attempts_max=3))
@@ -67,7 +68,8 @@ def make_lane(
     config: LaneConfig = CONFIG,
 ) -> Lane[FakeMessage]:
     """Return a lane at time 0 that was fed *fed* matching messages."""
-    lane: Lane[FakeMessage] = Lane(KEY, 1, acked_offset, acked_ranges, redeliveries, config, now=0.0)
+    claimed = ClaimedLane(KEY, 1, acked_offset, list(acked_ranges))
+    lane: Lane[FakeMessage] = Lane(claimed, redeliveries, config, now=0.0)
     if fed:
         lane.feed(acked_offset, acked_offset + fed, messages(acked_offset, acked_offset + fed))
     return lane
@@ -79,10 +81,43 @@ def take_all(lane: Lane[FakeMessage], instance_id: str = "a", now: float = 0.0) 
     return lane.take(instance_id, 10_000, ALL_BYTES, now)
 
 
+def held(first: int, last: int, attempt: int = 1, *, queue_id: int = KEY.queue_id, epoch: int = 1) -> Held:
+    """Return the messages from *first* to *last*, both included, as an instance names them."""
+    return Held(queue_id, epoch, attempt, [(first, last + 1)])
+
+
+def settle(
+    lane: Lane[FakeMessage],
+    instance_id: str,
+    verdict: Verdict,
+    first: int,
+    last: int,
+    attempt: int,
+    now: float,
+    delay_seconds: float | None = None,
+    error: str = "",
+) -> Settled:
+    """Let *instance_id* settle what it has from *first* to *last*, both included."""
+    of_that = held(first, last, attempt, epoch=lane.epoch)
+    return lane.settle(instance_id, Settlement(of_that, verdict, delay_seconds, error), now)
+
+
+def begin(lane: Lane[FakeMessage], instance_id: str, first: int, last: int, attempt: int) -> None:
+    """Let *instance_id* begin what it has from *first* to *last*, both included."""
+    lane.begin(instance_id, held(first, last, attempt, epoch=lane.epoch))
+
+
+def extend(
+    lane: Lane[FakeMessage], instance_id: str, first: int, last: int, attempt: int, now: float, seconds: float
+) -> int:
+    """Let *instance_id* keep what it has from *first* to *last*, both included."""
+    return lane.extend(instance_id, held(first, last, attempt, epoch=lane.epoch), seconds, now)
+
+
 def begin_all(lane: Lane[FakeMessage], instance_id: str = "a") -> None:
     """Let *instance_id* begin all that it has."""
     for attempt in range(1, 5):
-        lane.begin(instance_id, 0, ALL_BYTES, attempt)
+        begin(lane, instance_id, 0, ALL_BYTES, attempt)
 
 
 def fetch_due(lane: Lane[FakeMessage], now: float) -> list[int]:

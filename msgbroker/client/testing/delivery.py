@@ -27,7 +27,7 @@ from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.stress import StressGate
-from msgdb.lanes.records import DeadLetterMove, LaneKey
+from msgdb.lanes.records import ClaimedLane, DeadLetterMove, LaneKey
 
 _INSTANCE: Final = "in-memory"
 _NO_LIMIT: Final = 1 << 60
@@ -69,17 +69,18 @@ class MemoryLane:
 
     def begin(self, queue_offset: int, attempt: int) -> None:
         """Note that a message is begun."""
-        self.lane.begin(_INSTANCE, queue_offset, queue_offset, attempt)
+        self.lane.begin(_INSTANCE, self._held(queue_offset, attempt))
 
     def extend(self, queue_offset: int, attempt: int, seconds: float) -> None:
         """Keep a message for so long from now on, by the center's clock."""
-        self.lane.extend(_INSTANCE, queue_offset, queue_offset, attempt, self.clock(), seconds)
+        held = self._held(queue_offset, attempt)
+        self.lane.extend(_INSTANCE, held, seconds, self.clock())
 
     def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
         """Settle a message with any verdict."""
         if self.is_over:
             return
-        now, delay_seconds = self.clock(), verdict.delay_seconds
+        delay_seconds = verdict.delay_seconds
         if verdict.kind is not VerdictKind.RELEASE:
             self._releases.pop(queue_offset, None)
         elif not delay_seconds:
@@ -87,8 +88,12 @@ class MemoryLane:
             if self._releases[queue_offset] > _RELEASES_AT_ONCE_MAX:
                 delay_seconds = _RELEASED_AGAIN_SECONDS
         said = engine_verdicts.Verdict.UNREADABLE if verdict.is_unreadable else _VERDICTS[verdict.kind]
-        self.lane.settle(_INSTANCE, said, queue_offset, queue_offset, attempt, now, delay_seconds, verdict.error)
+        settlement = engine_verdicts.Settlement(self._held(queue_offset, attempt), said, delay_seconds, verdict.error)
+        self.lane.settle(_INSTANCE, settlement, self.clock())
         self._wake()
+
+    def _held(self, queue_offset: int, attempt: int) -> engine_verdicts.Held:
+        return engine_verdicts.Held(self.queue_id, self.lane.epoch, attempt, [(queue_offset, queue_offset + 1)])
 
 
 class MemoryHandle:
@@ -232,7 +237,7 @@ class MemoryStream:
                 _NO_LIMIT,
                 now,
                 lambda message: gate.allows(group.group_id, topic.topic_id, message.event_code),
-                Begun.NO,
+                begun=Begun.NO,
             )
             deliveries = [again.message.delivery(again.attempt) for again in handout.again]
             deliveries += [message.delivery(1) for message in handout.fresh]
@@ -256,8 +261,8 @@ class MemoryStream:
             RetryPolicy(group.retry_schedule_seconds, group.attempts_max),
             handle_seconds_max=group.handle_seconds_max,
         )
-        key = LaneKey(group.group_id, "", queue_id)
-        machine: Lane[StoredMessage] = Lane(key, 1, 0, [], [], config, self._clock())
+        claimed = ClaimedLane(LaneKey(group.group_id, "", queue_id), 1, 0, [])
+        machine: Lane[StoredMessage] = Lane(claimed, [], config, self._clock())
         lane = self._lanes[queue_id] = MemoryLane(machine, self._clock, self._wake)
         return lane
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
+from msgbroker.engine.verdicts import Held
+
 
 class Begun(Enum):
     """Whether a message in flight was begun, as far as its instance says."""
@@ -30,7 +32,7 @@ class FirstHeld(NamedTuple):
 
     place: int
     """It was handed so many messages before, over all lanes."""
-    queue_offset: int
-    attempt: int
+    held: Held
+    """That one message."""
     has_begun: bool
     """Whether it has begun any of what it holds of this lane."""

@@ -37,10 +37,11 @@ class Flight:
     def __init__(
         self,
         instance_id: str,
-        deadline: float,
         offsets: Sequence[int],
         stored_at_us: list[int],
         ordering_keys: list[str],
+        *,
+        deadline: float,
         begun: Begun,
         place: int,
         keep_until: float = math.inf,
@@ -62,13 +63,13 @@ class Flight:
         """Return its messages number *low* to below *high* as a flight of their own."""
         return Flight(
             self.instance_id,
-            self.deadline,
             self.offsets[low:high],
             self.stored_at_us[low:high],
             self.ordering_keys[low:high],
-            self.begun,
-            self.place + low,
-            self.keep_until,
+            deadline=self.deadline,
+            begun=self.begun,
+            place=self.place + low,
+            keep_until=self.keep_until,
         )
 
 

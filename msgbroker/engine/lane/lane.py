@@ -11,44 +11,27 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic
 
-from msgbroker.contract import limits
+from msgbroker.engine.lane import hearing, taking_back
 from msgbroker.engine.lane.begun import Begun, FirstHeld, Late
 from msgbroker.engine.lane.config import Handed, Handout, LaneConfig, LaneCounters
-from msgbroker.engine.lane.extension import Extension
-from msgbroker.engine.lane.offsets import OffsetRange
 from msgbroker.engine.lane.reading import read, read_gap
-from msgbroker.engine.lane.redeliveries import Redelivery
 from msgbroker.engine.lane.state import LaneState
 from msgbroker.engine.lane.taking import MayHandOut, take
-from msgbroker.engine.lane.taking_back import take_back
 from msgbroker.engine.messages import MessageT
-from msgbroker.engine.verdicts import Settled, Verdict
-from msgdb.lanes.records import LaneCheckpoint, LaneKey, RedeliveryRow
-
-STREAM_ENDED = "the instance's stream ended before it answered"
+from msgbroker.engine.verdicts import Held, Settled, Settlement
+from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, RedeliveryRow
 
 
 class Lane(Generic[MessageT]):
     """Delivery state of one (group, member, queue)."""
 
     def __init__(
-        self,
-        key: LaneKey,
-        epoch: int,
-        acked_offset: int,
-        acked_ranges: Iterable[OffsetRange],
-        redeliveries: Iterable[RedeliveryRow],
-        config: LaneConfig,
-        now: float,
+        self, claimed: ClaimedLane, redeliveries: Iterable[RedeliveryRow], config: LaneConfig, now: float
     ) -> None:
-        self.key = key
-        self.epoch = epoch
-        self._is_stopped = False
+        self.key = claimed.key
+        self.epoch = claimed.epoch
         self._is_held_back = False
-        self._state: LaneState[MessageT] = LaneState(key, epoch, acked_offset, acked_ranges, config)
-        self._state.load(redeliveries, now)
-        self._next_offset = acked_offset
-        self._skip_settled()
+        self._state: LaneState[MessageT] = LaneState(claimed, redeliveries, config, now)
 
     def reconfigure(self, config: LaneConfig) -> None:
         """Replace the configuration; what is in flight keeps its deadline."""
@@ -59,16 +42,16 @@ class Lane(Generic[MessageT]):
     @property
     def next_offset(self) -> int:
         """The next offset it wants from the log."""
-        return self._next_offset
+        return self._state.next_offset
 
     def wants(self) -> int:
         """Return how many further offsets of the log it can take; 0 where it is full or stopped."""
-        if self._is_stopped or self._is_held_back:
-            return 0
         state = self._state
+        if state.is_stopped or self._is_held_back:
+            return 0
         # Whatever is unsettled may yet become a redelivery: room for that is kept, so that the limit holds.
         redelivery_room = state.config.redeliveries_max - state.again.moved_count - state.unmoved_count
-        return max(0, min(self._window_room(), redelivery_room))
+        return max(0, min(state.window_room, redelivery_room))
 
     def feed(
         self, first_offset: int, next_offset: int, matched: Sequence[MessageT], *, days_dropped: bool = False
@@ -78,20 +61,17 @@ class Lane(Generic[MessageT]):
         What it knows already is skipped. A gap between its own `next_offset` and *first_offset* is allowed only with
         *days_dropped*: the log does not hold it any more, and it is settled as expired.
         """
-        if self._is_stopped or next_offset <= self._next_offset:
+        state = self._state
+        if state.is_stopped or next_offset <= state.next_offset:
             return
-        if first_offset > self._next_offset:
-            assert days_dropped, f"lane {self.key} wants {self._next_offset} and was fed {first_offset}"
-            read_gap(self._state, self._next_offset, first_offset)
-        read(self._state, max(first_offset, self._next_offset), next_offset, matched)
-        self._next_offset = next_offset
-        self._skip_settled()
-        self._park_stragglers()
-
-    def _skip_settled(self) -> None:
-        settled = self._state.settled
-        if settled.end > self._next_offset:
-            self._next_offset = settled.first_missing(self._next_offset)
+        if first_offset > state.next_offset:
+            assert days_dropped, f"lane {self.key} wants {state.next_offset} and was fed {first_offset}"
+            read_gap(state, state.next_offset, first_offset)
+        read(state, max(first_offset, state.next_offset), next_offset, matched)
+        state.next_offset = next_offset
+        state.skip_settled()
+        # What did not match may have filled the window.
+        state.park_stragglers()
 
     # --- bodies that are needed again ---------------------------------------------------------------------------
 
@@ -100,7 +80,7 @@ class Lane(Generic[MessageT]):
 
         Each is asked for once, and stays asked for until `feed_again` or `fetch_failed` names it.
         """
-        if self._is_stopped or self._is_held_back:
+        if self.is_stopped or self._is_held_back:
             return []
         again = self._state.again
         again.promote(now)
@@ -115,7 +95,7 @@ class Lane(Generic[MessageT]):
         for record in state.again.fetching(missing_offsets):
             state.counters.expired += 1
             state.settle_record(record)
-        if self._is_stopped:
+        if state.is_stopped:
             state.again.drop_ready()
 
     def fetch_failed(self, offsets: Iterable[int]) -> None:
@@ -132,6 +112,7 @@ class Lane(Generic[MessageT]):
         bytes_max: int,
         now: float,
         may_hand_out: MayHandOut[MessageT] | None = None,
+        *,
         begun: Begun = Begun.UNKNOWN,
         place: int = 0,
     ) -> Handout[MessageT]:
@@ -140,56 +121,32 @@ class Lane(Generic[MessageT]):
         *may_hand_out* is asked for each stress message; one that it denies is settled without delivery. *begun* is what
         is known of it from the beginning, *place* how many messages the instance was handed so far, over all lanes.
         """
-        if self._is_stopped or self._is_held_back or count_max < 1:
-            return Handout()
-        return take(self._state, instance_id, count_max, bytes_max, now, may_hand_out, begun, place)
-
-    # --- what is begun ------------------------------------------------------------------------------------------
-
-    def begin(self, instance_id: str, first: int, last: int, attempt: int, epoch: int | None = None) -> None:
-        """Note that *instance_id* has begun what it has of that attempt, from *first* to *last* inclusive.
-
-        What it does not have (any more) of that range is none of its business: nothing changes for it.
-        """
-        if epoch is not None and epoch != self.epoch:
-            return
         state = self._state
-        if attempt == 1:
-            state.flights.begin(instance_id, first, last + 1)
-        if state.again.in_flight:
-            state.again.begin(instance_id, attempt, first, last + 1)
+        if state.is_stopped or self._is_held_back or count_max < 1:
+            return Handout()
+        return take(state, instance_id, count_max, bytes_max, now, may_hand_out=may_hand_out, begun=begun, place=place)
 
-    def extend(
-        self,
-        instance_id: str,
-        first: int,
-        last: int,
-        attempt: int,
-        now: float,
-        seconds: float,
-        epoch: int | None = None,
-    ) -> int:
-        """Give *instance_id* so many seconds from now on to answer what it has of that attempt; return for how many.
+    # --- what instances say -------------------------------------------------------------------------------------
+
+    def begin(self, instance_id: str, held: Held) -> None:
+        """Note that *instance_id* has begun what it has of *held*.
+
+        What it does not have (any more) of that is none of its business: nothing changes for it.
+        """
+        hearing.begin(self._state, instance_id, held)
+
+    def extend(self, instance_id: str, held: Held, seconds: float, now: float) -> int:
+        """Give *instance_id* so many seconds from now on to answer what it has of *held*; return for how many messages.
 
         It has begun with it, then. Its time is never shortened, and has an end (`handle_seconds_max`; 0: it has none to
         begin with). A lane that is stopped waits for what it has handed out: it extends nothing, and takes note of what
         would have been kept.
         """
-        if epoch is not None and epoch != self.epoch:
-            return 0
-        state = self._state
-        handle_seconds_max = state.config.handle_seconds_max
-        if handle_seconds_max <= 0:
-            self.begin(instance_id, first, last, attempt, epoch)
-            return 0
-        extension = Extension(now, -math.inf if self._is_stopped else seconds, handle_seconds_max)
-        count = state.flights.extend(instance_id, first, last + 1, extension) if attempt == 1 else 0
-        if state.again.in_flight:
-            count += state.again.extend(instance_id, attempt, first, last + 1, extension)
-        if self._is_stopped:
-            return 0
-        state.counters.extended += count
-        return count
+        return hearing.extend(self._state, instance_id, held, seconds, now)
+
+    def settle(self, instance_id: str, settlement: Settlement, now: float) -> Settled:
+        """Apply a verdict to what *instance_id* has in flight of what it names. All else that it names is stale."""
+        return hearing.settle(self._state, instance_id, settlement, now)
 
     @property
     def has_extended(self) -> bool:
@@ -204,8 +161,9 @@ class Lane(Generic[MessageT]):
         held += [(record.place, record.queue_offset, record.attempt) for record in records]
         if not held:
             return None
-        has_begun = any(flight.begun is Begun.YES for flight in flights)
-        return FirstHeld(*min(held), has_begun or any(record.begun is Begun.YES for record in records))
+        place, offset, attempt = min(held)
+        has_begun = Begun.YES in {*(flight.begun for flight in flights), *(record.begun for record in records)}
+        return FirstHeld(place, Held(self.key.queue_id, self.epoch, attempt, [(offset, offset + 1)]), has_begun)
 
     def late_and_not_begun(self, now: float) -> set[str]:
         """Return the instances that `expire` would take messages from which they have not said to have begun."""
@@ -215,52 +173,7 @@ class Lane(Generic[MessageT]):
         """Return what `expire` would take from instances that have begun it."""
         return self._state.flights.late_and_begun(now) + self._state.again.late_and_begun(now)
 
-    # --- answers ------------------------------------------------------------------------------------------------
-
-    def settle(
-        self,
-        instance_id: str,
-        verdict: Verdict,
-        first: int,
-        last: int,
-        attempt: int,
-        now: float,
-        delay_seconds: float | None = None,
-        error: str = "",
-        epoch: int | None = None,
-    ) -> Settled:
-        """Apply *verdict* to what that instance has in flight of that attempt, from *first* to *last* inclusive.
-
-        The rest of the range is stale. *delay_seconds* is for RETRY (None: the schedule) and RELEASE (None: at once).
-        """
-        state = self._state
-        end = last + 1
-        count = 0
-        if epoch is None or epoch == self.epoch:
-            flights = state.flights.cut(instance_id, first, end) if attempt == 1 else []
-            records = state.again.cut(instance_id, attempt, first, end) if state.again.in_flight else []
-            count = len(records)
-            for flight in flights:
-                count += len(flight.offsets)
-                if verdict is Verdict.ACK:
-                    state.settle(flight.first, flight.end)
-                else:
-                    records += state.records_of(flight)
-            for record in records:
-                if verdict is not Verdict.RELEASE:
-                    # It was handled, and its instance lives to tell.
-                    record.is_suspect = False
-                state.decide(record, verdict, now, delay_seconds, error[: limits.ERROR_TEXT_CHARS_MAX])
-            if self._is_stopped:
-                state.keep_attempts(records)
-        if count:
-            state.let_go(instance_id, count)
-            self._park_stragglers()
-        # What was never read was never handed out: a range that ends far beyond does not count for more.
-        stale = max(min(end, self._next_offset) - first - count, 0 if count else 1)
-        state.counters.settled += count
-        state.counters.stale += stale
-        return Settled(count, stale)
+    # --- taking back --------------------------------------------------------------------------------------------
 
     def expire(self, now: float) -> dict[str, int]:
         """Take back what was not answered in time; return how many messages each instance lost by it.
@@ -268,30 +181,7 @@ class Lane(Generic[MessageT]):
         It has failed, unless its instance would have said if it had begun it: that comes again at once. So does what a
         stopped lane did not extend (any more).
         """
-        state = self._state
-
-        def has_failed(record: Redelivery) -> bool:
-            is_cut_off = self._is_stopped and record.keep_until < math.inf
-            return record.begun is not Begun.NO and not is_cut_off
-
-        lost = take_back(
-            state,
-            state.flights.cut_expired(now),
-            state.again.cut_expired(now),
-            now,
-            has_failed,
-            lambda record, _: state.fail(record, now, None, self._why_late(record)),
-        )
-        state.counters.timed_out += sum(lost.values())
-        self._after_taking_back()
-        state.again.promote(now)
-        return lost
-
-    def _why_late(self, record: Redelivery) -> str:
-        config = self._state.config
-        if record.keep_until < math.inf:
-            return f"no answer within its extended time ({config.handle_seconds_max:g} s at most)"
-        return f"no answer within {config.ack_timeout_seconds:g} s"
+        return taking_back.expire(self._state, now)
 
     def return_instance(self, instance_id: str, now: float, *, counts: bool = True, has_crashed: bool = False) -> int:
         """Take back all that *instance_id* has: its stream ended. What was not begun comes again at once.
@@ -299,79 +189,24 @@ class Lane(Generic[MessageT]):
         The attempt of what was begun *counts*, unless the instance left in good order. Where it *has_crashed*, all of
         it is handed out as suspect from now on, until an instance has handled it.
         """
-        state = self._state
-        lost = take_back(
-            state,
-            state.flights.cut_instance(instance_id),
-            state.again.cut_instance(instance_id),
-            now,
-            lambda record: counts and record.begun is Begun.YES,
-            lambda record, spread: state.come_back(record, now, STREAM_ENDED, spread),
-            makes_suspect=has_crashed,
-        )
-        self._after_taking_back()
-        return lost[instance_id]
+        return taking_back.return_instance(self._state, instance_id, now, counts=counts, has_crashed=has_crashed)
 
     def withdraw(self, instance_id: str, handed: Handed, now: float) -> int:
         """Take back what was handed out and never written to *instance_id*: that was no attempt. Return how many.
 
         What the instance does not have any more is left as it is.
         """
-        state = self._state
-        records = self._unwritten(instance_id, handed)
-        for record in records:
-            state.decide(record, Verdict.RELEASE, now, None, "")
-        state.counters.withdrawn += len(records)
-        if self._is_stopped:
-            state.keep_attempts(records)
-        self._park_stragglers()
-        return len(records)
+        return taking_back.withdraw(self._state, instance_id, handed, now)
 
     def deny(self, instance_id: str, handed: Handed) -> int:
         """Settle what was handed out, and may not be written to *instance_id* any more; return how many it was."""
-        records = self._unwritten(instance_id, handed)
-        for record in records:
-            self._state.settle_record(record)
-        self._state.counters.denied += len(records)
-        self._park_stragglers()
-        return len(records)
-
-    def _unwritten(self, instance_id: str, handed: Handed) -> list[Redelivery]:
-        state = self._state
-        records = state.cut(instance_id, handed)
-        if records:
-            state.let_go(instance_id, len(records))
-            state.counters.handed_out -= len(records)
-            again = set(handed.again)
-            state.counters.redelivered -= sum((r.queue_offset, r.attempt) in again for r in records)
-        return records
-
-    def _after_taking_back(self) -> None:
-        if self._is_stopped:
-            self._state.keep_attempts(self._state.again.by_offset.values())
-        self._park_stragglers()
+        return taking_back.deny(self._state, instance_id, handed)
 
     def next_wakeup(self) -> float | None:
         """Return when `expire` should be called next, never later than needed; None: nothing is timed."""
         state = self._state
         at = min(state.flights.next_deadline, state.again.next_deadline, state.again.next_due)
         return None if at == math.inf else at
-
-    # --- the window ---------------------------------------------------------------------------------------------
-
-    def _window_room(self) -> int:
-        return self._state.config.window_max - (self._next_offset - self._state.settled.floor)
-
-    def _park_stragglers(self) -> None:
-        """Where a mostly settled window is full, write the lower half's unsettled rest down, and move on.
-
-        A window that is full of unsettled messages is not stuck, only busy: then rows would be written for nothing.
-        """
-        if self._window_room() > 0:
-            return
-        state = self._state
-        if state.unmoved_count <= state.config.window_max // 2:
-            state.park_below(state.settled.floor + (state.config.window_max + 1) // 2)
 
     # --- persisting ---------------------------------------------------------------------------------------------
 
@@ -408,20 +243,21 @@ class Lane(Generic[MessageT]):
 
     def stop(self) -> None:
         """Hand nothing out any more, let go of the bodies; verdicts still count. There is no way back."""
-        self._is_stopped = True
-        self._state.ready.clear()
-        self._state.again.drop_ready()
-        self._state.keep_attempts(self._state.again.by_offset.values())
+        state = self._state
+        state.is_stopped = True
+        state.ready.clear()
+        state.again.drop_ready()
+        state.keep_attempts(state.again.by_offset.values())
 
     @property
     def is_stopped(self) -> bool:
         """Whether `stop` was called."""
-        return self._is_stopped
+        return self._state.is_stopped
 
     @property
     def is_drained(self) -> bool:
         """Whether it is stopped and nothing is in flight: once it is persisted it can be given away."""
-        return self._is_stopped and self.in_flight_count == 0
+        return self.is_stopped and self.in_flight_count == 0
 
     @property
     def is_persisted(self) -> bool:

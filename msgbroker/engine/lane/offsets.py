@@ -1,11 +1,11 @@
-"""The set of offsets a cursor has behind it."""
+"""Offsets of a queue as ranges, and the set of those that a cursor has behind it."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 
-OffsetRange = tuple[int, int]
-"""First offset, and the one after the last."""
+from msgdb.lanes.records import OffsetRange
 
 
 class SettledOffsets:
@@ -83,3 +83,15 @@ class SettledOffsets:
     def ranges(self) -> list[OffsetRange]:
         """Return the ranges above `floor`, ascending."""
         return list(zip(self._starts, self._ends, strict=True))
+
+
+def runs(offsets: Sequence[int]) -> Iterator[OffsetRange]:
+    """Return *offsets*, which ascend, as the fewest ranges that hold them and nothing else."""
+    if isinstance(offsets, range) and offsets:
+        yield offsets.start, offsets.stop
+        return
+    first = 0
+    for index in range(1, len(offsets) + 1):
+        if index == len(offsets) or offsets[index] != offsets[index - 1] + 1:
+            yield offsets[first], offsets[index - 1] + 1
+            first = index

@@ -140,6 +140,7 @@ class Redeliveries(Generic[MessageT]):
         self,
         record: Redelivery,
         instance_id: str,
+        *,
         deadline: float,
         begun: Begun,
         place: int,

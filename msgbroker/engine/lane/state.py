@@ -9,38 +9,44 @@ be persisted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import Generic
 
+from msgbroker.contract import limits
 from msgbroker.engine.lane.config import Handed, LaneConfig, LaneCounters
 from msgbroker.engine.lane.flights import Flight, Flights
-from msgbroker.engine.lane.offsets import OffsetRange, SettledOffsets
+from msgbroker.engine.lane.offsets import SettledOffsets, runs
 from msgbroker.engine.lane.pending_writes import PendingWrites
 from msgbroker.engine.lane.ready import ReadyMessages
 from msgbroker.engine.lane.redeliveries import Redeliveries, Redelivery, Stage
 from msgbroker.engine.messages import MessageT
-from msgbroker.engine.verdicts import DeadLetterReason, Verdict
-from msgdb.lanes.records import LaneKey, RedeliveryRow
+from msgbroker.engine.verdicts import DeadLetterReason, Settlement, Verdict
+from msgdb.lanes.records import ClaimedLane, RedeliveryRow
 
 
 class LaneState(Generic[MessageT]):
     """Where each unsettled message of a lane is, and how it gets from there to somewhere else."""
 
-    def __init__(
-        self, key: LaneKey, epoch: int, acked_offset: int, acked_ranges: Iterable[OffsetRange], config: LaneConfig
-    ) -> None:
+    def __init__(self, claimed: ClaimedLane, rows: Iterable[RedeliveryRow], config: LaneConfig, now: float) -> None:
+        self.epoch = claimed.epoch
         self.config = config
         self.counters = LaneCounters()
-        self.settled = SettledOffsets(acked_offset)
-        for first, end in acked_ranges:
+        self.settled = SettledOffsets(claimed.acked_offset)
+        for first, end in claimed.acked_ranges:
             self.settled.add(first, end)
         self.ready: ReadyMessages[MessageT] = ReadyMessages()
         self.flights = Flights()
         self.again: Redeliveries[MessageT] = Redeliveries()
-        self.writes = PendingWrites(key, epoch)
+        self.writes = PendingWrites(claimed.key, claimed.epoch)
         self.unsettled_by_instance: Counter[str] = Counter()
+        self.is_stopped = False
+        """Nothing is handed out any more, and the bodies are gone; verdicts still count."""
+        self._load(rows, now)
+        self.next_offset = claimed.acked_offset
+        """The next one it wants from the log."""
+        self.skip_settled()
 
-    def load(self, rows: Iterable[RedeliveryRow], now: float) -> None:
+    def _load(self, rows: Iterable[RedeliveryRow], now: float) -> None:
         """Take in the redeliveries an earlier owner left."""
         for row in rows:
             due_at = now + row.due_in_seconds
@@ -51,6 +57,11 @@ class LaneState(Generic[MessageT]):
             self.writes.note_stored_row(row.queue_offset)
             # What has a row comes from there, never from the log as well.
             self.settled.add(row.queue_offset, row.queue_offset + 1)
+
+    def skip_settled(self) -> None:
+        """Let `next_offset` pass what an earlier owner had settled, or has a row of."""
+        if self.settled.end > self.next_offset:
+            self.next_offset = self.settled.first_missing(self.next_offset)
 
     @property
     def unmoved_count(self) -> int:
@@ -88,22 +99,26 @@ class LaneState(Generic[MessageT]):
 
     # --- coming again -------------------------------------------------------------------------------------------
 
-    def decide(self, record: Redelivery, verdict: Verdict, now: float, delay_seconds: float | None, error: str) -> None:
+    def decide(self, record: Redelivery, settlement: Settlement, now: float) -> None:
         """Apply a verdict to a message that was taken out of flight."""
+        verdict, delay_seconds = settlement.verdict, settlement.delay_seconds
         if verdict is Verdict.ACK:
             self.settle_record(record)
         elif verdict is Verdict.RELEASE:
-            self._release(record, now, delay_seconds or 0.0)
+            self.release(record, now, delay_seconds or 0.0)
         elif verdict is Verdict.RETRY:
-            self.fail(record, now, delay_seconds, error)
+            self.fail(record, now, delay_seconds, settlement.error[: limits.ERROR_TEXT_CHARS_MAX])
         else:
-            record.last_error = error
+            record.last_error = settlement.error[: limits.ERROR_TEXT_CHARS_MAX]
             is_unreadable = verdict is Verdict.UNREADABLE
             self.dead_letter(record, DeadLetterReason.UNREADABLE_BODY if is_unreadable else DeadLetterReason.REJECTED)
 
-    def _release(self, record: Redelivery, now: float, delay_seconds: float) -> None:
+    def release(self, record: Redelivery, now: float, delay_seconds: float = 0.0) -> None:
+        """Let a message that was taken out of flight come again as the same attempt."""
         record.due_at = now + delay_seconds
         if delay_seconds > 0:
+            # The cursor does not wait for it, and the delay outlives this owner. At once it holds the cursor back for
+            # a moment, which is cheaper than a row.
             self.move(record)
         self._come_again(record, now)
 
@@ -185,7 +200,7 @@ class LaneState(Generic[MessageT]):
         """Take out of flight what *instance_id* still has of a hand-out."""
         records = [
             record
-            for first, end in _runs(handed.fresh)
+            for first, end in runs(handed.fresh)
             for flight in self.flights.cut(instance_id, first, end)
             for record in self.records_of(flight)
         ]
@@ -197,7 +212,20 @@ class LaneState(Generic[MessageT]):
 
     # --- the window ---------------------------------------------------------------------------------------------
 
-    def park_below(self, end: int) -> None:
+    @property
+    def window_room(self) -> int:
+        """How many offsets reading may still go ahead of the cursor."""
+        return self.config.window_max - (self.next_offset - self.settled.floor)
+
+    def park_stragglers(self) -> None:
+        """Where a mostly settled window is full, write the lower half's unsettled rest down, and move on.
+
+        A window that is full of unsettled messages is not stuck, only busy: then rows would be written for nothing.
+        """
+        if self.window_room <= 0 and self.unmoved_count <= self.config.window_max // 2:
+            self._park_below(self.settled.floor + (self.config.window_max + 1) // 2)
+
+    def _park_below(self, end: int) -> None:
         """Give what is unsettled below *end* a row, so that the cursor moves on; what is in flight stays in flight.
 
         The row is due when its instance's time to answer is over: should this owner die, the next one waits that long.
@@ -205,7 +233,12 @@ class LaneState(Generic[MessageT]):
         for flight in self.flights.cut_below(end):
             for record in self.records_of(flight):
                 self.again.hand_out(
-                    record, flight.instance_id, flight.deadline, record.begun, record.place, record.keep_until
+                    record,
+                    flight.instance_id,
+                    deadline=flight.deadline,
+                    begun=record.begun,
+                    place=record.place,
+                    keep_until=record.keep_until,
                 )
         if self.again.unmoved_count:
             held = [r for r in self.again.by_offset.values() if not r.is_moved and r.queue_offset < end]
@@ -213,15 +246,3 @@ class LaneState(Generic[MessageT]):
                 if record.stage is Stage.IN_FLIGHT:
                     record.due_at = record.deadline
                 self.move(record)
-
-
-def _runs(offsets: Sequence[int]) -> Iterator[OffsetRange]:
-    """Return *offsets*, which ascend, as ranges from a first one to below an end."""
-    if isinstance(offsets, range) and offsets:
-        yield offsets.start, offsets.stop
-        return
-    first = 0
-    for index in range(1, len(offsets) + 1):
-        if index == len(offsets) or offsets[index] != offsets[index - 1] + 1:
-            yield offsets[first], offsets[index - 1] + 1
-            first = index

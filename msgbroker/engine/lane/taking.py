@@ -21,6 +21,7 @@ def take(
     count_max: int,
     bytes_max: int,
     now: float,
+    *,
     may_hand_out: MayHandOut[MessageT] | None,
     begun: Begun,
     place: int,
@@ -38,7 +39,7 @@ def take(
         handout.again.sort(key=_offset_of)
         for index, again in enumerate(handout.again):
             record = state.again.by_offset[again.message.queue_offset]
-            state.again.hand_out(record, instance_id, deadline, begun, place + index)
+            state.again.hand_out(record, instance_id, deadline=deadline, begun=begun, place=place + index)
     count_max -= len(handout.again)
     while count_max > 0 and state.ready and not (handout.fresh or handout.is_suspect):
         first = state.ready.first
@@ -47,7 +48,8 @@ def take(
         # Empty where all of a batch was denied: then there may be more.
         handout.fresh = _take_fresh(state, count_max, bytes_max, may_hand_out)
     if handout.fresh:
-        state.flights.add(_flight_of(handout.fresh, instance_id, deadline, begun, place + len(handout.again)))
+        place += len(handout.again)
+        state.flights.add(_flight_of(handout.fresh, instance_id, deadline=deadline, begun=begun, place=place))
     count = handout.count
     if count:
         state.unsettled_by_instance[instance_id] += count
@@ -101,17 +103,17 @@ def _offset_of(again: Again[MessageT]) -> int:
     return again.message.queue_offset
 
 
-def _flight_of(batch: Sequence[MessageT], instance_id: str, deadline: float, begun: Begun, place: int) -> Flight:
+def _flight_of(batch: Sequence[MessageT], instance_id: str, *, deadline: float, begun: Begun, place: int) -> Flight:
     first, last = batch[0].queue_offset, batch[-1].queue_offset
     # Most batches have no holes: then a range says it all.
     is_dense = last - first + 1 == len(batch)
     offsets = range(first, last + 1) if is_dense else [message.queue_offset for message in batch]
     return Flight(
         instance_id,
-        deadline,
         offsets,
         [message.stored_at_us for message in batch],
         [message.ordering_key for message in batch],
-        begun,
-        place,
+        deadline=deadline,
+        begun=begun,
+        place=place,
     )

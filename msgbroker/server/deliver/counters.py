@@ -16,6 +16,7 @@ import structlog
 
 from msgbroker.contract import limits
 from msgbroker.engine.lane.config import LaneCounters
+from msgbroker.engine.verdicts import Held
 from msgbroker.server.deliver.owned_lane import LaneSlot
 
 log = structlog.get_logger(__name__)
@@ -30,7 +31,7 @@ class BrokerCounters:
     ends_lost: int = 0
     """Queues whose end went back while lanes here read them."""
     closed: LaneCounters = field(default_factory=LaneCounters)
-    """What the lanes counted that are not here any more."""
+    """What lanes counted that are not here any more, with the verdicts on them that still came."""
     closed_failed_evaluations: int = 0
     """How often an expression failed on a message of those lanes."""
     _said: dict[str, int] = field(default_factory=dict)
@@ -40,9 +41,9 @@ class BrokerCounters:
         self.closed = _sum((self.closed, slot.lane.counters))
         self.closed_failed_evaluations += slot.failed_evaluations
 
-    def settled_elsewhere(self, first: int, last: int) -> None:
+    def settled_elsewhere(self, held: Held) -> None:
         """Count a verdict on a lane that is not here any more as stale: for what may have been in flight at most."""
-        self.closed.stale += min(last - first + 1, limits.LANE_WINDOW_MAX)
+        self.closed.stale += sum(min(end - first, limits.LANE_WINDOW_MAX) for first, end in held.ranges)
 
     def totals(self, slots: Iterable[LaneSlot], committed: Mapping[str, int]) -> dict[str, int]:
         """Return all counts by their names: with those of the lanes that are here, and those of the committer."""

@@ -22,7 +22,7 @@ from typing import Protocol
 from confdb.routes import GroupRoute, TopicRoute
 from msgbroker.contract.errors import InstanceReplacedError, UnavailableError
 from msgbroker.engine.matching import Matcher
-from msgbroker.engine.verdicts import Verdict
+from msgbroker.engine.verdicts import Held, Settlement
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.counters import BrokerCounters
 from msgbroker.server.deliver.expressions.evaluations import Evaluations
@@ -183,55 +183,31 @@ class GroupDelivery:
         except Exception as error:  # noqa: BLE001 - one lane must not end all the others
             self.lane_failed(slot, error)
 
-    def begin(self, instance: Instance, queue_id: int, epoch: int, first: int, last: int, attempt: int) -> None:
+    def begin(self, instance: Instance, held: Held) -> None:
         """Note what an instance has begun; of a lane that is not here any more, nothing."""
-        slot = self.slots.get(queue_id)
+        slot = self.slots.get(held.queue_id)
         if slot is not None:
             with self.trusted(slot):
-                slot.lane.begin(instance.name, first, last, attempt, epoch)
+                slot.lane.begin(instance.name, held)
 
-    def extend(
-        self,
-        instance: Instance,
-        queue_id: int,
-        epoch: int,
-        first: int,
-        last: int,
-        attempt: int,
-        now: float,
-        seconds: float,
-    ) -> int:
+    def extend(self, instance: Instance, held: Held, seconds: float, now: float) -> int:
         """Let an instance keep messages for so long from now on; return how many. Of a lane that is not here, none."""
-        slot = self.slots.get(queue_id)
+        slot = self.slots.get(held.queue_id)
         count = 0
         if slot is not None:
             with self.trusted(slot):
-                count = slot.lane.extend(instance.name, first, last, attempt, now, seconds, epoch)
+                count = slot.lane.extend(instance.name, held, seconds, now)
         return count
 
-    def settle(
-        self,
-        instance: Instance,
-        queue_id: int,
-        epoch: int,
-        verdict: Verdict,
-        first: int,
-        last: int,
-        attempt: int,
-        now: float,
-        delay_seconds: float | None,
-        error: str,
-    ) -> int:
+    def settle(self, instance: Instance, settlement: Settlement, now: float) -> int:
         """Apply a verdict; return how many messages it settled. Of a lane that is not here any more it is stale."""
-        slot = self.slots.get(queue_id)
+        slot = self.slots.get(settlement.held.queue_id)
         if slot is None:
-            self.counters.settled_elsewhere(first, last)
+            self.counters.settled_elsewhere(settlement.held)
             return 0
         count = 0
         with self.trusted(slot):
-            # Of another epoch, too: the lane counts it as stale.
-            settled = slot.lane.settle(instance.name, verdict, first, last, attempt, now, delay_seconds, error, epoch)
-            count = settled.count
+            count = slot.lane.settle(instance.name, settlement, now).count
             if count:
                 instance.unsettled -= count
                 self.touched(slot)

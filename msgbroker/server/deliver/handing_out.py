@@ -109,7 +109,8 @@ class HandingOut:
         if not ready_count:
             return work
         check = StressCheck(slot.may_hand_out)
-        handout = lane.take(taker.name, count_max, bytes_max, now, check, taker.begun, taker.handed_count)
+        begun, place = taker.begun, taker.handed_count
+        handout = lane.take(taker.name, count_max, bytes_max, now, check, begun=begun, place=place)
         if handout.count:
             permitted_by = slot.may_hand_out if check.has_passed else None
             taker.give(lane.key.queue_id, lane.epoch, handout, slot, permitted_by)

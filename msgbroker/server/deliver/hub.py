@@ -228,15 +228,7 @@ class DeliveryHub:
         lease_until: float,
     ) -> None:
         """Serve a lane that was just claimed."""
-        lane: Lane[LogMessage] = Lane(
-            claimed.key,
-            claimed.epoch,
-            claimed.acked_offset,
-            claimed.acked_ranges,
-            redeliveries,
-            lane_config(group.route),
-            clock.now(),
-        )
+        lane: Lane[LogMessage] = Lane(claimed, redeliveries, lane_config(group.route), clock.now())
         may_hand_out = stress_check(group.route, topic, self._followed.snapshot)
         slot = LaneSlot(lane, topic, Matcher(group.route, topic), may_hand_out, lease_until)
         self._leases_hold_until = min(self._leases_hold_until, lease_until)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from msgbroker.contract.errors import (
     TooManyCallsError,
 )
 from msgbroker.engine.lane.begun import Begun
+from msgbroker.engine.lane.offsets import runs
+from msgbroker.engine.verdicts import Held, Settlement
 from msgbroker.server import clock
 from msgbroker.server.alarms.not_understood import check_group_served
 from msgbroker.server.cluster.cluster import Cluster
@@ -176,13 +179,14 @@ class PullService:
     def _extend(self, request: subscriber_pb2.ExtendRequest) -> subscriber_pb2.ExtendResponse:
         seconds = extension_of(request)
         puller = self._puller_of(request)
-        extended = 0
+        named = extended = 0
         now = clock.now()
-        for queue_id, epoch, offset, attempt in _open_receipts(request.receipts):
+        for held in _held_by(request.receipts):
+            named += sum(end - first for first, end in held.ranges)
             if puller is not None:
-                of_one = puller.group.extend(puller.instance, queue_id, epoch, offset, offset, attempt, now, seconds)
-                extended += of_one
-        return subscriber_pb2.ExtendResponse(extended=extended, stale=len(request.receipts) - extended)
+                extended += puller.group.extend(puller.instance, held, seconds, now)
+        # A receipt that comes twice is kept all the same.
+        return subscriber_pb2.ExtendResponse(extended=extended, stale=named - extended)
 
     def _settle(self, request: subscriber_pb2.SettleRequest) -> subscriber_pb2.SettleResponse:
         verdict, delay_seconds = verdict_of(request)
@@ -190,20 +194,12 @@ class PullService:
         puller = self._puller_of(request)
         settled = 0
         now = clock.now()
-        for queue_id, epoch, offset, attempt in _open_receipts(request.receipts):
-            if puller is not None:
-                settled += puller.group.settle(
-                    puller.instance,
-                    queue_id,
-                    epoch,
-                    verdict,
-                    offset,
-                    offset,
-                    attempt,
-                    now,
-                    delay_seconds,
-                    error,
-                )
+        for held in _held_by(request.receipts):
+            if puller is None:
+                self._hub.counters.settled_elsewhere(held)
+            else:
+                settlement = Settlement(held, verdict, delay_seconds, error)
+                settled += puller.group.settle(puller.instance, settlement, now)
         return subscriber_pb2.SettleResponse(settled=settled, stale=len(request.receipts) - settled)
 
     def _puller_of(self, request: subscriber_pb2.SettleRequest | subscriber_pb2.ExtendRequest) -> _Puller | None:
@@ -241,14 +237,14 @@ def _pulled(batches: Iterable[Batch]) -> list[subscriber_pb2.PulledMessage]:
     return pulled
 
 
-def _open_receipts(receipts: Sequence[bytes]) -> Iterator[tuple[int, int, int, int]]:
+def _held_by(receipts: Sequence[bytes]) -> list[Held]:
+    """Return what *receipts* name, by lane and attempt. Raises InvalidRequestFieldError."""
     if not 0 < len(receipts) <= limits.PULL_MESSAGES_MAX:
         raise InvalidRequestFieldError("receipts", f"must be 1 to {limits.PULL_MESSAGES_MAX}")
-    return map(_open_receipt, receipts)
-
-
-def _open_receipt(receipt: bytes) -> tuple[int, int, int, int]:
-    if len(receipt) != _RECEIPT.size:
-        raise InvalidRequestFieldError("receipts", "must be as they came with Pull")
-    queue_id, epoch, offset, attempt = _RECEIPT.unpack(receipt)
-    return queue_id, epoch, offset, attempt
+    offsets_of: defaultdict[tuple[int, int, int], set[int]] = defaultdict(set)
+    for receipt in receipts:
+        if len(receipt) != _RECEIPT.size:
+            raise InvalidRequestFieldError("receipts", "must be as they came with Pull")
+        queue_id, epoch, offset, attempt = _RECEIPT.unpack(receipt)
+        offsets_of[queue_id, epoch, attempt].add(offset)
+    return [Held(*names, list(runs(sorted(offsets)))) for names, offsets in offsets_of.items()]

@@ -7,18 +7,19 @@ request that has many of them lets others have their turn in between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final, TypeVar
 
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidRequestFieldError
-from msgbroker.engine.verdicts import Verdict
+from msgbroker.engine.verdicts import Held, Settlement, Verdict
 from msgbroker.server import clock
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.v1 import subscriber_pb2
+from msgdb.lanes.records import OffsetRange
 
-SaidT = TypeVar("SaidT", subscriber_pb2.Begun, subscriber_pb2.Extension)
+SaidT = TypeVar("SaidT", subscriber_pb2.Begun, subscriber_pb2.Extension, subscriber_pb2.Settlement)
 
 VERDICTS: Final = {
     subscriber_pb2.VERDICT_ACK: Verdict.ACK,
@@ -36,71 +37,55 @@ _RANGE_WORK: Final = 100
 
 async def begin_all(group: GroupDelivery, instance: Instance, begun: Iterable[subscriber_pb2.Begun]) -> None:
     """Note what an instance says it has begun. Raises InvalidRequestFieldError; what came before that counts."""
-    async for each, first, last in _ranges_in_turns(begun):
-        group.begin(instance, each.queue_id, each.epoch, first, last, each.attempt or 1)
+    async for _, held in _in_stretches(begun):
+        group.begin(instance, held)
 
 
 async def extend_all(group: GroupDelivery, instance: Instance, extensions: Iterable[subscriber_pb2.Extension]) -> None:
     """Let an instance keep what it is at. Raises InvalidRequestFieldError; what came before that counts."""
-    async for each, first, last in _ranges_in_turns(extensions):
-        attempt = each.attempt or 1
-        group.extend(instance, each.queue_id, each.epoch, first, last, attempt, clock.now(), extension_of(each))
-
-
-async def _ranges_in_turns(said: Iterable[SaidT]) -> AsyncIterator[tuple[SaidT, int, int]]:
-    """Return range after range of one request, and let others have their turn in between."""
-    ranges_left = limits.SETTLEMENT_RANGES_MAX
-    work = 0
-    for each in said:
-        ranges_left = _less_ranges(ranges_left, each)
-        for first, last in _ranges_of(each):
-            yield each, first, last
-            work += _RANGE_WORK + min(last - first, limits.LANE_WINDOW_MAX)
-            if work > _STRETCH_WORK_MAX:
-                work = 0
-                await asyncio.sleep(0)
+    async for each, held in _in_stretches(extensions):
+        group.extend(instance, held, extension_of(each), clock.now())
 
 
 async def settle_all(
     group: GroupDelivery, instance: Instance, settlements: Iterable[subscriber_pb2.Settlement]
 ) -> None:
     """Carry out the verdicts of one request. Raises InvalidRequestFieldError; what came before that counts."""
-    now = clock.now()
+    async for each, held in _in_stretches(settlements):
+        group.settle(instance, Settlement(held, *verdict_of(each), error_text_of(each)), clock.now())
+
+
+async def _in_stretches(said: Iterable[SaidT]) -> AsyncIterator[tuple[SaidT, Held]]:
+    """Return what one request says, in pieces of a few milliseconds; others have their turn in between.
+
+    Ranges that cannot be are refused with all that is said of them: no piece of that was returned before.
+    """
     ranges_left = limits.SETTLEMENT_RANGES_MAX
     work = 0
-    for settlement in settlements:
-        verdict, delay_seconds = verdict_of(settlement)
-        error = error_text_of(settlement)
-        attempt = settlement.attempt or 1
-        ranges_left = _less_ranges(ranges_left, settlement)
-        queue_id, epoch = settlement.queue_id, settlement.epoch
-        for first, last in _ranges_of(settlement):
-            group.settle(instance, queue_id, epoch, verdict, first, last, attempt, now, delay_seconds, error)
+    for each in said:
+        ranges_left -= max(1, len(each.ranges) // 2)
+        if ranges_left < 0:
+            raise InvalidRequestFieldError("ranges", f"must be {limits.SETTLEMENT_RANGES_MAX} at most in one request")
+        attempt = each.attempt or 1
+        stretch: list[OffsetRange] = []
+        for first, end in _ranges_of(each):
+            stretch.append((first, end))
             # No more can be in flight, however wide it is.
-            work += _RANGE_WORK + min(last - first, limits.LANE_WINDOW_MAX)
+            work += _RANGE_WORK + min(end - first, limits.LANE_WINDOW_MAX)
             if work > _STRETCH_WORK_MAX:
-                work = 0
+                yield each, Held(each.queue_id, each.epoch, attempt, stretch)
+                stretch, work = [], 0
                 await asyncio.sleep(0)
-                now = clock.now()
+        yield each, Held(each.queue_id, each.epoch, attempt, stretch)
 
 
-def _less_ranges(
-    ranges_left: int, said: subscriber_pb2.Settlement | subscriber_pb2.Begun | subscriber_pb2.Extension
-) -> int:
-    ranges_left -= max(1, len(said.ranges) // 2)
-    if ranges_left < 0:
-        raise InvalidRequestFieldError("ranges", f"must be {limits.SETTLEMENT_RANGES_MAX} at most in one request")
-    return ranges_left
-
-
-def _ranges_of(
-    said: subscriber_pb2.Settlement | subscriber_pb2.Begun | subscriber_pb2.Extension,
-) -> Iterator[tuple[int, int]]:
-    ranges = list(said.ranges)
-    if len(ranges) % 2:
+def _ranges_of(said: SaidT) -> list[OffsetRange]:
+    bounds = list(said.ranges)
+    if len(bounds) % 2:
         raise InvalidRequestFieldError("ranges", "must be pairs: first, last")
+    ranges: list[OffsetRange] = []
     settled_up_to = -1
-    for first, last in zip(ranges[::2], ranges[1::2], strict=True):
+    for first, last in zip(bounds[::2], bounds[1::2], strict=True):
         if last < first:
             raise InvalidRequestFieldError("ranges", f"end before they start: {first}-{last}")
         if first <= settled_up_to:
@@ -108,7 +93,8 @@ def _ranges_of(
         if last - first >= _RANGE_OFFSETS_MAX:
             raise InvalidRequestFieldError("ranges", f"must cover {_RANGE_OFFSETS_MAX} offsets at most: {first}-{last}")
         settled_up_to = last
-        yield first, last
+        ranges.append((first, last + 1))
+    return ranges
 
 
 def verdict_of(

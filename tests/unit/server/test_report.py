@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from confdb.routes import ExpressionFailedError, GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
 from msgbroker.contract import limits
 from msgbroker.engine.lane.config import LaneCounters
-from msgbroker.engine.verdicts import Verdict
+from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
@@ -23,6 +23,7 @@ from msgbroker.server.report import Report
 from msgdb.lanes.records import ClaimedLane, LaneKey, RedeliveryRow
 from msgdb.reports.alarms import AlarmKind
 from tests.support.broker_builders import PAID, board, log_message, route, snapshot
+from tests.support.lane_builders import held
 
 LANE = LaneKey(1, "", 1)
 
@@ -90,7 +91,9 @@ def test_what_a_lane_counted_is_not_forgotten_with_it() -> None:
 
 def settle(one: OneLane, queue_id: int, epoch: int, first: int, last: int) -> int:
     """Let the instance acknowledge that range; return how many messages it settled."""
-    return one.group.settle(one.instance, queue_id, epoch, Verdict.ACK, first, last, 1, 1.0, None, "")
+    return one.group.settle(
+        one.instance, Settlement(held(first, last, queue_id=queue_id, epoch=epoch), Verdict.ACK), 1.0
+    )
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
@@ -138,7 +141,7 @@ def test_a_lane_that_reads_no_further_is_an_alarm_until_it_does() -> None:
     assert one.slot.lane.due(1e12, 1) == [(0, 1_000)]
     one.slot.lane.feed_again([log_message(0)], ())
     assert one.slot.lane.take("one", 1, 1_000, 1e12).count == 1
-    assert one.slot.lane.settle("one", Verdict.ACK, 0, 0, 2, 1e12).count == 1
+    assert one.slot.lane.settle("one", Settlement(held(0, 0, 2), Verdict.ACK), 1e12).count == 1
     one.counters.watch_once()
     assert one.board.standing == []
 

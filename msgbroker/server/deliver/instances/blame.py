@@ -17,5 +17,5 @@ def blame_first(lanes: Iterable[Lane[LogMessage]], instance_name: str) -> bool:
     held = [(first, lane) for lane in lanes if (first := lane.first_held(instance_name)) is not None]
     if held and not any(first.has_begun for first, _ in held):
         first, lane = min(held, key=lambda found: found[0].place)
-        lane.begin(instance_name, first.queue_offset, first.queue_offset, first.attempt)
+        lane.begin(instance_name, first.held)
     return bool(held)

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from confdb.routes import GroupMode, GroupOrder, GroupRoute
-from msgbroker.engine.verdicts import Verdict
+from msgbroker.engine.verdicts import Held, Settlement, Verdict
 from msgbroker.server.app import tune_collector
 from msgbroker.server.cluster.recovery import LaneOpening
 from msgbroker.server.deliver import checkpoints
@@ -66,7 +66,8 @@ class Scene:
             first = lane.next_offset
             lane.feed(first, first + EACH, [log_message(first + number) for number in range(EACH)])
             assert lane.take("one", EACH, 1 << 40, 0.0).count == EACH
-            assert lane.settle("one", Verdict.RETRY, first, first + EACH - 1, 1, 0.0, None, "it failed").count == EACH
+            held = Held(lane.key.queue_id, lane.epoch, 1, [(first, first + EACH)])
+            assert lane.settle("one", Settlement(held, Verdict.RETRY, error="it failed"), 0.0).count == EACH
             self.hub.unpersisted.add(slot)
 
 

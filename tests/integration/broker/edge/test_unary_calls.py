@@ -232,7 +232,9 @@ async def test_a_pull_waits_for_what_is_published_meanwhile(
     assert pulled.delivery.message.body == b"a"
 
 
-async def test_a_receipt_that_was_used_is_stale(trade: ConfigService, publisher: Any, subscriber: Any) -> None:
+async def test_a_receipt_that_was_used_is_stale(
+    trade: ConfigService, broker: Broker, publisher: Any, subscriber: Any
+) -> None:
     await register_group(trade)
     await publisher.Publish(publisher_pb2.PublishRequest(messages=[said("a")]))
     pulled = (await subscriber.Pull(pulling())).messages
@@ -243,6 +245,24 @@ async def test_a_receipt_that_was_used_is_stale(trade: ConfigService, publisher:
     assert (first.settled, first.stale) == (1, 0)
     assert (again.settled, again.stale) == (0, 1)
     assert (stranger.settled, stranger.stale) == (0, 1)
+    slots = [slot for group in broker.hub.groups.values() for slot in group.slots.values()]
+    assert broker.hub.counters.totals(slots, {})["stale"] == 2
+
+
+async def test_receipts_may_come_in_any_order_and_more_than_once(
+    trade: ConfigService, publisher: Any, subscriber: Any
+) -> None:
+    await register_group(trade)
+    await publisher.Publish(publisher_pb2.PublishRequest(messages=[said(body) for body in "abcd"]))
+    pulled = (await subscriber.Pull(pulling())).messages
+    some = [pulled[number] for number in (3, 0, 2, 0)]
+    receipts = [message.receipt for message in some]
+    keeping = subscriber_pb2.ExtendRequest(group=GROUP, instance_id="one", receipts=receipts, extend_ms=60_000)
+    kept = await subscriber.Extend(keeping)
+    settled = await subscriber.Settle(settling(*some))
+
+    assert (kept.extended, kept.stale) == (3, 0)
+    assert (settled.settled, settled.stale) == (3, 1)
 
 
 async def test_what_is_pulled_and_not_settled_in_time_comes_again_and_the_old_receipt_is_stale(

@@ -6,19 +6,22 @@ import pytest
 
 from msgbroker.engine.lane.config import LaneConfig
 from msgbroker.engine.retry import RetryPolicy
-from msgbroker.engine.verdicts import Settled, Verdict
+from msgbroker.engine.verdicts import Settled, Settlement, Verdict
 from msgdb.lanes.records import RedeliveryRow
 from tests.support.lane_builders import (
     ALL_BYTES,
     CONFIG,
     FakeMessage,
     again_offsets,
+    begin,
     begin_all,
     fetch_due,
     fresh_offsets,
+    held,
     make_lane,
     messages,
     persist,
+    settle,
     stored_at_us,
     take_all,
 )
@@ -53,7 +56,7 @@ def test_an_acknowledged_message_is_passed_by_the_cursor() -> None:
     lane = make_lane(fed=4)
     take_all(lane)
 
-    assert lane.settle("a", Verdict.ACK, 0, 1, 1, 0.0) == Settled(2, 0)
+    assert settle(lane, "a", Verdict.ACK, 0, 1, 1, 0.0) == Settled(2, 0)
 
     checkpoint = persist(lane)
     assert (checkpoint.acked_offset, checkpoint.acked_ranges) == (2, [])
@@ -63,8 +66,8 @@ def test_messages_acknowledged_out_of_order_are_ranges_above_the_cursor() -> Non
     lane = make_lane(fed=6)
     take_all(lane)
 
-    lane.settle("a", Verdict.ACK, 1, 2, 1, 0.0)
-    lane.settle("a", Verdict.ACK, 4, 4, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 1, 2, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 4, 4, 1, 0.0)
 
     checkpoint = persist(lane)
     assert (checkpoint.acked_offset, checkpoint.acked_ranges) == (0, [(1, 3), (4, 5)])
@@ -85,7 +88,7 @@ def test_a_range_over_holes_settles_the_messages_in_it() -> None:
     lane.feed(0, 6, [FakeMessage(2), FakeMessage(4)])
     take_all(lane)
 
-    assert lane.settle("a", Verdict.ACK, 2, 4, 1, 0.0) == Settled(2, 1)
+    assert settle(lane, "a", Verdict.ACK, 2, 4, 1, 0.0) == Settled(2, 1)
 
     assert lane.acked_offset == 6
 
@@ -99,29 +102,31 @@ def test_a_verdict_on_something_else_is_stale(instance_id: str, first: int, atte
     lane = make_lane(fed=2)
     lane.take("a", 1, ALL_BYTES, 0.0)
 
-    assert lane.settle(instance_id, Verdict.ACK, first, first, attempt, 0.0, epoch=epoch) == Settled(0, 1)
+    assert lane.settle(instance_id, Settlement(held(first, first, attempt, epoch=epoch), Verdict.ACK), 0.0) == Settled(
+        0, 1
+    )
 
     assert lane.in_flight_count == 1
     assert lane.counters.stale == 1
 
 
 def test_a_verdict_on_offsets_never_read_is_stale() -> None:
-    assert make_lane(fed=1).settle("a", Verdict.ACK, 5, 1 << 62, 1, 0.0) == Settled(0, 1)
+    assert settle(make_lane(fed=1), "a", Verdict.ACK, 5, 1 << 62, 1, 0.0) == Settled(0, 1)
 
 
 def test_a_second_verdict_is_stale() -> None:
     lane = make_lane(fed=1)
     take_all(lane)
-    lane.settle("a", Verdict.ACK, 0, 0, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 0, 0, 1, 0.0)
 
-    assert lane.settle("a", Verdict.RETRY, 0, 0, 1, 0.0) == Settled(0, 1)
+    assert settle(lane, "a", Verdict.RETRY, 0, 0, 1, 0.0) == Settled(0, 1)
 
 
 def test_a_failed_message_comes_again_after_the_schedule() -> None:
     lane = make_lane(fed=2)
     take_all(lane)
 
-    lane.settle("a", Verdict.RETRY, 1, 1, 1, now=5.0, error="boom")
+    settle(lane, "a", Verdict.RETRY, 1, 1, 1, now=5.0, error="boom")
 
     assert lane.due(14.9, 10) == []
     assert lane.next_wakeup() == 15.0
@@ -134,7 +139,7 @@ def test_a_failed_message_comes_again_after_the_delay_it_was_given() -> None:
     lane = make_lane(fed=1)
     take_all(lane)
 
-    lane.settle("a", Verdict.RETRY, 0, 0, 1, now=0.0, delay_seconds=0.0)
+    settle(lane, "a", Verdict.RETRY, 0, 0, 1, now=0.0, delay_seconds=0.0)
 
     assert again_offsets(take_all(lane)) == [(0, 2)]
 
@@ -142,8 +147,8 @@ def test_a_failed_message_comes_again_after_the_delay_it_was_given() -> None:
 def test_a_failed_message_is_a_redelivery_in_the_checkpoint_that_lets_the_cursor_pass_it() -> None:
     lane = make_lane(fed=2)
     take_all(lane)
-    lane.settle("a", Verdict.RETRY, 0, 0, 1, now=5.0, error="boom")
-    lane.settle("a", Verdict.ACK, 1, 1, 1, now=5.0)
+    settle(lane, "a", Verdict.RETRY, 0, 0, 1, now=5.0, error="boom")
+    settle(lane, "a", Verdict.ACK, 1, 1, 1, now=5.0)
 
     checkpoint = persist(lane, now=7.0)
 
@@ -157,7 +162,7 @@ def test_the_last_attempt_ends_as_a_dead_letter() -> None:
     lane = make_lane(fed=1)
     for attempt, now in [(1, 0.0), (2, 10.0), (3, 30.0)]:
         assert take_all(lane, now=now).count == 1
-        lane.settle("a", Verdict.RETRY, 0, 0, attempt, now=now, error=f"boom {attempt}")
+        settle(lane, "a", Verdict.RETRY, 0, 0, attempt, now=now, error=f"boom {attempt}")
 
     checkpoint = persist(lane, now=30.0)
     [move] = checkpoint.dead_letters
@@ -171,7 +176,7 @@ def test_the_end_of_the_schedule_is_the_last_attempt() -> None:
     lane = make_lane(fed=1, config=LaneConfig(retry=RetryPolicy((), attempts_max=9)))
     take_all(lane)
 
-    lane.settle("a", Verdict.RETRY, 0, 0, 1, now=0.0, delay_seconds=5.0)
+    settle(lane, "a", Verdict.RETRY, 0, 0, 1, now=0.0, delay_seconds=5.0)
 
     assert lane.counters.dead_lettered == 1
 
@@ -180,7 +185,7 @@ def test_a_rejected_message_is_a_dead_letter_at_once() -> None:
     lane = make_lane(fed=1)
     take_all(lane)
 
-    lane.settle("a", Verdict.REJECT, 0, 0, 1, now=0.0, error="not JSON")
+    settle(lane, "a", Verdict.REJECT, 0, 0, 1, now=0.0, error="not JSON")
 
     [move] = persist(lane).dead_letters
     assert (move.queue_offset, move.attempts, move.reason, move.last_error) == (0, 1, "REJECTED", "not JSON")
@@ -190,7 +195,7 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_that_says_so() -> None:
     lane = make_lane(fed=1)
     take_all(lane)
 
-    assert lane.settle("a", Verdict.UNREADABLE, 0, 0, 1, now=0.0, error="not JSON") == Settled(1, 0)
+    assert settle(lane, "a", Verdict.UNREADABLE, 0, 0, 1, now=0.0, error="not JSON") == Settled(1, 0)
 
     [move] = persist(lane).dead_letters
     assert (move.queue_offset, move.attempts, move.reason, move.last_error) == (0, 1, "UNREADABLE_BODY", "not JSON")
@@ -200,12 +205,12 @@ def test_a_released_message_comes_again_at_once_and_the_attempt_does_not_count()
     lane = make_lane(fed=3)
     take_all(lane)
 
-    lane.settle("a", Verdict.RELEASE, 1, 1, 1, now=0.0)
+    settle(lane, "a", Verdict.RELEASE, 1, 1, 1, now=0.0)
 
     assert lane.acked_offset == 0
     assert again_offsets(take_all(lane, "b")) == [(1, 1)]
-    assert lane.settle("b", Verdict.ACK, 1, 1, 1, now=0.0) == Settled(1, 0)
-    lane.settle("a", Verdict.ACK, 0, 2, 1, now=0.0)
+    assert settle(lane, "b", Verdict.ACK, 1, 1, 1, now=0.0) == Settled(1, 0)
+    settle(lane, "a", Verdict.ACK, 0, 2, 1, now=0.0)
     checkpoint = persist(lane)
     assert (checkpoint.acked_offset, checkpoint.redeliveries, checkpoint.redelivered) == (3, [], [])
 
@@ -214,7 +219,7 @@ def test_a_message_released_with_a_delay_is_a_redelivery_of_the_same_attempt() -
     lane = make_lane(fed=1)
     take_all(lane)
 
-    lane.settle("a", Verdict.RELEASE, 0, 0, 1, now=0.0, delay_seconds=4.0)
+    settle(lane, "a", Verdict.RELEASE, 0, 0, 1, now=0.0, delay_seconds=4.0)
 
     [row] = persist(lane).redeliveries
     assert (row.attempt, row.due_in_seconds) == (1, 4.0)
@@ -224,14 +229,14 @@ def test_a_message_released_with_a_delay_is_a_redelivery_of_the_same_attempt() -
 def test_a_message_not_answered_in_time_fails_that_attempt() -> None:
     lane = make_lane(fed=2)
     take_all(lane)
-    lane.settle("a", Verdict.ACK, 1, 1, 1, now=1.0)
+    settle(lane, "a", Verdict.ACK, 1, 1, 1, now=1.0)
 
     assert lane.expire(29.9) == {}
     assert lane.next_wakeup() == 30.0
     assert lane.expire(30.0) == {"a": 1}
 
     assert lane.unsettled_by_instance == {}
-    assert lane.settle("a", Verdict.ACK, 0, 0, 1, now=30.0) == Settled(0, 1)
+    assert settle(lane, "a", Verdict.ACK, 0, 0, 1, now=30.0) == Settled(0, 1)
     assert again_offsets(take_all(lane, "b", now=40.0)) == [(0, 2)]
     assert lane.expire(70.0) == {"b": 1}
     [row] = persist(lane, now=70.0).redeliveries
@@ -242,7 +247,7 @@ def test_what_an_instance_held_returns_at_once_when_its_stream_ends_and_counts_i
     lane = make_lane(fed=4)
     lane.take("a", 2, ALL_BYTES, 0.0)
     lane.take("b", 2, ALL_BYTES, 0.0)
-    lane.begin("a", 1, 1, 1)
+    begin(lane, "a", 1, 1, 1)
 
     assert lane.return_instance("a", 1.0) == 2
 
@@ -286,7 +291,7 @@ def test_a_body_that_could_not_be_fetched_is_asked_for_again() -> None:
 def test_a_message_whose_day_was_dropped_is_settled_as_expired() -> None:
     lane = make_lane(fed=1)
     take_all(lane)
-    lane.settle("a", Verdict.RETRY, 0, 0, 1, now=0.0)
+    settle(lane, "a", Verdict.RETRY, 0, 0, 1, now=0.0)
     persist(lane)
     lane.due(10.0, 9)
 
@@ -307,7 +312,7 @@ def test_an_answer_nobody_asked_for_changes_nothing() -> None:
 def test_an_answer_for_a_message_that_waits_for_its_time_changes_nothing() -> None:
     lane = make_lane(fed=1)
     take_all(lane)
-    lane.settle("a", Verdict.RETRY, 0, 0, 1, now=0.0)
+    settle(lane, "a", Verdict.RETRY, 0, 0, 1, now=0.0)
 
     lane.feed_again([FakeMessage(0)], [0])
     lane.fetch_failed([0])
@@ -318,7 +323,7 @@ def test_an_answer_for_a_message_that_waits_for_its_time_changes_nothing() -> No
 def test_what_has_become_due_is_seen_after_expire() -> None:
     lane = make_lane(fed=1)
     take_all(lane)
-    lane.settle("a", Verdict.RETRY, 0, 0, 1, now=0.0)
+    settle(lane, "a", Verdict.RETRY, 0, 0, 1, now=0.0)
 
     lane.expire(10.0)
 
@@ -358,7 +363,7 @@ def test_a_stress_message_is_not_handed_out_if_permission_was_withdrawn() -> Non
 
     assert fresh_offsets(handout) == [0, 2, 3]
     assert lane.counters.denied == 1
-    lane.settle("a", Verdict.ACK, 0, 3, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 0, 3, 1, 0.0)
     assert lane.acked_offset == 4
 
 
@@ -401,7 +406,7 @@ def test_what_comes_again_at_once_is_handed_out_in_the_order_of_the_queue_howeve
     lane = make_lane(fed=3)
     lane.take("a", 3, ALL_BYTES, 0.0)
     for offset in (0, 1, 2):
-        lane.settle("a", Verdict.RETRY, offset, offset, 1, 0.0, delay_seconds=9.0 - offset)
+        settle(lane, "a", Verdict.RETRY, offset, offset, 1, 0.0, delay_seconds=9.0 - offset)
     lane.feed(3, 4, messages(3, 4))
     fetch_due(lane, 20.0)
 
@@ -409,7 +414,7 @@ def test_what_comes_again_at_once_is_handed_out_in_the_order_of_the_queue_howeve
     assert (again_offsets(handout), fresh_offsets(handout)) == ([(0, 2), (1, 2), (2, 2)], [3])
     first = lane.first_held("b")
     assert first is not None
-    assert (first.queue_offset, first.place) == (0, 5)
+    assert (first.held, first.place) == (held(0, 0, 2), 5)
 
 
 def test_what_is_new_is_not_handed_out_together_with_what_comes_again_and_lies_behind_it() -> None:
@@ -426,13 +431,13 @@ def test_a_range_settles_all_that_the_instance_holds_of_it_whichever_hand_out_it
     lane = make_lane(fed=4)
     lane.take("a", 3, ALL_BYTES, 0.0)
     lane.take("b", 1, ALL_BYTES, 0.0)
-    lane.settle("a", Verdict.RELEASE, 1, 1, 1, 0.0)
-    lane.settle("a", Verdict.RELEASE, 0, 0, 1, 0.0)
-    lane.settle("a", Verdict.RELEASE, 2, 2, 1, 0.0)
+    settle(lane, "a", Verdict.RELEASE, 1, 1, 1, 0.0)
+    settle(lane, "a", Verdict.RELEASE, 0, 0, 1, 0.0)
+    settle(lane, "a", Verdict.RELEASE, 2, 2, 1, 0.0)
     fetch_due(lane, 0.0)
     assert [again_offsets(lane.take("a", 1, ALL_BYTES, 0.0)) for _ in range(3)] == [[(1, 1)], [(0, 1)], [(2, 1)]]
 
-    settled = lane.settle("a", Verdict.ACK, 0, 3, 1, 0.0)
+    settled = settle(lane, "a", Verdict.ACK, 0, 3, 1, 0.0)
     assert (settled.count, settled.stale, lane.acked_offset) == (3, 1, 3)
 
 
@@ -445,7 +450,7 @@ def test_a_stopped_lane_hands_nothing_out_and_still_takes_verdicts() -> None:
     lane.feed(3, 4, messages(3, 4))
     assert take_all(lane).count == 0
     was_drained = lane.is_drained
-    lane.settle("a", Verdict.ACK, 0, 0, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 0, 0, 1, 0.0)
 
     assert lane.is_stopped
     assert (was_drained, lane.is_drained) == (False, True)

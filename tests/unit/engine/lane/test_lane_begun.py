@@ -13,11 +13,14 @@ from tests.support.lane_builders import (
     CONFIG,
     FakeMessage,
     again_offsets,
+    begin,
     begin_all,
     fetch_due,
     fresh_offsets,
+    held,
     make_lane,
     persist,
+    settle,
     take_all,
 )
 
@@ -28,8 +31,8 @@ def test_only_what_was_begun_counts_when_the_stream_ends() -> None:
     lane = make_lane(fed=6)
     take_all(lane)
 
-    lane.begin("a", 1, 2, 1)
-    lane.begin("a", 4, 4, 1)
+    begin(lane, "a", 1, 2, 1)
+    begin(lane, "a", 4, 4, 1)
     lane.return_instance("a", 0.0)
 
     assert again_offsets(take_all(lane)) == [(0, 1), (1, 2), (2, 2), (3, 1), (4, 2), (5, 1)]
@@ -77,7 +80,7 @@ def test_what_was_released_and_is_handed_out_again_is_not_begun_any_more() -> No
     lane = make_lane(fed=1)
     take_all(lane)
     begin_all(lane)
-    lane.settle("a", Verdict.RELEASE, 0, 0, 1, 0.0)
+    settle(lane, "a", Verdict.RELEASE, 0, 0, 1, 0.0)
     take_all(lane)
 
     lane.return_instance("a", 0.0)
@@ -88,9 +91,9 @@ def test_what_was_released_and_is_handed_out_again_is_not_begun_any_more() -> No
 def test_what_was_begun_stays_begun_when_it_is_parked() -> None:
     lane = make_lane(fed=10, config=NARROW)
     lane.take("stalled", 2, ALL_BYTES, 0.0)
-    lane.begin("stalled", 1, 1, 1)
+    begin(lane, "stalled", 1, 1, 1)
     take_all(lane)
-    lane.settle("a", Verdict.ACK, 2, 9, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 2, 9, 1, 0.0)
     assert lane.redelivery_count == 2
 
     lane.return_instance("stalled", 0.0)
@@ -102,9 +105,9 @@ def test_what_is_parked_can_be_begun() -> None:
     lane = make_lane(fed=10, config=NARROW)
     lane.take("stalled", 2, ALL_BYTES, 0.0)
     take_all(lane)
-    lane.settle("a", Verdict.ACK, 2, 9, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 2, 9, 1, 0.0)
 
-    lane.begin("stalled", 1, 1, 1)
+    begin(lane, "stalled", 1, 1, 1)
     lane.return_instance("stalled", 0.0)
 
     assert again_offsets(take_all(lane)) == [(0, 1), (1, 2)]
@@ -113,10 +116,10 @@ def test_what_is_parked_can_be_begun() -> None:
 def test_what_was_begun_stays_begun_when_its_neighbours_are_answered() -> None:
     lane = make_lane(fed=5)
     take_all(lane)
-    lane.begin("a", 1, 3, 1)
+    begin(lane, "a", 1, 3, 1)
 
-    assert lane.settle("a", Verdict.ACK, 0, 1, 1, 0.0) == Settled(2, 0)
-    assert lane.settle("a", Verdict.ACK, 3, 3, 1, 0.0) == Settled(1, 0)
+    assert settle(lane, "a", Verdict.ACK, 0, 1, 1, 0.0) == Settled(2, 0)
+    assert settle(lane, "a", Verdict.ACK, 3, 3, 1, 0.0) == Settled(1, 0)
     lane.return_instance("a", 0.0)
 
     assert again_offsets(take_all(lane)) == [(2, 2), (4, 1)]
@@ -133,7 +136,7 @@ def test_what_is_begun_elsewhere_changes_nothing(
     lane = make_lane(fed=2)
     take_all(lane)
 
-    lane.begin(instance_id, first, last, attempt, epoch)
+    lane.begin(instance_id, held(first, last, attempt, epoch=epoch))
     lane.return_instance("a", 0.0)
 
     assert again_offsets(take_all(lane)) == [(0, 1), (1, 1)]
@@ -144,18 +147,18 @@ def test_a_flight_is_begun_in_any_pieces_and_answered_in_others() -> None:
     take_all(lane)
 
     for first, last in [(4, 4), (0, 0), (3, 5), (7, 20)]:
-        lane.begin("a", first, last, 1)
+        begin(lane, "a", first, last, 1)
 
     assert lane.in_flight_count == 9
-    assert lane.settle("a", Verdict.ACK, 2, 6, 1, 0.0) == Settled(5, 0)
-    assert lane.settle("a", Verdict.ACK, 0, 8, 1, 0.0) == Settled(4, 5)
+    assert settle(lane, "a", Verdict.ACK, 2, 6, 1, 0.0) == Settled(5, 0)
+    assert settle(lane, "a", Verdict.ACK, 0, 8, 1, 0.0) == Settled(4, 5)
     assert (lane.acked_offset, lane.unsettled_by_instance) == (9, {})
 
 
 def test_what_an_instance_says_it_has_not_begun_in_time_comes_again_at_once_and_does_not_count() -> None:
     lane = make_lane(fed=2)
     lane.take("a", 9, ALL_BYTES, 0.0, begun=Begun.NO)
-    lane.begin("a", 0, 0, 1)
+    begin(lane, "a", 0, 0, 1)
 
     assert lane.late_and_not_begun(29.9) == set()
     assert lane.late_and_not_begun(30.0) == {"a"}
@@ -169,7 +172,7 @@ def test_what_an_instance_says_it_has_not_begun_in_time_comes_again_at_once_and_
 def test_what_comes_again_and_is_not_begun_in_time_does_not_count_either() -> None:
     lane = make_lane(fed=1)
     take_all(lane)
-    lane.settle("a", Verdict.RETRY, 0, 0, 1, 0.0)
+    settle(lane, "a", Verdict.RETRY, 0, 0, 1, 0.0)
     fetch_due(lane, 10.0)
     lane.take("a", 9, ALL_BYTES, 10.0, begun=Begun.NO)
 
@@ -202,7 +205,7 @@ def test_what_counts_as_begun_when_it_is_handed_out_counts_when_the_stream_ends(
 def test_the_message_that_was_handed_out_first_of_those_still_held_is_known() -> None:
     lane = make_lane(fed=6)
     lane.take("b", 2, ALL_BYTES, 0.0, place=3)
-    lane.settle("b", Verdict.RELEASE, 0, 1, 1, 0.0)
+    settle(lane, "b", Verdict.RELEASE, 0, 1, 1, 0.0)
     fetch_due(lane, 0.0)
     assert lane.first_held("a") is None
 
@@ -211,9 +214,9 @@ def test_the_message_that_was_handed_out_first_of_those_still_held_is_known() ->
     seen = []
     for offset in range(4):
         seen.append(lane.first_held("a"))
-        lane.settle("a", Verdict.ACK, offset, offset, 1, 0.0)
+        settle(lane, "a", Verdict.ACK, offset, offset, 1, 0.0)
 
-    assert seen == [FirstHeld(10 + offset, offset, 1, has_begun=False) for offset in range(4)]
+    assert seen == [FirstHeld(10 + offset, held(offset, offset), has_begun=False) for offset in range(4)]
     assert lane.first_held("a") is None
 
 
@@ -225,23 +228,23 @@ def test_the_message_handed_out_first_is_known_in_whatever_order_messages_came()
     fetch_due(lane, 0.0)
     lane.take("a", 2, ALL_BYTES, 0.0, place=2)
 
-    assert lane.first_held("a") == FirstHeld(0, 2, 1, has_begun=False)
-    lane.begin("a", 1, 1, 1)
-    assert lane.first_held("a") == FirstHeld(0, 2, 1, has_begun=True)
-    lane.settle("a", Verdict.ACK, 2, 3, 1, 0.0)
-    assert lane.first_held("a") == FirstHeld(2, 0, 1, has_begun=True)
+    assert lane.first_held("a") == FirstHeld(0, held(2, 2), has_begun=False)
+    begin(lane, "a", 1, 1, 1)
+    assert lane.first_held("a") == FirstHeld(0, held(2, 2), has_begun=True)
+    settle(lane, "a", Verdict.ACK, 2, 3, 1, 0.0)
+    assert lane.first_held("a") == FirstHeld(2, held(0, 0), has_begun=True)
 
 
 def test_parts_of_a_flight_keep_their_places() -> None:
     lane = make_lane(fed=10, config=NARROW)
     lane.take("stalled", 3, ALL_BYTES, 0.0, place=7)
     take_all(lane)
-    lane.settle("stalled", Verdict.ACK, 0, 0, 1, 0.0)
+    settle(lane, "stalled", Verdict.ACK, 0, 0, 1, 0.0)
     lane.feed(10, 11, [FakeMessage(10)])
-    lane.settle("a", Verdict.ACK, 3, 9, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 3, 9, 1, 0.0)
     assert lane.redelivery_count == 2
 
-    assert lane.first_held("stalled") == FirstHeld(8, 1, 1, has_begun=False)
+    assert lane.first_held("stalled") == FirstHeld(8, held(1, 1), has_begun=False)
 
 
 def test_the_last_attempt_that_ends_its_instance_is_a_dead_letter_with_its_reason() -> None:
@@ -261,7 +264,7 @@ def test_what_an_instance_held_that_crashed_is_handed_out_as_suspect_and_apart_f
     lane = make_lane(fed=6)
     lane.take("a", 2, ALL_BYTES, 0.0)
     lane.take("b", 1, ALL_BYTES, 0.0)
-    lane.settle("b", Verdict.RELEASE, 2, 2, 1, 0.0)
+    settle(lane, "b", Verdict.RELEASE, 2, 2, 1, 0.0)
     lane.return_instance("a", 0.0, has_crashed=True)
     fetch_due(lane, 0.0)
 
@@ -277,8 +280,8 @@ def test_what_is_suspect_is_so_until_an_instance_has_handled_it_and_lives() -> N
     take_all(lane)
     lane.return_instance("a", 0.0, has_crashed=True)
     handout = take_all(lane, "b")
-    lane.settle("b", Verdict.RETRY, 0, 0, 1, 0.0, delay_seconds=0.0)
-    lane.settle("b", Verdict.RELEASE, 1, 1, 1, 0.0)
+    settle(lane, "b", Verdict.RETRY, 0, 0, 1, 0.0, delay_seconds=0.0)
+    settle(lane, "b", Verdict.RELEASE, 1, 1, 1, 0.0)
     lane.return_instance("b", 0.0)
     fetch_due(lane, 0.0)
 
@@ -293,7 +296,7 @@ def test_suspects_that_may_not_be_handed_out_hold_up_nothing_else() -> None:
     lane = make_lane()
     lane.feed(0, 2, [FakeMessage(0, stress=True), FakeMessage(1)])
     take_all(lane)
-    lane.settle("a", Verdict.RELEASE, 1, 1, 1, 0.0)
+    settle(lane, "a", Verdict.RELEASE, 1, 1, 1, 0.0)
     lane.return_instance("a", 0.0, has_crashed=True)
     for offset, _ in reversed(lane.due(0.0, 9)):
         lane.feed_again([FakeMessage(offset, stress=offset == 0)], [])

@@ -18,9 +18,15 @@ from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.lane.config import Handout, LaneConfig
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.retry import RetryPolicy
-from msgbroker.engine.verdicts import Verdict
-from msgdb.lanes.records import LaneCheckpoint
-from tests.support.lane_builders import ALL_BYTES, KEY, FakeMessage
+from msgbroker.engine.verdicts import Held, Settlement, Verdict
+from msgdb.lanes.records import ClaimedLane, LaneCheckpoint
+from tests.support.lane_builders import (
+    ALL_BYTES,
+    KEY,
+    FakeMessage,
+    begin,
+    extend,
+)
 from tests.support.lane_mirror import Mirror
 from tests.support.model_store import ModelStore
 
@@ -74,6 +80,10 @@ class Owner:
     """What the outstanding checkpoint has to make durable."""
     rows_then: dict[int, int] = field(default_factory=dict)
 
+    def held(self, ranges: list[tuple[int, int]], attempt: int, epochs_ago: int = 0) -> Held:
+        """Return how an instance names these ranges, of this owner's epoch or of another one's."""
+        return Held(KEY.queue_id, self.lane.epoch - epochs_ago, attempt, ranges)
+
 
 class LaneMachine(RuleBasedStateMachine):
     """One lane through its owners."""
@@ -105,9 +115,8 @@ class LaneMachine(RuleBasedStateMachine):
         store = self.store
         store.epoch += 1
         rows = store.load_rows(self.now)
-        lane: Lane[FakeMessage] = Lane(
-            KEY, store.epoch, store.acked_offset, store.acked_ranges, rows, self.config, self.now
-        )
+        claimed = ClaimedLane(KEY, store.epoch, store.acked_offset, store.acked_ranges)
+        lane: Lane[FakeMessage] = Lane(claimed, rows, self.config, self.now)
         self.owner = Owner(lane, Mirror(store, self.config))
 
     def who(self, who: str) -> Owner:
@@ -188,7 +197,9 @@ class LaneMachine(RuleBasedStateMachine):
                 self.denied.add(message.queue_offset)
             return False
 
-        handout = owner.lane.take(instance_id, count_max, bytes_max, self.now, may_hand_out, begun, self.places)
+        handout = owner.lane.take(
+            instance_id, count_max, bytes_max, self.now, may_hand_out, begun=begun, place=self.places
+        )
         owner.mirror.handed_out(handout, instance_id, self.now, begun, self.places)
         self.waiting = [*self.waiting[-5:], (owner, instance_id, handout)]
         messages = [again.message for again in handout.again] + handout.fresh
@@ -256,42 +267,41 @@ class LaneMachine(RuleBasedStateMachine):
                 first = data.draw(st.sampled_from(in_flight), label="first")
                 last = data.draw(st.sampled_from([offset for offset in in_flight if offset >= first]), label="last")
                 entry = owner.mirror.unsettled[first]
-                self.settle(owner, str(entry.instance_id), verdict, first, last, entry.attempt, delay_seconds)
+                held = owner.held([(first, last + 1)], entry.attempt)
+                self.settle(owner, str(entry.instance_id), Settlement(held, verdict, delay_seconds, "boom"))
 
     @precondition(lambda self: self.any_owner(lambda o: o.lane.in_flight_count > 0))
     @rule(
         who=WHO,
         instance_id=st.sampled_from(INSTANCES),
         verdict=st.sampled_from(Verdict),
-        first=st.integers(0, 60),
-        length=st.sampled_from([0, 1, 5, 1 << 40]),
+        bounds=st.sets(st.one_of(st.integers(0, 60), st.just(1 << 40)), min_size=2, max_size=6),
         attempt=st.integers(1, 4),
+        epochs_ago=st.sampled_from([0, 0, 0, 1, -1]),
     )
     def answer_anything(
-        self, who: str, instance_id: str, verdict: Verdict, first: int, length: int, attempt: int
+        self, who: str, instance_id: str, verdict: Verdict, bounds: set[int], attempt: int, epochs_ago: int
     ) -> None:
-        self.settle(self.who(who), instance_id, verdict, first, first + length, attempt, None)
+        """Say anything of one range, two, or three."""
+        owner, in_order = self.who(who), sorted(bounds)
+        ranges = list(zip(in_order[::2], in_order[1::2], strict=False))
+        self.settle(owner, instance_id, Settlement(owner.held(ranges, attempt, epochs_ago), verdict))
 
-    def settle(
-        self,
-        owner: Owner,
-        instance_id: str,
-        verdict: Verdict,
-        first: int,
-        last: int,
-        attempt: int,
-        delay_seconds: float | None,
-    ) -> None:
-        meant = owner.mirror.answered(instance_id, first, last, attempt)
-        settled = owner.lane.settle(
-            instance_id, verdict, first, last, attempt, self.now, delay_seconds, "boom", owner.lane.epoch
-        )
+    def settle(self, owner: Owner, instance_id: str, settlement: Settlement) -> None:
+        held, verdict = settlement.held, settlement.verdict
+        meant: list[int] = []
+        if held.epoch == owner.lane.epoch:
+            for first, end in held.ranges:
+                meant += owner.mirror.answered(instance_id, first, end - 1, held.attempt)
+        stale_before = owner.lane.counters.stale
+        settled = owner.lane.settle(instance_id, settlement, self.now)
         assert settled.count == len(meant)
-        assert settled.stale >= 0
+        assert settled.stale == owner.lane.counters.stale - stale_before
+        assert 0 < settled.count + settled.stale <= sum(end - first for first, end in held.ranges)
         if verdict in {Verdict.RETRY, Verdict.REJECT, Verdict.UNREADABLE}:
             self.may_have_failed |= set(meant)
         for offset in meant:
-            reason = owner.mirror.apply(offset, verdict, self.now, delay_seconds)
+            reason = owner.mirror.apply(offset, verdict, self.now, settlement.delay_seconds)
             if owner is self.owner and reason == "acked":
                 self.acked.add(offset)
         self.note_dead_letters(owner)
@@ -343,7 +353,7 @@ class LaneMachine(RuleBasedStateMachine):
 
     def begin_work(self, owner: Owner, instance_id: str, first: int, last: int, attempt: int) -> None:
         self.may_have_failed |= set(owner.mirror.answered(instance_id, first, last, attempt))
-        owner.lane.begin(instance_id, first, last, attempt, owner.lane.epoch)
+        begin(owner.lane, instance_id, first, last, attempt)
         owner.mirror.begin(instance_id, first, last, attempt)
 
     @precondition(lambda self: self.any_owner(lambda o: o.lane.in_flight_count > 0))
@@ -363,18 +373,21 @@ class LaneMachine(RuleBasedStateMachine):
         of_that = (str(entry.instance_id), first, first + length, entry.attempt, self.now, seconds)
         self.may_have_failed |= set(owner.mirror.answered(*of_that[:4]))
         expected = owner.mirror.extend(*of_that, is_stopped=owner.lane.is_stopped)
-        assert owner.lane.extend(*of_that, owner.lane.epoch) == expected
+        assert extend(owner.lane, *of_that) == expected
 
     def blame(self, owner: Owner, instance_id: str) -> None:
         """As the driver does where an instance is gone, or stuck: somebody must have been begun."""
         first = owner.lane.first_held(instance_id)
         expected = owner.mirror.first_held(instance_id)
-        assert (first.queue_offset if first else None) == expected
-        if first is not None:
-            assert first.place == owner.mirror.unsettled[first.queue_offset].place
-            assert first.has_begun == owner.mirror.has_begun(instance_id)
-            if not first.has_begun:
-                self.begin_work(owner, instance_id, first.queue_offset, first.queue_offset, first.attempt)
+        if first is None:
+            assert expected is None
+            return
+        ((offset, _),) = first.held.ranges
+        assert offset == expected
+        assert first.place == owner.mirror.unsettled[offset].place
+        assert first.has_begun == owner.mirror.has_begun(instance_id)
+        if not first.has_begun:
+            self.begin_work(owner, instance_id, offset, offset, first.held.attempt)
 
     @precondition(lambda self: self.any_owner(lambda o: o.lane.in_flight_count > 0))
     @rule(who=WHO, instance_id=st.sampled_from(INSTANCES), how=ENDS)
@@ -580,7 +593,8 @@ class LaneMachine(RuleBasedStateMachine):
         self.answer_bodies("owner", is_answered=True)
         self.take("owner", "a", 12, ALL_BYTES, Begun.NO)
         for offset in self.owner.mirror.in_flight():
-            self.settle(self.owner, "a", Verdict.ACK, offset, offset, self.owner.mirror.unsettled[offset].attempt, None)
+            held = self.owner.held([(offset, offset + 1)], self.owner.mirror.unsettled[offset].attempt)
+            self.settle(self.owner, "a", Settlement(held, Verdict.ACK))
         self.begin_checkpoint("owner")
         self.end_checkpoint("owner", "committed")
         self.pass_time(None, is_expired=True)

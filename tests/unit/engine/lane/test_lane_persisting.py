@@ -16,6 +16,7 @@ from tests.support.lane_builders import (
     make_lane,
     messages,
     persist,
+    settle,
     stored_at_us,
     take_all,
 )
@@ -26,7 +27,7 @@ def row(queue_offset: int, attempt: int = 2, due_in_seconds: float = 0.0) -> Red
 
 
 def fail(lane: Lane[FakeMessage], queue_offset: int, attempt: int = 1, now: float = 0.0) -> None:
-    assert lane.settle("a", Verdict.RETRY, queue_offset, queue_offset, attempt, now, error="boom").count == 1
+    assert settle(lane, "a", Verdict.RETRY, queue_offset, queue_offset, attempt, now, error="boom").count == 1
 
 
 def test_a_lane_in_which_nothing_happened_has_nothing_to_persist() -> None:
@@ -64,11 +65,11 @@ def test_an_abandoned_checkpoint_comes_again_with_what_happened_since() -> None:
     lane = make_lane(fed=4)
     take_all(lane)
     fail(lane, 0)
-    lane.settle("a", Verdict.REJECT, 1, 1, 1, 0.0)
+    settle(lane, "a", Verdict.REJECT, 1, 1, 1, 0.0)
     lost = lane.checkpoint(0.0)
     assert lost is not None
     fail(lane, 2)
-    lane.settle("a", Verdict.REJECT, 3, 3, 1, 0.0)
+    settle(lane, "a", Verdict.REJECT, 3, 3, 1, 0.0)
 
     lane.abandon(lost)
 
@@ -108,7 +109,7 @@ def test_an_abandoned_cursor_comes_again() -> None:
 def test_an_abandoned_deletion_comes_again() -> None:
     lane = make_lane(redeliveries=[row(0)], acked_offset=1)
     take_all(lane)
-    lane.settle("a", Verdict.ACK, 0, 0, 2, 0.0)
+    settle(lane, "a", Verdict.ACK, 0, 0, 2, 0.0)
     lost = lane.checkpoint(0.0)
     assert lost is not None
 
@@ -122,7 +123,7 @@ def test_a_redelivery_settled_before_it_was_persisted_leaves_no_row() -> None:
     take_all(lane)
     fail(lane, 0)
     take_all(lane, now=10.0)
-    lane.settle("a", Verdict.ACK, 0, 0, 2, 10.0)
+    settle(lane, "a", Verdict.ACK, 0, 0, 2, 10.0)
 
     checkpoint = persist(lane)
 
@@ -136,7 +137,7 @@ def test_a_redelivery_settled_while_its_checkpoint_is_outstanding_is_deleted_by_
     checkpoint = lane.checkpoint(0.0)
     assert checkpoint is not None
     take_all(lane, now=10.0)
-    lane.settle("a", Verdict.ACK, 0, 0, 2, 10.0)
+    settle(lane, "a", Verdict.ACK, 0, 0, 2, 10.0)
 
     lane.confirm(checkpoint)
 
@@ -151,7 +152,7 @@ def test_a_row_that_may_have_been_stored_after_all_is_deleted() -> None:
     lost = lane.checkpoint(0.0)
     assert lost is not None
     take_all(lane, now=10.0)
-    lane.settle("a", Verdict.ACK, 0, 0, 2, 10.0)
+    settle(lane, "a", Verdict.ACK, 0, 0, 2, 10.0)
 
     lane.abandon(lost)
 
@@ -198,7 +199,7 @@ def test_a_persisted_redelivery_whose_instance_went_away_is_persisted_with_its_n
 def test_an_error_text_is_cut_to_its_limit() -> None:
     lane = make_lane(fed=1)
     take_all(lane)
-    lane.settle("a", Verdict.RETRY, 0, 0, 1, 0.0, error="x" * 5_000)
+    settle(lane, "a", Verdict.RETRY, 0, 0, 1, 0.0, error="x" * 5_000)
 
     [upsert] = persist(lane).redeliveries
     assert upsert.last_error == "x" * 1_000
@@ -234,7 +235,7 @@ def test_a_redelivery_beyond_what_the_new_owner_has_read_can_be_settled() -> Non
     lane = make_lane(acked_offset=3, acked_ranges=[(5, 6)], redeliveries=[row(5)])
     take_all(lane)
 
-    assert lane.settle("a", Verdict.ACK, 5, 5, 2, 0.0) == Settled(1, 0)
+    assert settle(lane, "a", Verdict.ACK, 5, 5, 2, 0.0) == Settled(1, 0)
 
     assert persist(lane).redelivered == [5]
 

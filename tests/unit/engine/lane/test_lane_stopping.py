@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.verdicts import Verdict
-from tests.support.lane_builders import ALL_BYTES, FakeMessage, begin_all, make_lane, persist, take_all
+from tests.support.lane_builders import (
+    ALL_BYTES,
+    FakeMessage,
+    begin_all,
+    make_lane,
+    persist,
+    settle,
+    take_all,
+)
 
 
 def test_an_attempt_that_ended_its_instance_is_counted_by_the_next_owner() -> None:
@@ -34,7 +42,7 @@ def test_an_instance_that_ends_after_the_lane_has_stopped_counts_as_well() -> No
 def test_what_was_never_attempted_leaves_no_row() -> None:
     lane = make_lane(fed=2)
     take_all(lane, "a")
-    lane.settle("a", Verdict.RELEASE, 0, 0, 1, 1.0)
+    settle(lane, "a", Verdict.RELEASE, 0, 0, 1, 1.0)
 
     lane.stop()
 
@@ -51,7 +59,7 @@ def test_an_attempt_is_counted_by_the_next_owner_though_the_next_one_was_given_b
     take_all(lane, "b")
     lane.stop()
 
-    lane.settle("b", Verdict.RELEASE, 0, 1, 2, 1.0)
+    settle(lane, "b", Verdict.RELEASE, 0, 1, 2, 1.0)
 
     assert [(row.queue_offset, row.attempt) for row in persist(lane).redeliveries] == [(0, 2), (1, 2)]
 

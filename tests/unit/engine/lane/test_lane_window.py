@@ -15,6 +15,7 @@ from tests.support.lane_builders import (
     make_lane,
     messages,
     persist,
+    settle,
     take_all,
 )
 
@@ -50,7 +51,7 @@ def test_what_does_not_match_takes_no_room() -> None:
 def test_a_window_full_of_busy_messages_writes_nothing_down() -> None:
     lane = make_stuck_lane()
 
-    lane.settle("a", Verdict.ACK, 2, 4, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 2, 4, 1, 0.0)
 
     assert (lane.wants(), lane.acked_offset) == (0, 0)
     assert persist(lane).redeliveries == []
@@ -59,7 +60,7 @@ def test_a_window_full_of_busy_messages_writes_nothing_down() -> None:
 def test_stragglers_of_a_mostly_settled_window_are_parked_and_the_cursor_moves_on() -> None:
     lane = make_stuck_lane()
 
-    lane.settle("a", Verdict.ACK, 2, 9, 1, 5.0)
+    settle(lane, "a", Verdict.ACK, 2, 9, 1, 5.0)
 
     assert (lane.wants(), lane.acked_offset, lane.in_flight_count) == (10, 10, 2)
     assert lane.unsettled_by_instance == {"stalled": 2}
@@ -73,10 +74,10 @@ def test_stragglers_of_a_mostly_settled_window_are_parked_and_the_cursor_moves_o
 
 def test_a_parked_message_can_still_be_acknowledged() -> None:
     lane = make_stuck_lane()
-    lane.settle("a", Verdict.ACK, 2, 9, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 2, 9, 1, 0.0)
     persist(lane)
 
-    assert lane.settle("stalled", Verdict.ACK, 0, 0, 1, 6.0) == Settled(1, 0)
+    assert settle(lane, "stalled", Verdict.ACK, 0, 0, 1, 6.0) == Settled(1, 0)
 
     assert persist(lane).redelivered == [0]
     assert lane.redelivery_count == 1
@@ -84,10 +85,10 @@ def test_a_parked_message_can_still_be_acknowledged() -> None:
 
 def test_a_parked_message_that_fails_updates_its_row() -> None:
     lane = make_stuck_lane()
-    lane.settle("a", Verdict.ACK, 2, 9, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 2, 9, 1, 0.0)
     persist(lane)
 
-    lane.settle("stalled", Verdict.RETRY, 0, 0, 1, 6.0)
+    settle(lane, "stalled", Verdict.RETRY, 0, 0, 1, 6.0)
 
     [upsert] = persist(lane, now=6.0).redeliveries
     assert (upsert.queue_offset, upsert.attempt, upsert.due_in_seconds) == (0, 2, 10.0)
@@ -95,7 +96,7 @@ def test_a_parked_message_that_fails_updates_its_row() -> None:
 
 def test_a_parked_message_times_out_like_any_other() -> None:
     lane = make_stuck_lane()
-    lane.settle("a", Verdict.ACK, 2, 9, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 2, 9, 1, 0.0)
     assert lane.next_wakeup() == 30.0
 
     assert lane.expire(30.0) == {"stalled": 2}
@@ -106,9 +107,9 @@ def test_a_parked_message_times_out_like_any_other() -> None:
 
 def test_what_was_given_back_and_waits_for_an_instance_is_parked_too() -> None:
     lane = make_stuck_lane()
-    lane.settle("stalled", Verdict.RELEASE, 0, 0, 1, 0.0)
+    settle(lane, "stalled", Verdict.RELEASE, 0, 0, 1, 0.0)
 
-    lane.settle("a", Verdict.ACK, 2, 9, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 2, 9, 1, 0.0)
 
     assert lane.acked_offset == 10
     checkpoint = persist(lane)
@@ -118,11 +119,11 @@ def test_what_was_given_back_and_waits_for_an_instance_is_parked_too() -> None:
 
 def test_what_was_given_back_and_is_in_flight_again_is_parked_until_its_new_deadline() -> None:
     lane = make_stuck_lane()
-    lane.settle("stalled", Verdict.RELEASE, 0, 0, 1, 0.0)
+    settle(lane, "stalled", Verdict.RELEASE, 0, 0, 1, 0.0)
     fetch_due(lane, 4.0)
     lane.take("stalled", 1, ALL_BYTES, 4.0)
 
-    lane.settle("a", Verdict.ACK, 2, 9, 1, 5.0)
+    settle(lane, "a", Verdict.ACK, 2, 9, 1, 5.0)
 
     assert [(u.queue_offset, u.due_in_seconds) for u in persist(lane, now=5.0).redeliveries] == [(0, 29.0), (1, 25.0)]
 
@@ -133,7 +134,7 @@ def test_a_message_nobody_has_taken_yet_is_not_parked() -> None:
 
     assert (lane.wants(), lane.acked_offset, lane.redelivery_count) == (0, 0, 0)
     take_all(lane)
-    lane.settle("a", Verdict.ACK, 0, 0, 1, 0.0)
+    settle(lane, "a", Verdict.ACK, 0, 0, 1, 0.0)
     assert lane.wants() == 10
 
 
@@ -142,11 +143,11 @@ def test_a_lane_with_as_many_redeliveries_as_it_may_have_stops_reading_and_raise
     take_all(lane)
     assert (lane.wants(), lane.alarm) == (0, False), "all four may yet fail"
 
-    lane.settle("a", Verdict.RETRY, 0, 3, 1, 0.0)
+    settle(lane, "a", Verdict.RETRY, 0, 3, 1, 0.0)
     assert (lane.wants(), lane.alarm) == (0, True)
 
     take_all(lane, now=10.0)
-    lane.settle("a", Verdict.ACK, 0, 2, 2, 10.0)
+    settle(lane, "a", Verdict.ACK, 0, 2, 2, 10.0)
     assert (lane.wants(), lane.alarm) == (3, False)
 
 
@@ -155,7 +156,7 @@ def test_a_flight_is_answered_in_any_pieces() -> None:
     take_all(lane)
 
     for first, last in [(4, 4), (0, 0), (7, 8), (1, 3), (5, 6)]:
-        assert lane.settle("a", Verdict.ACK, first, last, 1, 0.0) == Settled(last - first + 1, 0)
+        assert settle(lane, "a", Verdict.ACK, first, last, 1, 0.0) == Settled(last - first + 1, 0)
 
     assert (lane.acked_offset, lane.in_flight_count, lane.unsettled_by_instance) == (9, 0, {})
 
@@ -165,7 +166,7 @@ def test_a_range_settles_only_what_its_instance_has() -> None:
     for instance_id in "abc":
         lane.take(instance_id, 3, ALL_BYTES, 0.0)
 
-    assert lane.settle("b", Verdict.ACK, 2, 7, 1, 0.0) == Settled(3, 3)
+    assert settle(lane, "b", Verdict.ACK, 2, 7, 1, 0.0) == Settled(3, 3)
 
     assert lane.unsettled_by_instance == {"a": 3, "c": 3}
     assert persist(lane).acked_ranges == [(3, 6)]
@@ -174,10 +175,10 @@ def test_a_range_settles_only_what_its_instance_has() -> None:
 def test_a_long_range_finds_the_redeliveries_in_it() -> None:
     lane = make_lane(fed=100)
     take_all(lane)
-    lane.settle("a", Verdict.RELEASE, 10, 12, 1, 0.0)
+    settle(lane, "a", Verdict.RELEASE, 10, 12, 1, 0.0)
     take_all(lane)
 
-    assert lane.settle("a", Verdict.ACK, 0, 99, 1, 0.0) == Settled(100, 0)
+    assert settle(lane, "a", Verdict.ACK, 0, 99, 1, 0.0) == Settled(100, 0)
     assert lane.acked_offset == 100
 
 

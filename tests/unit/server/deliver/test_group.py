@@ -17,7 +17,7 @@ from confdb.routes import GroupMode, GroupOrder, GroupRoute, SubscriptionMode, S
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
-from msgbroker.engine.verdicts import Verdict
+from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.group import GroupDelivery
@@ -33,9 +33,10 @@ from msgbroker.server.deliver.unpersisted_lanes import UnpersistedLanes
 from msgbroker.server.log.cache import Block, LogCache, ReadAgain
 from msgbroker.server.log.message import NO_HEADERS, LogMessage
 from msgbroker.v1 import subscriber_pb2
-from msgdb.lanes.records import LaneKey
+from msgdb.lanes.records import ClaimedLane, LaneKey
 from msgdb.reports.alarms import Alarm, AlarmKind
 from tests.support.broker_builders import PAID, board, log_message, route
+from tests.support.lane_builders import held
 
 QUEUE = 1
 
@@ -73,7 +74,9 @@ class OneGroup:
         )
         self.instance = Instance("one", credit, 1_000_000)
         self.group.attach(self.instance, 0.0)
-        lane: Lane[LogMessage] = Lane(LaneKey(1, "", QUEUE), 1, acked_offset, (), (), lane_config(group_route()), 0.0)
+        lane: Lane[LogMessage] = Lane(
+            ClaimedLane(LaneKey(1, "", QUEUE), 1, acked_offset, []), (), lane_config(group_route()), 0.0
+        )
         self.lane = lane
         matcher = Matcher(group_route(), route())
         self.group.add_lane(LaneSlot(lane, route(), matcher, lambda _: True, lease_until=1e9))
@@ -96,7 +99,7 @@ class OneGroup:
         self.group.queue_went_on(QUEUE)
 
     def settle_all(self, verdict: Verdict = Verdict.ACK) -> int:
-        count = self.group.settle(self.instance, QUEUE, 1, verdict, 0, 9_999, 1, 1.0, 0.0, "")
+        count = self.group.settle(self.instance, Settlement(held(0, 9_999, 1, queue_id=QUEUE), verdict, 0.0), 1.0)
         self.write()
         return count
 
@@ -300,7 +303,7 @@ def test_bodies_over_the_topics_limit_that_are_in_memory_are_made_ready_as_far_a
     while given := one.pump():
         assert one.lane.ready_bytes <= LANE_READY_BYTES_MAX
         delivered += given
-        one.group.settle(one.instance, QUEUE, 1, Verdict.ACK, 0, 9_999, 2, 1.0, 0.0, "")
+        one.group.settle(one.instance, Settlement(held(0, 9_999, 2, queue_id=QUEUE), Verdict.ACK, 0.0), 1.0)
         one.write()
 
     assert delivered == 60
@@ -325,7 +328,7 @@ async def test_bodies_over_the_topics_limit_are_read_as_far_as_there_is_room_and
         delivered += one.pump()
         await asyncio.gather(*one.tasks)
         assert one.lane.ready_bytes <= LANE_READY_BYTES_MAX
-        one.group.settle(one.instance, QUEUE, 1, Verdict.ACK, 0, 9_999, 2, 1.0, 0.0, "")
+        one.group.settle(one.instance, Settlement(held(0, 9_999, 2, queue_id=QUEUE), Verdict.ACK, 0.0), 1.0)
         one.write()
 
     assert (delivered, one.lane.counters.expired) == (60, 0)
@@ -412,7 +415,9 @@ def test_ticks_miss_no_lane_that_waits_for_a_time(seed: int, steps: int) -> None
                     one.write(now)
             case 2:
                 verdict, delay = chance.choice([*Verdict]), chance.choice([None, 0.0, 5.0])
-                one.group.settle(one.instance, QUEUE, 1, verdict, 0, 9_999, chance.choice([1, 2]), now, delay, "")
+                one.group.settle(
+                    one.instance, Settlement(held(0, 9_999, chance.choice([1, 2]), queue_id=QUEUE), verdict, delay), now
+                )
             case 3:
                 one.group.detach(one.instance, now)
                 one.instance = Instance("one", 3, 1_000_000)
@@ -498,7 +503,7 @@ async def test_a_lane_whose_state_fails_is_given_up_and_nothing_else(
 
     monkeypatch.setattr(one.lane, step, fail)
     one.pump()
-    one.group.settle(one.instance, QUEUE, 1, Verdict.ACK, 0, 0, 1, 1.0, None, "")
+    one.group.settle(one.instance, Settlement(held(0, 0, 1, queue_id=QUEUE), Verdict.ACK), 1.0)
     one.group.tick(1_000.0)
     one.group.detach(one.instance, 1_000.0)
 

@@ -9,13 +9,14 @@ from msgbroker.server.deliver.lane_rules import lane_config
 from msgbroker.server.deliver.lane_turns import InstanceTurns, LaneTurns
 from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.log.message import LogMessage
-from msgdb.lanes.records import LaneKey
+from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import route
 from tests.unit.server.deliver.test_group import group_route
 
 
 def lane(queue_id: int) -> LaneSlot:
-    made: Lane[LogMessage] = Lane(LaneKey(1, "", queue_id), 1, 0, (), (), lane_config(group_route()), 0.0)
+    claimed = ClaimedLane(LaneKey(1, "", queue_id), 1, 0, [])
+    made: Lane[LogMessage] = Lane(claimed, (), lane_config(group_route()), 0.0)
     return LaneSlot(made, route(), Matcher(group_route(), route()), lambda _: True, 1e9)
 
 

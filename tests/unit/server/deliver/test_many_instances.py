@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
-from msgbroker.engine.verdicts import Verdict
+from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server import clock
 from msgbroker.server.deliver.instances.instance import Instance, InstanceRoom
 from msgbroker.server.deliver.lane_rules import lane_config
@@ -20,8 +20,9 @@ from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.log.message import LogMessage
-from msgdb.lanes.records import LaneKey
+from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import route
+from tests.support.lane_builders import held
 from tests.unit.server.deliver.test_group import QUEUE, OneGroup, group_route
 
 
@@ -75,7 +76,7 @@ def test_one_turn_of_the_event_loop_looks_at_a_bounded_number_of_instances() -> 
 
 def test_a_lane_that_is_stopped_asks_only_those_who_hold_something_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     one, instances = full_group(10)
-    lane: Lane[LogMessage] = Lane(LaneKey(1, "", 2), 1, 0, (), (), lane_config(group_route()), 0.0)
+    lane: Lane[LogMessage] = Lane(ClaimedLane(LaneKey(1, "", 2), 1, 0, []), (), lane_config(group_route()), 0.0)
     other = LaneSlot(lane, route(), Matcher(group_route(), route()), lambda _: True, lease_until=1e9)
     one.group.add_lane(other)
     asked: list[str] = []
@@ -143,7 +144,9 @@ class SomeInstances:
 
     def settle(self, number: int) -> None:
         verdict = self.chance.choice([*Verdict])
-        self.one.group.settle(self.instances[number], QUEUE, 1, verdict, 0, 9_999, 1, self.now, 0.0, "")
+        self.one.group.settle(
+            self.instances[number], Settlement(held(0, 9_999, 1, queue_id=QUEUE), verdict, 0.0), self.now
+        )
 
     def grant(self, number: int) -> None:
         self.instances[number].credit = self.chance.randint(0, 4)

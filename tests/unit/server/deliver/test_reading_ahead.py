@@ -7,14 +7,15 @@ from collections.abc import Hashable
 
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
-from msgbroker.engine.verdicts import Verdict
+from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server.deliver.lane_rules import lane_config
 from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.deliver.reader import READS_AHEAD_MAX, ReadyBytes
 from msgbroker.server.log.cache import Block, LogCacheConfig
 from msgbroker.server.log.message import LogMessage
-from msgdb.lanes.records import LaneKey
+from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import log_message, route
+from tests.support.lane_builders import held
 from tests.unit.server.deliver.test_group import OneGroup, group_route
 
 LANES = 40
@@ -34,7 +35,9 @@ class Behind(OneGroup):
         for queue_id in range(1, LANES + 1):
             self.cache.learn_end(queue_id, EACH)
             if queue_id > 1:
-                lane: Lane[LogMessage] = Lane(LaneKey(1, "", queue_id), 1, 0, (), (), lane_config(group_route()), 0.0)
+                lane: Lane[LogMessage] = Lane(
+                    ClaimedLane(LaneKey(1, "", queue_id), 1, 0, []), (), lane_config(group_route()), 0.0
+                )
                 matcher = Matcher(group_route(), route())
                 self.group.add_lane(LaneSlot(lane, route(), matcher, lambda _: True, lease_until=1e9))
 
@@ -57,7 +60,7 @@ class Behind(OneGroup):
         given = [batch.queue_id for batch in self.instance.outbox for _ in batch.wires]
         self.write()
         for queue_id in set(given):
-            self.group.settle(self.instance, queue_id, 1, Verdict.ACK, 0, 9_999, 1, 1.0, None, "")
+            self.group.settle(self.instance, Settlement(held(0, 9_999, 1, queue_id=queue_id), Verdict.ACK), 1.0)
         return given
 
 

@@ -12,7 +12,7 @@ from msgbroker.contract.errors import GroupNotFoundError, InstanceReplacedError
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
-from msgbroker.engine.verdicts import Verdict
+from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.group import GroupDelivery
@@ -26,9 +26,10 @@ from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.deliver.unpersisted_lanes import UnpersistedLanes
 from msgbroker.server.log.cache import LogCache
 from msgbroker.server.log.message import LogMessage
-from msgdb.lanes.records import LaneKey
+from msgdb.lanes.records import ClaimedLane, LaneKey
 from msgdb.reports.alarms import Alarm, AlarmKind
 from tests.support.broker_builders import PAID, board, log_message, route
+from tests.support.lane_builders import held
 
 QUEUES = (1, 2, 3)
 ONE, TWO = b"1" * 16, b"2" * 16
@@ -60,7 +61,9 @@ class Lanes:
             aside=SetAside(board(), lambda unit: Alarm(AlarmKind.LANE_SET_ASIDE, unit.work, "")),
         )
         for queue_id in QUEUES:
-            lane: Lane[LogMessage] = Lane(LaneKey(1, "", queue_id), 1, 0, (), (), lane_config(group_route()), self.now)
+            lane: Lane[LogMessage] = Lane(
+                ClaimedLane(LaneKey(1, "", queue_id), 1, 0, []), (), lane_config(group_route()), self.now
+            )
             self.group.add_lane(LaneSlot(lane, route(), Matcher(group_route(), route()), lambda _: True, 1e18))
 
     def mark(self, group: Pumped) -> None:
@@ -127,7 +130,7 @@ def test_what_was_settled_does_not_pay_and_neither_does_what_follows_the_next() 
     for queue_id in (2, 1, 3):
         lanes.commit(queue_id, 2)
         lanes.pump()
-    lanes.group.settle(instance, 2, 1, Verdict.ACK, 0, 1, 1, lanes.now, None, "")
+    lanes.group.settle(instance, Settlement(held(0, 1, 1, queue_id=2), Verdict.ACK), lanes.now)
     lanes.group.detach(instance, lanes.now)
 
     assert lanes.counted() == [(1, 0)]
@@ -156,9 +159,9 @@ def test_where_something_was_begun_in_any_lane_nothing_else_pays() -> None:
     for queue_id in (2, 1, 3):
         lanes.commit(queue_id, 2)
         lanes.pump()
-    lanes.group.begin(instance, 3, 1, 1, 1, 1)
-    lanes.group.begin(instance, 3, 7, 0, 0, 1)
-    lanes.group.begin(instance, 99, 1, 0, 0, 1)
+    lanes.group.begin(instance, held(1, 1, 1))
+    lanes.group.begin(instance, held(0, 0, 1, epoch=7))
+    lanes.group.begin(instance, held(0, 0, 1, queue_id=99))
     lanes.group.detach(instance, lanes.now)
 
     assert lanes.counted() == [(3, 1)]
@@ -169,7 +172,7 @@ def test_nothing_pays_for_an_instance_that_left_in_good_order_whatever_it_had_be
     instance = lanes.attach()
     lanes.commit(1, 2)
     lanes.pump()
-    lanes.group.begin(instance, 1, 1, 0, 0, 1)
+    lanes.group.begin(instance, held(0, 0, 1, queue_id=1))
     instance.has_left = True
     lanes.group.detach(instance, lanes.now)
 
@@ -303,7 +306,7 @@ def test_nothing_pays_for_an_instance_that_is_only_slow_and_goes_on_talking() ->
     lanes.pump()
     for second in range(59):
         lanes.pass_time(1.0)
-        lanes.group.settle(slow, 1, 1, Verdict.ACK, second // 2, second // 2, 1, lanes.now, None, "")
+        lanes.group.settle(slow, Settlement(held(second // 2, second // 2, 1, queue_id=1), Verdict.ACK), lanes.now)
         slow.said_at = lanes.now
     lanes.pass_time(2.0)
 
@@ -316,7 +319,7 @@ def test_what_was_begun_and_not_answered_in_time_counts_and_nothing_else() -> No
     slow = lanes.attach()
     lanes.commit(1, 3)
     lanes.pump()
-    lanes.group.begin(slow, 1, 1, 1, 1, 1)
+    lanes.group.begin(slow, held(1, 1, 1, queue_id=1))
     lanes.pass_time(ACK_SECONDS)
 
     assert lanes.counted() == [(1, 1)]

@@ -8,7 +8,7 @@ import pytest
 
 from confdb.routes import Snapshot
 from msgbroker.engine.lane.begun import Begun
-from msgbroker.engine.verdicts import Verdict
+from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server import clock
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
@@ -18,6 +18,7 @@ from msgbroker.server.log.cache import LogCache
 from msgbroker.v1 import message_pb2, subscriber_pb2
 from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import board, log_message, route, snapshot
+from tests.support.lane_builders import held
 from tests.unit.server.deliver.test_group import QUEUE, group_route
 
 
@@ -49,7 +50,7 @@ class Late:
         self.pump()
         assert len(self.instance.outbox) == 1
         # Its answer to the first one settles it.
-        assert self.group.settle(self.instance, QUEUE, 1, Verdict.ACK, 0, 0, 1, self.now, None, "") == 1
+        assert self.group.settle(self.instance, Settlement(held(0, 0, 1, queue_id=QUEUE), Verdict.ACK), self.now) == 1
 
     def configured(self, version: int, *, is_whitelisted: bool) -> Snapshot:
         whitelist = frozenset({(self.route.group_id, 1, "*")}) if is_whitelisted else frozenset[tuple[int, int, str]]()
