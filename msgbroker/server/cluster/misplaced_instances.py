@@ -22,7 +22,6 @@ from msgbroker.server.cluster.placement import LanesByGroup
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.v1 import subscriber_pb2
 
 
 class Here(NamedTuple):
@@ -101,10 +100,8 @@ class Relocations:
         if elsewhere.is_for_one:
             instances = sorted(instances, key=_reluctance)[:1]
             self._sent_on.add(group.route.group_id)
-        relocation = subscriber_pb2.Relocation(addresses=elsewhere.addresses)
         for instance in instances:
-            instance.sent_on_count += 1
-            instance.notice(subscriber_pb2.SubscribeResponse(relocation=relocation))
+            instance.relocate(elsewhere.addresses)
 
 
 def _reluctance(instance: Instance) -> tuple[int, int]:

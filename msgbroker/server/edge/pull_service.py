@@ -32,7 +32,8 @@ from msgbroker.server.alarms.not_understood import check_group_served
 from msgbroker.server.cluster.cluster import Cluster
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.instances.instance import Batch, Instance
+from msgbroker.server.deliver.instances.batch import Batch
+from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.edge.calls.ending import end_at_once, when_ended
 from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.refusals import abort_with

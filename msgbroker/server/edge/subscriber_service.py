@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import grpc
@@ -17,27 +18,27 @@ from msgbroker.contract.errors import (
     InvalidRequestFieldError,
     MessageCenterError,
 )
-from msgbroker.engine.handled import list_missing
+from msgbroker.engine.handled import MissingType, list_missing
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.server import clock
 from msgbroker.server.alarms.not_understood import check_group_served
 from msgbroker.server.cluster.cluster import Cluster
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.instances.instance import Instance, attached
+from msgbroker.server.deliver.instances.instance import Instance
+from msgbroker.server.deliver.instances.notices import Attached
 from msgbroker.server.edge.calls.ending import end_at_once, write
 from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.calls.sending_in_time import sent_in_time
+from msgbroker.server.edge.notices import encode_notice
 from msgbroker.server.edge.refusals import abort_with
 from msgbroker.server.edge.verdicts import begin_all, extend_all, settle_all
 from msgbroker.v1 import subscriber_pb2
 
 SubscriberContext = grpc.aio.ServicerContext[Any, Any]
 
-CAREFUL_MS: Final = 10_000
+CAREFUL_SECONDS: Final = 10.0
 """How long an instance begins with one message at a time, after another has crashed."""
-
-_DRAINING: Final = subscriber_pb2.SubscribeResponse(draining=True)
 
 
 class SubscriberService:
@@ -56,7 +57,7 @@ class SubscriberService:
         self._draining = True
         for instance in self._instances:
             instance.is_paused = True
-            instance.notice(_DRAINING)
+            instance.send_away()
 
     @property
     def is_idle(self) -> bool:
@@ -86,7 +87,7 @@ class SubscriberService:
         group = self._hub.attach(route, instance)
         self._instances.add(instance)
         self._cluster.wake.set()
-        instance.notice(self._attached(route, instance, missing_subscriptions(snapshot, route, first.hello)))
+        instance.notice(self._attached(route, instance, missing_types(snapshot, route, first.hello)))
         # What an instance says first may be large, and is not kept for the length of the stream.
         requests = deque([first])
         del first
@@ -132,20 +133,19 @@ class SubscriberService:
             begun=begun,
             process_id=process_id,
             host=host,
+            encode=encode_notice,
         )
         instance.outlet.on_stalled(instance.give_back)
         instance.outlet.on_new_configuration(instance.may_still_write)
         return instance
 
-    def _attached(
-        self, route: GroupRoute, instance: Instance, missing: list[subscriber_pb2.MissingSubscription]
-    ) -> subscriber_pb2.SubscribeResponse:
+    def _attached(self, route: GroupRoute, instance: Instance, missing: list[MissingType]) -> Attached:
         is_careful = self._hub.crashes.is_to_be_careful(route.group_id, instance, clock.now())
-        return attached(
-            route,
+        return replace(
+            Attached.to(route),
             broker_id=str(self._cluster.identity.broker_id),
             missing=missing,
-            careful_ms=CAREFUL_MS if is_careful else 0,
+            careful_seconds=CAREFUL_SECONDS if is_careful else 0.0,
         )
 
     async def _read(
@@ -184,7 +184,8 @@ class SubscriberService:
             await begin_all(group, instance, request.begun)
         if request.extensions:
             await extend_all(group, instance, request.extensions)
-        await settle_all(group, instance, request.settlements)
+        if request.settlements:
+            await settle_all(group, instance, request.settlements)
         if request.confirm:
             instance.confirm(request.confirm)
         group.mark()
@@ -218,9 +219,7 @@ def find_group(
     return route
 
 
-def missing_subscriptions(
-    snapshot: Snapshot, route: GroupRoute, hello: subscriber_pb2.SubscriberHello
-) -> list[subscriber_pb2.MissingSubscription]:
+def missing_types(snapshot: Snapshot, route: GroupRoute, hello: subscriber_pb2.SubscriberHello) -> list[MissingType]:
     """Return what the instance has handlers for and will not get as things are, and why."""
     handled = ((each.topic, each.event_code) for each in hello.handled[: limits.SUBSCRIPTIONS_PER_GROUP_MAX])
-    return [subscriber_pb2.MissingSubscription(**each._asdict()) for each in list_missing(snapshot, route, handled)]
+    return list_missing(snapshot, route, handled)

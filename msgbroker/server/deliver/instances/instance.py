@@ -8,17 +8,26 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from confdb.routes import GroupRoute
 from msgbroker.engine.lane.begun import Begun
-from msgbroker.engine.lane.config import Again, Handed, Handout
+from msgbroker.engine.lane.config import Handout
 from msgbroker.server import clock
+from msgbroker.server.deliver.instances.batch import Batch, Lease, Stress, wires_of
+from msgbroker.server.deliver.instances.notices import (
+    Attached,
+    Draining,
+    EncodeNotice,
+    LaneRevoked,
+    Notice,
+    Relocation,
+    WaitingNotices,
+)
 from msgbroker.server.deliver.outgoing import Outgoing, Outlet
 from msgbroker.server.log import encoding
-from msgbroker.server.log.message import WIRE_OVERHEAD_BYTES, LogMessage, Wire
-from msgbroker.v1 import subscriber_pb2
+from msgbroker.server.log.message import LogMessage
 
 ValueT = TypeVar("ValueT")
 
@@ -35,13 +44,6 @@ PULLED_BYTES_MAX = 2 * 1024 * 1024
 take in unless they are told otherwise."""
 
 
-class Lease(Protocol):
-    """What a lane is held by."""
-
-    lease_until: float
-    """By `clock.now`. It may be moved on; once it has passed, the lane is given up."""
-
-
 class InstanceRoom(NamedTuple):
     """What an instance may be given."""
 
@@ -51,43 +53,6 @@ class InstanceRoom(NamedTuple):
 
 
 _NO_ROOM: Final = InstanceRoom(0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Stress:
-    """What permitted the stress messages of a hand-out, and the hand-out: they may have to be looked at again."""
-
-    permitted_by: Callable[[LogMessage], bool]
-    handout: Handout[LogMessage]
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Messages of one lane on their way to one instance, encoded. Never changed: frozen, it would cost three times."""
-
-    queue_id: int
-    epoch: int
-    wires: Sequence[Wire]
-    """In the order of the queue."""
-    size_bytes: int
-    lease: Lease
-    deadline: float
-    """When the lane takes back what was not answered."""
-    handed: Handed
-    stress: Stress | None = None
-    """Where it has stress messages."""
-    is_suspect: bool = False
-    """One of it may have ended an instance that went away without a word."""
-
-    @property
-    def held_bytes(self) -> int:
-        """What it costs in memory while it waits."""
-        return self.size_bytes + len(self.wires) * WIRE_OVERHEAD_BYTES
-
-    def without_wires(self) -> Batch:
-        """Return what is kept of it while it is written: which messages they are."""
-        queue_id, epoch, lease, deadline = self.queue_id, self.epoch, self.lease, self.deadline
-        return Batch(queue_id, epoch, (), 0, lease, deadline, self.handed, self.stress, self.is_suspect)
 
 
 class WayOut(Protocol):
@@ -157,6 +122,7 @@ class Instance:
         begun: Begun = Begun.UNKNOWN,
         process_id: bytes = b"",
         host: str = "",
+        encode: EncodeNotice | None = None,
     ) -> None:
         self.on_room: Callable[[], object] = _nothing
         """Of the group it is attached to."""
@@ -194,8 +160,7 @@ class Instance:
         """Of the group it is attached to."""
         self.under_way: list[Batch] = []
         """What is being written: gRPC has it, and has not taken it over."""
-        self._notices: list[bytes] = []
-        self._confirmed = 0
+        self._notices = WaitingNotices(encode, self.outlet)
         self.wake = asyncio.Event()
 
     @property
@@ -240,29 +205,30 @@ class Instance:
     def revoke(self, queue_id: int, epoch: int) -> None:
         """Tell it that a lane's messages are no longer its own; drop those that were not written."""
         self._take_out(lambda batch: (batch.queue_id, batch.epoch) == (queue_id, epoch))
-        self.notice(
-            subscriber_pb2.SubscribeResponse(revoked=[subscriber_pb2.LaneRevoked(queue_id=queue_id, epoch=epoch)])
-        )
+        self.notice(LaneRevoked(queue_id, epoch))
 
-    def notice(self, response: subscriber_pb2.SubscribeResponse) -> None:
-        """Queue something that is not a delivery; it is written before the deliveries that wait."""
-        encoded = response.SerializeToString()
-        self._notices.append(encoded)
-        self.outlet.hold(len(encoded))
+    def notice(self, notice: Notice) -> None:
+        """Tell it something, if there is a way: it is written before the deliveries that wait."""
+        self._notices.add(notice)
         self.wake.set()
 
     def send_away(self) -> None:
         """Ask it to settle what it has and to subscribe elsewhere."""
-        self.notice(subscriber_pb2.SubscribeResponse(draining=True))
+        self.notice(Draining())
+
+    def relocate(self, addresses: Sequence[str]) -> None:
+        """Ask it to settle what it has and to subscribe at one of these brokers."""
+        self.sent_on_count += 1
+        self.notice(Relocation(addresses))
 
     def follow_limits(self, route: GroupRoute) -> None:
         """Tell it how long it may take to answer from now on. What waits for it was handed out by another time."""
         self.give_back()
-        self.notice(attached(route))
+        self.notice(Attached.to(route))
 
     def confirm(self, number: int) -> None:
         """Tell it that its requests up to that one are carried out. The last number says it for all before."""
-        self._confirmed = number
+        self._notices.confirm(number)
         self.wake.set()
 
     def close(self, because: Exception | None = None) -> None:
@@ -299,7 +265,7 @@ class Instance:
         self._return([*late, *self._take_out(lambda batch: now >= batch.deadline)])
 
     def take_batches(self) -> list[Batch]:
-        """Return what fits into one answer to a pull, which has no way to tell anything else; the rest goes back."""
+        """Return what fits into one answer to a pull; the rest goes back."""
         batches: list[Batch] = []
         size_bytes = 0
         while (batch := self._next_batch(size_bytes, PULLED_BYTES_MAX)) is not None:
@@ -307,15 +273,11 @@ class Instance:
             size_bytes += batch.size_bytes
         # The next pull may ask for fewer, and may never come.
         self.give_back()
-        self._take_notices()
         return batches
 
     def next_response(self) -> bytes:
         """Return the next encoded SubscribeResponse to write; empty if there is nothing. `written` ends the write."""
-        parts = self._take_notices()
-        if self._confirmed:
-            parts.append(subscriber_pb2.SubscribeResponse(confirmed=self._confirmed).SerializeToString())
-            self._confirmed = 0
+        parts = self._notices.take()
         size_bytes = sum(map(len, parts))
         while size_bytes < RESPONSE_BYTES_MAX and (batch := self._next_batch(size_bytes, JOINED_BYTES_MAX)) is not None:
             size_bytes += batch.size_bytes
@@ -367,12 +329,6 @@ class Instance:
         if size_bytes < 0:
             self.on_room()
 
-    def _take_notices(self) -> list[bytes]:
-        notices, self._notices = self._notices, []
-        if notices:
-            self.outlet.hold(-sum(map(len, notices)))
-        return notices
-
     def _take_out(self, is_meant: Callable[[Batch], bool]) -> list[Batch]:
         """Take out of the outbox what is meant."""
         taken: list[Batch] = []
@@ -386,27 +342,3 @@ class Instance:
     def _return(self, batches: Sequence[Batch]) -> None:
         if batches and self.way_out is not None:
             self.way_out.give_back(self, batches, clock.now())
-
-
-def attached(route: GroupRoute, **more: Any) -> subscriber_pb2.SubscribeResponse:
-    """Return what tells an instance of its group's limits."""
-    return subscriber_pb2.SubscribeResponse(
-        attached=subscriber_pb2.Attached(
-            unsettled_max=route.unsettled_max,
-            ack_timeout_ms=int(route.ack_timeout_seconds * 1_000),
-            handle_ms_max=int(route.handle_seconds_max * 1_000),
-            **more,
-        )
-    )
-
-
-def wires_of(fresh: list[LogMessage], again: list[Again[LogMessage]]) -> tuple[list[Wire], int]:
-    """Return the encoded deliveries of a hand-out and their size: what comes again first, with its attempt."""
-    if not again:
-        return [message.wire for message in fresh], sum([message.wire_bytes for message in fresh])
-    wires = [
-        encoding.with_attempt(each.message.wire, each.attempt) if each.attempt > 1 else each.message.wire
-        for each in again
-    ]
-    wires += [message.wire for message in fresh]
-    return wires, sum(len(piece) for pieces in wires for piece in pieces)

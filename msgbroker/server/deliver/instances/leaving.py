@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from msgbroker.engine.lane.config import Handout
-from msgbroker.server.deliver.instances.instance import Batch, Instance, Stress, wires_of
+from msgbroker.server.deliver.instances.batch import Batch, Stress, wires_of
+from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.log.message import LogMessage
 

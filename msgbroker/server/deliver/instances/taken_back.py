@@ -8,8 +8,9 @@ from itertools import groupby
 from typing import Any
 
 from msgbroker.engine.lane.lane import Lane
+from msgbroker.engine.verdicts import Held
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.v1 import subscriber_pb2
+from msgbroker.server.deliver.instances.notices import TakenBack
 
 
 def tell_taken_back(instances: Mapping[str, Instance], lane: Lane[Any], now: float) -> None:
@@ -20,18 +21,12 @@ def tell_taken_back(instances: Mapping[str, Instance], lane: Lane[Any], now: flo
     for name, late_of_one in late_by_instance.items():
         instance = instances.get(name)
         if instance is not None and not instance.pulls:
-            instance.notice(_notice(lane, sorted(late_of_one)))
-
-
-def _notice(lane: Lane[Any], late: list[tuple[int, int]]) -> subscriber_pb2.SubscribeResponse:
-    return subscriber_pb2.SubscribeResponse(
-        taken_back=[
-            subscriber_pb2.TakenBack(
-                queue_id=lane.key.queue_id,
-                epoch=lane.epoch,
-                attempt=attempt,
-                ranges=[bound for _, offset in of_attempt for bound in (offset, offset)],
+            by_attempt = groupby(sorted(late_of_one), key=lambda each: each[0])
+            instance.notice(
+                TakenBack(
+                    [
+                        Held(lane.key.queue_id, lane.epoch, attempt, [(offset, offset + 1) for _, offset in of_attempt])
+                        for attempt, of_attempt in by_attempt
+                    ]
+                )
             )
-            for attempt, of_attempt in groupby(late, key=lambda each: each[0])
-        ]
-    )

@@ -30,6 +30,7 @@ from msgbroker.server.deliver.pump import Pumped
 from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.deliver.reader import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
 from msgbroker.server.deliver.unpersisted_lanes import UnpersistedLanes
+from msgbroker.server.edge.notices import encode_notice
 from msgbroker.server.log.cache import Block, LogCache, ReadAgain
 from msgbroker.server.log.message import NO_HEADERS, LogMessage
 from msgbroker.v1 import subscriber_pb2
@@ -72,7 +73,7 @@ class OneGroup:
             aside=self.aside,
             ready=ready or ReadyBytes(),
         )
-        self.instance = Instance("one", credit, 1_000_000)
+        self.instance = Instance("one", credit, 1_000_000, encode=encode_notice)
         self.group.attach(self.instance, 0.0)
         lane: Lane[LogMessage] = Lane(
             ClaimedLane(LaneKey(1, "", QUEUE), 1, acked_offset, []), (), lane_config(group_route()), 0.0
@@ -485,7 +486,7 @@ async def test_a_change_of_anything_else_is_not_told_to_instances() -> None:
     one.pump()
     one.group.reroute(dataclasses.replace(group_route(), attempts_max=5), {1: route()})
 
-    assert not one.instance._notices
+    assert one.instance._notices.take() == []
     assert one.write() == 3
 
 

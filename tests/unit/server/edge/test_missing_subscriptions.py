@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from confdb.routes import SubscriptionRoute
-from msgbroker.server.edge.subscriber_service import missing_subscriptions
+from msgbroker.server.edge.subscriber_service import missing_types
 from msgbroker.v1 import subscriber_pb2
 from tests.support.broker_builders import PAID, route, snapshot
 from tests.unit.server.deliver.test_group import group_route
@@ -31,7 +31,7 @@ def test_the_subscriptions_of_a_group_are_gone_over_once_however_many_handlers_t
     handled += [subscriber_pb2.MessageType(topic="TP_NONE", event_code=PAID)]
     Counted.rounds = 0
 
-    missing = missing_subscriptions(snapshot(topic), group, subscriber_pb2.SubscriberHello(handled=handled))
+    missing = missing_types(snapshot(topic), group, subscriber_pb2.SubscriberHello(handled=handled))
 
     assert [(each.topic, each.reason) for each in missing] == [("TP_NONE", "TOPIC_NOT_FOUND")]
     assert Counted.rounds == 1

@@ -9,7 +9,9 @@ import pytest
 
 from msgbroker.engine.lane.config import Handout
 from msgbroker.server import clock
-from msgbroker.server.deliver.instances.instance import Batch, Instance
+from msgbroker.server.deliver.instances.batch import Batch
+from msgbroker.server.deliver.instances.instance import Instance
+from msgbroker.server.edge.notices import encode_notice
 from msgbroker.server.log.message import LogMessage
 from msgbroker.v1 import subscriber_pb2
 from tests.support.broker_builders import log_message
@@ -22,7 +24,7 @@ class Leased:
 
 @pytest.fixture
 def instance() -> Instance:
-    return Instance("one", 100, 1_000_000)
+    return Instance("one", 100, 1_000_000, encode=encode_notice)
 
 
 def handout() -> Handout[LogMessage]:
