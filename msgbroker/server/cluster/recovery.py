@@ -129,10 +129,10 @@ class LaneOpening:
         Before the redeliveries of the lanes are loaded.
         """
         lanes = [OwnedLane(lane.key, lane.epoch) for lane in claimed]
-        suspects = self._hub.suspects
+        to_recheck = self._hub.lanes_to_recheck
         async with self._store.connection() as connection:
-            ends = await clamp_to_ends(connection, self._broker_id, lanes, suspects.names())
-        suspects.clear(lane.key for lane in claimed)
+            ends = await clamp_to_ends(connection, self._broker_id, lanes, to_recheck.keys())
+        to_recheck.checked(lane.key for lane in claimed)
         return [lane if lane.key not in ends else self._cut_back(lane, ends[lane.key]) for lane in claimed]
 
     def _cut_back(self, lane: ClaimedLane, end: int) -> ClaimedLane:

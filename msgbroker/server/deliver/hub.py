@@ -1,14 +1,17 @@
-"""The delivery hub: all groups that have instances on this broker, their lanes, and who is told when something happens.
+"""The delivery hub: all groups that have instances on this broker, and their lanes.
 
-each commit            committer -> hub -> log cache; and each group that reads the queue: its lane wants a turn
-each such event        group -> pump: marked. Credit, a verdict, a read's end, a due retry: all of them just mark
-each turn of the       pump -> each marked group: reader -> lane (fed from the cache), `Lane.take` -> the outbox of
-event loop             an instance; the lane -> unpersisted lanes
-each read's end        task -> reader -> group: the lane wants its turn first. What fails -> `WatchedTasks`
-each tick              hub -> each group (answers that are late, what is due, reads that failed), leases that passed
-a few times a second   checkpointer -> unpersisted lanes: all of them, in one transaction
-each snapshot          feed -> hub -> each group, and what is being written (`followed_config`)
-a lost end             log cache -> hub: the lanes of the queue are given up, and claimed anew
+Who tells whom what, and when:
+
+    at each commit         committer -> hub -> log cache, which keeps the messages for all groups
+                           hub -> each group that reads the queue: its lane wants a turn
+    at each such event     group -> pump: the group is marked; so it is for credit, verdicts, a read's end, due retries
+    in each turn of the    pump -> each marked group -> reader -> lane, fed from the cache
+    event loop             group -> `Lane.take` -> outbox of an instance, and the lane -> unpersisted lanes
+    at each read's end     task -> reader -> group: the lane wants its turn before the others
+    with each tick         hub -> each group: what came too late, what is due; and lanes whose leases passed are closed
+    a few times a second   checkpointer -> unpersisted lanes: it takes them all, and persists them together
+    with each snapshot     feed -> hub -> each group, and what is being written (`followed_config`)
+    where an end is lost   log cache -> hub: the queue's lanes are given up, to be claimed anew
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.recent_crashes import RecentCrashes
 from msgbroker.server.deliver.lane_rules import lane_config, stress_check
 from msgbroker.server.deliver.lane_work import LaneWork, Work
-from msgbroker.server.deliver.lanes_to_recheck import Suspects
+from msgbroker.server.deliver.lanes_to_recheck import LanesToRecheck
 from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.deliver.pump import Pump
@@ -58,10 +61,11 @@ class DeliveryConfig:
     """Bounds of delivery."""
 
     turn_messages_max: int = 4_000
-    """Handed out in one turn of the event loop, over all groups."""
+    """So many are handed out in one turn of the event loop, over all groups."""
     instance_outbox_bytes_max: int = 1024 * 1024
+    """So much waits to be written to one instance."""
     ready_bytes_max: int = 64 * 1024 * 1024
-    """Read for instances that have not taken it yet, over all lanes."""
+    """So much is held, over all lanes, that was read for instances and is not handed out yet."""
     tick_seconds: float = 0.1
     """How late a retry or a timeout may be noticed."""
 
@@ -83,14 +87,15 @@ class DeliveryHub:
         """Work on lanes that failed for unknown reasons."""
         self.outgoing = Outgoing(outgoing)
         self.counters = BrokerCounters()
-        self.suspects = Suspects()
+        self.lanes_to_recheck = LanesToRecheck()
         self.crashes = RecentCrashes()
         self.groups: dict[int, GroupDelivery] = {}
+        """The groups that have instances or lanes here, by their ids."""
         self.ready = ReadyBytes(self.config.ready_bytes_max)
         self.evaluations = Evaluations()
         self.unpersisted = UnpersistedLanes()
         self.tasks = WatchedTasks()
-        """Reads, and turns of the pump."""
+        """The reads under way, and turns of the pump."""
         self.pump = Pump(self.tasks, turn_messages_max=self.config.turn_messages_max)
         self._followed = FollowedConfig(self.groups, self.outgoing)
         self._readers: dict[int, set[GroupDelivery]] = {}
@@ -148,7 +153,7 @@ class DeliveryHub:
         """Give up the lanes of a queue that lost its end: they have read what is not there, and are claimed anew."""
         self.counters.ends_lost += 1
         for group in list(self._readers.get(queue_id, ())):
-            self.suspects.add(group.slots[queue_id].lane.key)
+            self.lanes_to_recheck.add(group.slots[queue_id].lane.key)
             self.close_lane(group, queue_id)
 
     def forget_log(self) -> set[LaneKey]:
