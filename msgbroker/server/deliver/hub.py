@@ -77,6 +77,7 @@ class DeliveryHub:
         self,
         cache: LogCache,
         board: AlarmBoard,
+        *,
         config: DeliveryConfig | None = None,
         outgoing: OutgoingConfig | None = None,
     ) -> None:

@@ -59,6 +59,22 @@ def test_with_every_tick_just_those_lanes_are_closed_whose_leases_have_passed(se
                 assert leases.slots == held
 
 
+def test_a_lane_that_was_claimed_again_is_not_given_up_for_its_predecessor() -> None:
+    leases = Leases()
+    leases.open(5.0)
+    (before,) = leases.slots
+    assert leases.hub.give_up(before)
+    leases.opened = 0
+    leases.open(5.0)
+    (after,) = leases.slots
+
+    assert leases.hub.group_serving(before) is None
+    assert not leases.hub.give_up(before)
+    leases.hub.lane_failed(before, ValueError("too late"))
+    assert [slot for _, slot in leases.hub.lanes()] == [after]
+    assert leases.hub.group_serving(after) is leases.group
+
+
 def test_a_change_elsewhere_leaves_a_groups_lanes_alone_but_for_who_may_see_stress_messages() -> None:
     leases, topic = Leases(), route()
     group = leases.group.route
