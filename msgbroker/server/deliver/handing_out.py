@@ -24,7 +24,7 @@ from msgbroker.server.deliver.reader import BATCH_BYTES_MAX, LaneReader
 from msgbroker.server.log.cache import LogCache
 
 BEHIND_MESSAGES: Final = 4_000
-"""So many are on their way through a broker at full speed: a tenth of a second."""
+"""A group with a larger lag is behind: so many messages are on their way through a broker at full speed, in 0.1 s."""
 
 
 class HandingGroup(Protocol):
@@ -51,9 +51,9 @@ class HandingOut:
     waits: LaneWaits
     cache: LogCache
     lanes: LaneTurns = field(default_factory=LaneTurns)
-    """Those that may have something to hand out."""
+    """The lanes that may have something to hand out."""
     takers: InstanceTurns = field(default_factory=InstanceTurns)
-    """Those that may have room."""
+    """The instances that may have room."""
 
     def hand_out(self, now: float, budget: PumpBudget) -> bool:
         """Hand out what can be handed out; return whether there is more than the budget allowed."""

@@ -12,7 +12,7 @@ from msgbroker.server.deliver.instances.instance import Instance, InstanceRoom
 from msgbroker.server.deliver.owned_lane import LaneSlot
 
 LOOKS_MAX: Final = 1_000
-"""So many instances without room are looked at in one go: in a millisecond."""
+"""So many instances without room are looked at in one go, which takes a millisecond."""
 
 
 class LaneTurns:

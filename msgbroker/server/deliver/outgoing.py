@@ -40,7 +40,7 @@ class OutgoingConfig:
     stalled_seconds: float = 2.0
     """A write that takes longer has stalled: its client does not read."""
     stalled_seconds_max: float = 60.0
-    """After that it is ended, whether memory is short or not."""
+    """After so long the stream or call is ended, whether memory is short or not."""
     look_seconds: float = 0.25
     """How often stalled writes are looked for."""
     outlets_per_look_max: int = 100
@@ -182,7 +182,7 @@ class Outgoing:
         self._obeyed_listener: Callable[[], None] = _nothing
         self.outlets: set[Outlet] = set()
         self._refused: set[Outlet] = set()
-        """Those that found no room, and would have some if there were any."""
+        """Outlets that found no room, and would have some if there were any."""
         self.writing: dict[Outlet, None] = {}
         """Outlets with a write under way, those that began first at the front."""
         self.ended_count = 0

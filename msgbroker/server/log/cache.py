@@ -50,7 +50,7 @@ class LogCacheConfig:
     block_bytes_max: int = 2 * 1024 * 1024
     """How large the bodies of one read are, unless the first one is larger."""
     reads_max: int = 2
-    """Reads of msgdb at a time: catching up takes turns, and leaves PostgreSQL to the publishers."""
+    """How many reads of msgdb go on at a time: catching up takes turns, and leaves PostgreSQL to the publishers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Block:
     """Consecutive messages read from msgdb: offsets from `first` to below `end`."""
 
     first: int
-    """Later than asked for, where days were dropped."""
+    """The first offset of the block: later than asked for, where days were dropped."""
     end: int
     messages: Sequence[LogMessage]
     size_bytes: int

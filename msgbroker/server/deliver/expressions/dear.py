@@ -40,7 +40,7 @@ _REQUEST_MESSAGES_FIRST: Final = 8
 _REQUEST_BYTES_MAX: Final = 64 * 1024
 _LOOK_SECONDS: Final = 1.0
 _DEATHS_MAX: Final = 1
-"""The first may be anybody's doing; from the second on it is the lane's."""
+"""The first death of the helper may be anybody's doing; from the second on it is the lane's."""
 
 
 @dataclass(slots=True)

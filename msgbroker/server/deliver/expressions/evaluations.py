@@ -35,7 +35,7 @@ LONG_SECONDS: Final = 0.000_02
 DEAR_SECONDS: Final = 0.000_05
 """Who takes so long for a message is behind by its own doing: nobody else is made to wait for it."""
 _SLOW_SLICES: Final = 3
-"""One may be chance: a collection of garbage falls into some slice."""
+"""So many slow slices make expressions slow. One may be chance: a collection of garbage falls into some slice."""
 _ONE_SLOW_MESSAGE_SECONDS: Final = 0.008
 """A slice that took so long had a message that took most of it: slices end after each message, and are shorter."""
 _FORGOTTEN_SECONDS: Final = 0.000_01
@@ -46,13 +46,13 @@ _QUIET_ELSEWHERE_MIN: Final = 1_000
 _LOOK_SECONDS: Final = 0.000_000_5
 """What a message takes beside its evaluation: most of a batch may be of other event codes."""
 _REACH_MIN: Final = 64
-"""Messages: some of them may take no expression, and need no time."""
+"""So many messages are looked at in any case: some of them may take no expression, and need no time."""
 _REACH_SECONDS_EACH_MIN: Final = 0.000_001
 _MEASURED_MAX: Final = 10_000
 _REMEMBERED: Final = 256
 
 TopicOfGroup = tuple[int, int]
-"""group_id, topic_id."""
+"""Names the expressions of a group on a topic: group_id, topic_id."""
 
 
 @dataclass(slots=True)
@@ -61,9 +61,9 @@ class Measured:
 
     expressions: tuple[str, ...]
     is_costly: bool
-    """By structure: nobody knows what the next message makes of it, whatever the last ones took."""
+    """They cost too much by their structure: the next message may take long, whatever the last ones took."""
     is_slow: bool
-    """Not evaluated on the event loop."""
+    """They are not evaluated on the event loop."""
     seconds: float = 0.0
     evaluations: int = 0
     _slow_slices: int = 0

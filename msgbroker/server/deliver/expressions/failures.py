@@ -24,14 +24,14 @@ from msgdb.store import MessageStore
 log = structlog.get_logger(__name__)
 
 SUBSCRIPTIONS_MAX: Final = 10_000
-"""What is counted at a time. Failures of further ones are counted once these are written."""
+"""So many subscriptions are counted at a time. Failures of further ones are counted once these are written."""
 _PROBLEM_CHARS_MAX: Final = 300
 _WRITTEN_MAX: Final = 1_000
 _WRITE_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 1.0
 
 _Subscription = tuple[int, int]
-"""group_id, subscription_id."""
+"""Names a subscription: group_id, subscription_id."""
 
 
 class ExpressionFailures:

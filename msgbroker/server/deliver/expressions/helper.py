@@ -37,7 +37,7 @@ from msgbroker.server.deliver.expressions.helper_frames import (
 )
 
 OUT_OF_MEMORY: Final = 77
-"""Its exit status where an evaluation took more memory than it may."""
+"""The process's exit status where an evaluation took more memory than it may."""
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ class HelperBounds:
     """What a helper process may take of its machine. The broker tells it at its start."""
 
     cpu_seconds_max: float = 5.0
-    """For one request: then it is ended, in the middle of an evaluation if need be."""
+    """For one request: then the process is ended, in the middle of an evaluation if need be."""
     memory_bytes_max: int = 1024 * 1024 * 1024
     niceness: int = 19
 

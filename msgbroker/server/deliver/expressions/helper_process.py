@@ -51,7 +51,7 @@ class HelperConfig:
     bounds: HelperBounds = field(default_factory=HelperBounds)
     start_seconds_max: float = 30.0
     answer_seconds_max: float = 60.0
-    """By the clock on the wall, on a machine that may have little time for it: CPU time is bounded closer."""
+    """An answer is waited for so long by the clock on the wall; CPU time is bounded closer."""
     restart_seconds_min: float = 0.1
     restart_seconds_max: float = 30.0
     idle_seconds_max: float = 300.0

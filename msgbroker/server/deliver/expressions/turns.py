@@ -61,7 +61,7 @@ class EvaluationTurns(Generic[GroupT]):
         self._rests_until: float | None = None
         self._line: dict[int, GroupT] = {}
         self._behind: dict[int, GroupT] = {}
-        """Those that had time in this turn, and need more: behind all that come to the line in it."""
+        """The groups that had time in this turn, and need more: they come behind all that come to the line in it."""
         self._slice = TimeSlice()
         """One for all, in turn: most groups have no expressions, and each of them is given one in each turn."""
 
