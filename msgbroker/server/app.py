@@ -18,9 +18,10 @@ import structlog
 from confdb import features
 from confdb.snapshot import SnapshotFeed
 from confdb.store import ConfigStore
-from msgbroker.server.assembly import Stores, assemble
+from msgbroker.server.assembly import assemble
 from msgbroker.server.broker import Broker
 from msgbroker.server.log.topic_queues import QueueMap
+from msgbroker.server.parts import Stores
 from msgbroker.server.settings import BrokerSettings
 from msgdb.days.partitions import ensure_ahead
 from msgdb.store import MessageStore, SessionLimits

@@ -4,82 +4,113 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
-import grpc
 import structlog
 
 from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import ConfigUnavailableError, StoreUnavailableError
 from msgbroker.server.alarms.board import AlarmBoard
+from msgbroker.server.alarms.side_loops import Loop, SideLoops
 from msgbroker.server.cluster.cluster import Cluster
 from msgbroker.server.deliver.checkpoints import Checkpointer
 from msgbroker.server.deliver.expressions.failures import FailureWriter
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.edge.health import HealthWatch
-from msgbroker.server.edge.publisher_service import PublisherService
-from msgbroker.server.edge.pull_service import PullService
-from msgbroker.server.edge.subscriber_service import SubscriberService
+from msgbroker.server.edge.grpc_door import GrpcDoor
 from msgbroker.server.publish.committer import Committer
-from msgbroker.server.settings import BrokerSettings
 
 log = structlog.get_logger(__name__)
 
-Loop = Callable[[asyncio.Event], Awaitable[None]]
-
 # The end, after `drain_seconds`, takes so long at most, whatever the databases do. Each part leaves to those after it
-# what they need: giving up the lanes, ending the streams, ending the reads, cutting what hangs.
+# what they need: giving up the lanes, closing the front doors, ending the reads, cutting what hangs.
 _END_SECONDS_MAX: Final = 4.0
 _LEFT_AFTER_LOOPS: Final = 2.5
 _LAST_LEAVE_SECONDS: Final = 0.5
 """For giving up as they are the lanes that could not be persisted by then."""
 _LEFT_AFTER_LEAVING: Final = 1.25
-_LEFT_AFTER_SERVER: Final = 0.5
+_LEFT_AFTER_DOORS: Final = 0.5
 _LEFT_AFTER_READS: Final = 0.25
 _CANCEL_SECONDS_MAX: Final = 0.25
-_SERVER_GRACE_SECONDS: Final = 0.5
 _IDLE_POLL_SECONDS: Final = 0.02
-_FINISH_THEIR_ROUND: Final = frozenset({"cluster", "beats", "checkpoints"})
+
+
+class FrontDoor(Protocol):
+    """A protocol by which clients reach a broker, as the broker has to do with it."""
+
+    async def open(self) -> None:
+        """Serve clients from now on."""
+
+    def drain(self) -> None:
+        """Say that this broker is about to stop, and send its clients to others; what they are at may be ended here."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no client is at anything that it would lose."""
+
+    async def close(self) -> None:
+        """End all streams and calls; half a second is left for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoop:
+    """Something that runs beside the calls of clients, and what the broker is without it.
+
+    Every loop ends by itself when it is told to stop, with its round. But a round may wait for a database that hangs,
+    or for another process, and the broker has little time to end. So only those are waited for of which a round that
+    is broken off would be missed; the others are cancelled wherever they are: what they were at is found again, by this
+    broker's successors or by themselves.
+    """
+
+    name: str
+    run: Loop
+    finishes_its_round: bool = False
+    """Its round is waited for: it may be storing, or taking or giving up lanes."""
+    is_dispensable: bool = False
+    """Storing and delivering can do without it for a while: where it fails that is an alarm, and it is started again.
+
+    Any other loop ends the broker with itself."""
 
 
 @dataclass(slots=True, eq=False)
 class Broker:
     """A running broker: its parts, as far as its owner has to do with them."""
 
-    settings: BrokerSettings
     address: str
     """host:port that clients reach it at."""
+    drain_seconds: float
+    """How long its end waits for clients to finish what they are at."""
     feed: SnapshotFeed
     hub: DeliveryHub
     committer: Committer
     checkpointer: Checkpointer
     cluster: Cluster
-    publisher: PublisherService
-    subscriber: SubscriberService
-    pull: PullService
-    health: HealthWatch
+    grpc_door: GrpcDoor
     alarms: AlarmBoard
     failures: FailureWriter
-    server: grpc.aio.Server
-    loops: Mapping[str, Loop]
-    """What runs beside the calls, by name."""
+    loops: Sequence[BrokerLoop]
     cut_connections: Callable[[], None]
     """Break every connection to the databases that is in use."""
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _running: list[asyncio.Task[None]] = field(default_factory=list)
-    _committing: asyncio.Task[None] | None = None
+
+    @property
+    def _doors(self) -> Sequence[FrontDoor]:
+        """The ways in. Whoever adds one names it here."""
+        return (self.grpc_door,)
 
     async def start(self) -> None:
         """Join the cluster, and serve. Raises ConfigUnavailableError or StoreUnavailableError."""
         await self._join()
-        await self.server.start()
-        await self.health.check_once()
-        self._committing = asyncio.create_task(self.committer.run(self._stop), name="committer")
-        self._running = [asyncio.ensure_future(run(self._stop)) for run in self.loops.values()]
-        for name, task in zip(self.loops, self._running, strict=True):
-            task.set_name(name)
+        for door in self._doors:
+            await door.open()
+        side = SideLoops(self.alarms)
+        for loop in self.loops:
+            run = side.kept_running(loop.name, loop.run) if loop.is_dispensable else loop.run
+            task = asyncio.ensure_future(run(self._stop))
+            task.set_name(loop.name)
+            self._running.append(task)
 
     async def _join(self) -> None:
         """Enter the registry, with a configuration that is current then.
@@ -92,17 +123,16 @@ class Broker:
             await self.cluster.cut_off.look_once()
         except TimeoutError as error:
             raise StoreUnavailableError("no answer from the message store") from error
-        while self.cluster.beaten_version != self.feed.current.version:
+        while self.cluster.heartbeats.beaten_version != self.feed.current.version:
             try:
-                await self.cluster.beat_once()
+                await self.cluster.heartbeats.beat_once()
             except TimeoutError as error:
                 raise ConfigUnavailableError("no answer from the registry of brokers") from error
             await self.feed.load_once()
 
     async def wait_until_failed(self) -> None:
         """Return never; raise what ended one of the loops: a broker does not live on with a part of it dead."""
-        assert self._committing is not None
-        done, _ = await asyncio.wait([*self._running, self._committing], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
         raise RuntimeError(f"a loop ended: {[task.get_name() for task in done]}")
@@ -113,20 +143,18 @@ class Broker:
         Within `drain_seconds` and 4 s, whatever the databases do.
         """
         log.info("broker.draining")
-        await self.health.leave()
-        self.cluster.is_draining = True
-        self.cluster.wake.set()
-        for service in (self.publisher, self.subscriber, self.pull):
-            service.drain()
-        deadline = asyncio.get_running_loop().time() + self.settings.drain_seconds + _END_SECONDS_MAX
-        drained = await self._wait_until_idle(self.settings.drain_seconds)
+        self.cluster.drain()
+        for door in self._doors:
+            door.drain()
+        deadline = asyncio.get_running_loop().time() + self.drain_seconds + _END_SECONDS_MAX
+        drained = await self._wait_until_idle(self.drain_seconds)
         self._stop.set()
         left = await self._end_loops(deadline - _LEFT_AFTER_LOOPS)
         # Before the streams end: what an instance has not settled by now goes to the next owner as it is, and does not
         # count as an attempt that failed.
         left += await self._leave(deadline - _LEFT_AFTER_LEAVING)
-        stopping = asyncio.create_task(self.server.stop(_SERVER_GRACE_SECONDS), name="server")
-        left += await _unfinished([stopping], deadline - _LEFT_AFTER_SERVER)
+        closing = [asyncio.create_task(door.close(), name="front-door") for door in self._doors]
+        left += await _unfinished(closing, deadline - _LEFT_AFTER_DOORS)
         left += await _unfinished(self.hub.tasks.cancel_all(), deadline - _LEFT_AFTER_READS)
         if left:
             # Cancelling them alone would ask the databases for something once more, and wait for it.
@@ -140,8 +168,8 @@ class Broker:
         """Say goodbye to both databases at once; return what was not answered in time."""
         seconds_left = deadline - asyncio.get_running_loop().time()
         goodbyes = [
-            asyncio.create_task(self.cluster.leave_lanes(seconds_left - _LAST_LEAVE_SECONDS), name="leave-lanes"),
-            asyncio.create_task(self.cluster.leave_registry(), name="leave-registry"),
+            asyncio.create_task(self.cluster.ownership.leave(seconds_left - _LAST_LEAVE_SECONDS), name="leave-lanes"),
+            asyncio.create_task(self.cluster.heartbeats.leave(), name="leave-registry"),
             asyncio.create_task(self.alarms.leave(), name="leave-alarms"),
             asyncio.create_task(self.failures.leave(), name="leave-failures"),
         ]
@@ -157,27 +185,23 @@ class Broker:
         return left
 
     async def _end_loops(self, deadline: float) -> list[asyncio.Task[None]]:
-        """End what runs beside the calls, and return what does not end.
-
-        Whoever may be taking or giving up lanes finishes its round first.
-        """
-        self.cluster.wake_all()
-        finishing = [] if self._committing is None else [self._committing]
-        for name, task in zip(self.loops, self._running, strict=False):
-            if name in _FINISH_THEIR_ROUND:
+        """End what runs beside the calls, and return what does not end."""
+        finishing: list[asyncio.Task[None]] = []
+        # There are none where the broker could not start.
+        for loop, task in zip(self.loops, self._running, strict=False):
+            if loop.finishes_its_round:
                 finishing.append(task)
             else:
                 task.cancel()
         for task in await _unfinished(finishing, deadline):
             task.cancel()
         # What ended one of them is told by `wait_until_failed`.
-        return await _unfinished([*self._running, *finishing], deadline + _CANCEL_SECONDS_MAX)
+        return await _unfinished(self._running, deadline + _CANCEL_SECONDS_MAX)
 
     async def _wait_until_idle(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        parts = (self.publisher, self.subscriber, self.pull, self.committer)
         while time.monotonic() < deadline:
-            if all(part.is_idle for part in parts):
+            if self.committer.is_idle and all(door.is_idle for door in self._doors):
                 return True
             await asyncio.sleep(_IDLE_POLL_SECONDS)
         return False

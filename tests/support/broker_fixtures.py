@@ -78,7 +78,7 @@ async def start_broker(database_url: str) -> AsyncIterator[StartBroker]:
 
         yield start
         for broker in brokers:
-            ended = [task for task in [*broker._running, broker._committing] if task is not None and task.done()]
+            ended = [task for task in broker._running if task.done()]
             assert broker._stop.is_set() or not ended, f"a part of the broker is dead: {ended}"
 
 

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 STANDING_MAX: Final = 500
 """More are only logged, and stand once others are cleared: by then somebody knows."""
 RAISED_MAX: Final = 2_000
-"""Of both together. What comes beyond is not even told apart: that there is more is logged."""
+"""So many are kept: those that stand, and those that are only logged. Of the rest it is logged that there is more."""
 _TEXT_CHARS_MAX: Final = 500
 _WRITE_SECONDS: Final = 1.0
 _REPEAT_SECONDS: Final = 20.0
@@ -37,7 +37,7 @@ _Name = tuple[AlarmKind, str]
 
 
 class AlarmBoard:
-    """See the module."""
+    """Keeps the alarms that stand at this broker, and writes them to msgdb."""
 
     def __init__(
         self, store: MessageStore, broker_id: UUID, address: str, now: Callable[[], float] = clock.now

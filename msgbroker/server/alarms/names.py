@@ -19,7 +19,7 @@ def reading_alarm(kind: AlarmKind, group: GroupRoute, topic: TopicRoute, detail:
 
 
 def lane_alarm(
-    kind: AlarmKind, group: GroupRoute, topic: TopicRoute | None, queue_id: int, work: str = "", detail: str = ""
+    kind: AlarmKind, group: GroupRoute, topic: TopicRoute | None, queue_id: int, *, work: str = "", detail: str = ""
 ) -> Alarm:
     """Return an alarm about a lane, or one kind of *work* on it; what is not served yet has no known *topic*."""
     of_topic = f", topic {topic.name}" if topic is not None else ""

@@ -23,7 +23,7 @@ _LOOK_SECONDS: Final = 0.5
 
 
 class SideLoops:
-    """See the module."""
+    """Keeps such loops running: one that fails is set aside, with an alarm, until it is time to start it again."""
 
     def __init__(self, board: AlarmBoard) -> None:
         self._aside: SetAside[str] = SetAside(

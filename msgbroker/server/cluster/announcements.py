@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import psycopg
@@ -19,11 +19,11 @@ import structlog
 from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server import clock
-from msgbroker.server.alarms.set_aside import divided
-from msgbroker.server.cluster.cluster import Cluster
+from msgbroker.server.cluster.heartbeats import Heartbeats
+from msgbroker.server.cluster.queue_ends import QueueEnds
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.log.message import LogMessage
-from msgbroker.server.loops import pause
+from msgbroker.server.loops import pause, woken
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 CHANNEL: Final = "msgcenter_appended"
 _QUEUES_PER_NOTICE_MAX: Final = 200
 _RETRY_SECONDS: Final = 1.0
-_DOUBT_SECONDS: Final = 1.0
+_LISTEN_SECONDS: Final = 1.0
 _WARN_SECONDS: Final = 60.0
 # Numbers of PostgreSQL's bigint, in its digits.
 _NOTICE: Final = re.compile(r"[0-9]{1,18}:[0-9]{1,18}(?:,[0-9]{1,18}:[0-9]{1,18})*\Z")
@@ -40,22 +40,22 @@ _NOTICE: Final = re.compile(r"[0-9]{1,18}:[0-9]{1,18}(?:,[0-9]{1,18}:[0-9]{1,18}
 class WatchedTopics:
     """Which topics' queues other brokers read: worked out again when snapshot or registry changed."""
 
-    def __init__(self, cluster: Cluster, feed: SnapshotFeed) -> None:
-        self._cluster = cluster
+    def __init__(self, heartbeats: Heartbeats, feed: SnapshotFeed) -> None:
+        self._heartbeats = heartbeats
         self._feed = feed
         self._known: tuple[object, object] | None = None
         self._topic_ids: frozenset[int] = frozenset()
 
     def includes(self, message: LogMessage) -> bool:
         """Return whether another broker may read the message's queue."""
-        now = (self._feed.current, self._cluster.brokers)
+        now = (self._feed.current, self._heartbeats.brokers)
         if self._known is None or self._known[0] is not now[0] or self._known[1] is not now[1]:
             self._known = now
-            elsewhere = self._cluster.groups_elsewhere()
+            read_at_others = self._heartbeats.groups_at_others()
             self._topic_ids = frozenset(
                 subscription.topic_id
                 for group in self._feed.current.groups.values()
-                if group.group_id in elsewhere
+                if group.group_id in read_at_others
                 for subscription in group.subscriptions
             )
         return message.route is not None and message.route.topic_id in self._topic_ids
@@ -66,48 +66,47 @@ _TELL: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(
 
 
 class Announcer:
-    """Tells the others."""
+    """Tells the other brokers that queues went on."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._pending: dict[int, int] = {}
-        self._wake = asyncio.Event()
+        self.wake = asyncio.Event()
+        """Set when there is something to say."""
 
     def announce(self, ends: Mapping[int, int]) -> None:
         """Say, soon, that these queues reach up to these offsets."""
         self._pending.update(ends)
-        self._wake.set()
+        self.wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Announce until *stop* is set."""
         while not stop.is_set():
             try:
                 async with self._store.dedicated_connection() as connection:
-                    await self._announce_on(connection, stop)
+                    while not stop.is_set():
+                        await self.announce_once(connection)
+                        await woken(stop, self.wake)
             except StoreUnavailableError:
                 log.warning("announcer.store_unavailable")
                 await pause(stop, _RETRY_SECONDS)
 
-    async def _announce_on(self, connection: psycopg.AsyncConnection[tuple[object, ...]], stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            await self._wake.wait()
-            self._wake.clear()
-            while self._pending:
-                some = [self._pending.popitem() for _ in range(min(len(self._pending), _QUEUES_PER_NOTICE_MAX))]
-                payload = ",".join(f"{queue_id}:{end}" for queue_id, end in some)
-                await connection.execute(_TELL, (CHANNEL, payload))
+    async def announce_once(self, connection: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+        """Say what there is to say."""
+        while self._pending:
+            some = [self._pending.popitem() for _ in range(min(len(self._pending), _QUEUES_PER_NOTICE_MAX))]
+            payload = ",".join(f"{queue_id}:{end}" for queue_id, end in some)
+            await connection.execute(_TELL, (CHANNEL, payload))
 
 
 class Listener:
-    """Hears the others."""
+    """Hears from other brokers that queues went on."""
 
-    def __init__(self, store: MessageStore, hub: DeliveryHub, poll_seconds: Callable[[], float]) -> None:
+    def __init__(self, *, store: MessageStore, hub: DeliveryHub, ends: QueueEnds) -> None:
         self._store = store
         self._hub = hub
-        self._poll_seconds = poll_seconds
+        self._ends = ends
         self._warn_at = 0.0
-        self._doubted: set[int] = set()
-        self._doubt = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Listen until *stop* is set."""
@@ -116,11 +115,15 @@ class Listener:
                 async with self._store.dedicated_connection() as connection:
                     await connection.execute(f"LISTEN {CHANNEL}")
                     while not stop.is_set():
-                        async for notice in connection.notifies(timeout=1.0):
-                            self.hear(notice.payload)
+                        await self.listen_once(connection)
             except StoreUnavailableError:
                 log.warning("listener.store_unavailable")
                 await pause(stop, _RETRY_SECONDS)
+
+    async def listen_once(self, connection: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+        """Hear what is said within a moment."""
+        async for notice in connection.notifies(timeout=_LISTEN_SECONDS):
+            self.hear(notice.payload)
 
     def hear(self, payload: str) -> None:
         """Take note of what somebody said: another broker, if it is in the form in which brokers say it."""
@@ -139,41 +142,4 @@ class Listener:
             self._hub.queue_went_on(queue_id)
         elif end < self._hub.cache.end_of(queue_id):
             # Said before what is known, and heard after it; or the log lost its end, and is written anew.
-            self._doubted.add(queue_id)
-            self._doubt.set()
-
-    async def run_doubts(self, stop: asyncio.Event) -> None:
-        """Ask for the ends that others see lower than this broker, once a second at most, until *stop* is set."""
-        while not stop.is_set():
-            await self._doubt.wait()
-            self._doubt.clear()
-            doubted, self._doubted = self._doubted.intersection(self._hub.queues_read()), set()
-            try:
-                await self._refresh(list(doubted))
-            except StoreUnavailableError:
-                log.warning("listener.poll_failed")
-            await pause(stop, _DOUBT_SECONDS)
-
-    async def run_poll(self, stop: asyncio.Event) -> None:
-        """Ask for the queues' ends, slowly, until *stop* is set."""
-        while not stop.is_set():
-            await pause(stop, self._poll_seconds())
-            try:
-                await self.poll_once()
-            except StoreUnavailableError:
-                log.warning("listener.poll_failed")
-
-    async def poll_once(self) -> None:
-        """Ask msgdb where the queues of this broker's lanes end."""
-        await self._refresh(self._hub.queues_read())
-
-    async def _refresh(self, queue_ids: Sequence[int]) -> None:
-        # One that cannot be read does not keep the others from being found.
-        await divided(
-            [q for q in queue_ids if not self._hub.is_end_set_aside(q)], self._look_at_ends, self._hub.end_not_found
-        )
-
-    async def _look_at_ends(self, queue_ids: Sequence[int]) -> None:
-        for queue_id in await self._hub.cache.refresh_ends(queue_ids):
-            self._hub.queue_went_on(queue_id)
-        self._hub.ends_found(queue_ids)
+            self._ends.doubt(queue_id)

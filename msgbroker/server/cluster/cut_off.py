@@ -44,19 +44,17 @@ _ANSWER_SECONDS_MAX: Final = 2.0
 _ALARM: Final = "the configuration"
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class CutOff:
-    """See the module."""
+    """Knows whether a change of the configuration may have been reported active that this broker has not heard of.
+
+    Whoever takes messages in, or instances, or lanes, asks it before.
+    """
 
     def __init__(self, store: MessageStore, feed: SnapshotFeed, board: AlarmBoard) -> None:
         self.is_behind = False
         """It is certain that something that this broker does not know of may have been reported active."""
-        self.on_behind: Callable[[ConfigOutdatedError], None] = lambda _: None
-        self.on_current: Callable[[], None] = _nothing
-        """Called when it is behind no longer."""
+        self._callbacks_behind: list[Callable[[ConfigOutdatedError], None]] = []
+        self._callbacks_current: list[Callable[[], None]] = []
         self._store = store
         self._feed = feed
         self._board = board
@@ -111,6 +109,16 @@ class CutOff:
                 "this broker is cut off from the configuration, and cannot ask whether it changed"
             )
         self._current_until = self._beaten_at + CONTACT_SECONDS
+
+    # --- who is told ------------------------------------------------------------------------------------------------
+
+    def on_behind(self, callback: Callable[[ConfigOutdatedError], None]) -> None:
+        """Call *callback* when this broker turns out to be behind, with what is said to those who are refused."""
+        self._callbacks_behind.append(callback)
+
+    def on_current(self, callback: Callable[[], None]) -> None:
+        """Call *callback* when this broker is behind no longer."""
+        self._callbacks_current.append(callback)
 
     # --- what is found out ------------------------------------------------------------------------------------------
 
@@ -168,11 +176,13 @@ class CutOff:
         if not self.is_behind:
             log.warning("cut_off.current_again", version=version)
             self._board.clear(AlarmKind.CONFIG_OUTDATED, _ALARM)
-            self.on_current()
+            for callback in self._callbacks_current:
+                callback()
             return
         log.error("cut_off.behind", version=version, mark=mark.version)
         detail = f"this broker is cut off from confdb and knows version {version}, where {mark.version} may be active"
         self._board.raise_alarm(
             Alarm(AlarmKind.CONFIG_OUTDATED, _ALARM, f"{detail}: it serves nobody until it has read it")
         )
-        self.on_behind(ConfigOutdatedError(version))
+        for callback_behind in self._callbacks_behind:
+            callback_behind(ConfigOutdatedError(version))

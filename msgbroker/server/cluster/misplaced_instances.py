@@ -23,9 +23,12 @@ from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
 
+_TOLD_AFTER_SECONDS: Final = 3.0
+"""An instance whose broker has had no lane for its group for so long is told where they are."""
 
-class Here(NamedTuple):
-    """What this broker is for the instances of a group."""
+
+class ServedHere(NamedTuple):
+    """What this broker does for the instances of a group."""
 
     has_lanes: bool
     owner_ids: Collection[UUID]
@@ -35,22 +38,27 @@ class Here(NamedTuple):
     """The topics of which it serves them nothing, as far as it tells others of that."""
 
 
-class Elsewhere(NamedTuple):
-    """Brokers that are better for instances of a group."""
+class BetterBrokers(NamedTuple):
+    """Brokers that do more for instances of a group than this one."""
 
     addresses: Sequence[str]
     is_for_one: bool
     """One instance is enough: the broker it goes to then serves what nobody does."""
 
 
-NOWHERE: Final = Elsewhere((), is_for_one=False)
+NO_BETTER_BROKERS: Final = BetterBrokers((), is_for_one=False)
 
 
-class Relocations:
+class MisplacedInstances:
     """Tells instances where to go, and keeps in mind since when they are in the wrong place."""
 
     def __init__(
-        self, hub: DeliveryHub, snapshot: Callable[[], Snapshot], features: frozenset[str], after_seconds: float
+        self,
+        *,
+        hub: DeliveryHub,
+        snapshot: Callable[[], Snapshot],
+        features: frozenset[str],
+        after_seconds: float = _TOLD_AFTER_SECONDS,
     ) -> None:
         self._hub = hub
         self._snapshot = snapshot
@@ -81,12 +89,12 @@ class Relocations:
         told = self.withheld_to_tell(snapshot)
         others = [broker for broker in others if not broker.draining]
         for group_id, group in self._hub.groups.items():
-            elsewhere = NOWHERE
+            elsewhere = NO_BETTER_BROKERS
             if others and group.instances and group.refusal is None:
                 has_lanes = bool(wanted.get(group) or group.slots or not group.route.subscriptions)
                 if not has_lanes or group_id in snapshot.withheld:
-                    here = Here(has_lanes, owners.get(group, ()), self._features, told.get(group_id, ()))
-                    elsewhere = find_elsewhere(group.route, self._hub.topics, others, here)
+                    here = ServedHere(has_lanes, owners.get(group, ()), self._features, told.get(group_id, ()))
+                    elsewhere = find_better_brokers(group.route, self._hub.topics, others, here)
             if not elsewhere.addresses:
                 self._since.pop(group_id, None)
                 continue
@@ -94,7 +102,7 @@ class Relocations:
                 del self._since[group_id]
                 self._send(group, elsewhere)
 
-    def _send(self, group: GroupDelivery, elsewhere: Elsewhere) -> None:
+    def _send(self, group: GroupDelivery, elsewhere: BetterBrokers) -> None:
         # Those that pull have no way to be told.
         instances = [instance for instance in group.instances.values() if not instance.pulls]
         if elsewhere.is_for_one:
@@ -109,13 +117,13 @@ def _reluctance(instance: Instance) -> tuple[int, int]:
     return instance.sent_on_count, instance.unsettled
 
 
-def find_elsewhere(
-    group: GroupRoute, topics: Mapping[int, TopicRoute], others: Sequence[LiveBroker], here: Here
-) -> Elsewhere:
-    """Return where instances of *group* should go from *here*. Pure."""
+def find_better_brokers(
+    group: GroupRoute, topics: Mapping[int, TopicRoute], others: Sequence[LiveBroker], here: ServedHere
+) -> BetterBrokers:
+    """Return those of *others* that instances of *group* should go to, with what they get *here*. Pure."""
     owners = [broker.address for broker in others if broker.broker_id in here.owner_ids]
     if owners and not here.has_lanes:
-        return Elsewhere(owners, is_for_one=False)
+        return BetterBrokers(owners, is_for_one=False)
     required = requirements(group, topics)
     with_instances = [broker for broker in others if group.group_id in broker.groups]
     lacking = [
@@ -125,10 +133,10 @@ def find_elsewhere(
         and not any(broker.serves(group.group_id, topic_id, requires) for broker in with_instances)
     ]
     if not lacking:
-        return NOWHERE
+        return NO_BETTER_BROKERS
     # To a broker that understands all of it, or it would be sent on from there for something else.
     everything = frozenset[str]().union(*required.values())
     understanding = [
         broker.address for broker in others if everything <= broker.features and not broker.withheld.get(group.group_id)
     ]
-    return Elsewhere(understanding, is_for_one=True)
+    return BetterBrokers(understanding, is_for_one=True)

@@ -1,4 +1,6 @@
-"""Which lanes this broker should own: by its instances, the queues of their topics, and the rule all brokers share.
+"""Placement: which lanes this broker should own.
+
+That follows from its instances, the queues of their topics, and the rule that all brokers share.
 
 A lane is only for brokers that understand its group, its topic and the group's subscriptions to it: by their features,
 and by what each says that it withholds.
@@ -52,10 +54,15 @@ class _Grounds:
 
 
 class WantedLanes:
-    """See the module."""
+    """Works out which lanes this broker should own, and which brokers should own the others of its groups.
+
+    It decides nothing that could go wrong: two brokers that want the same lane, because they know of different ones,
+    both try to claim it, and the lease goes to one of them.
+    """
 
     def __init__(
         self,
+        *,
         broker_id: UUID,
         hub: DeliveryHub,
         queues: QueueMap,

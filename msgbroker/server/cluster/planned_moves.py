@@ -14,6 +14,7 @@ extends nothing any more; what is still unanswered when its time is over comes a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -38,6 +39,9 @@ from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
+_PERSIST_SECONDS_MAX: Final = 30.0
+"""How long a planned move waits until what was settled can be persisted."""
+_LEAVE_PAUSE_SECONDS: Final = 0.1
 _NO_QUEUES: Final[Mapping[int, TopicRoute]] = MappingProxyType({})
 
 
@@ -51,15 +55,20 @@ class _GivenUp:
 
 
 class PlannedMoves:
-    """See the module."""
+    """Stops the lanes that this broker should not own any more, and gives them up once that takes nothing from anybody.
+
+    Their leases are given up last, when nothing is handed out any more and what was settled is persisted: whoever
+    claims a lane then goes on where it ended here.
+    """
 
     def __init__(
         self,
+        *,
         store: MessageStore,
         broker_id: UUID,
         hub: DeliveryHub,
         checkpointer: Checkpointer,
-        persist_seconds_max: float,
+        persist_seconds_max: float = _PERSIST_SECONDS_MAX,
     ) -> None:
         self._store = store
         self._broker_id = broker_id
@@ -117,7 +126,20 @@ class PlannedMoves:
             _hold_back(group, slot)
         return True
 
-    async def leave(self, *, is_last_try: bool) -> bool:
+    async def leave_all(self, seconds_max: float) -> None:
+        """Persist, and give up all lanes; within *seconds_max*, whether they could be persisted or not.
+
+        Raises StoreUnavailableError.
+        """
+        last_try_at = clock.now() + seconds_max
+        while True:
+            is_last_try = clock.now() >= last_try_at
+            if await self.leave_once(is_last_try=is_last_try) or is_last_try:
+                return
+            # Somebody has locked a row: only for a moment, as a rule.
+            await asyncio.sleep(_LEAVE_PAUSE_SECONDS)
+
+    async def leave_once(self, *, is_last_try: bool) -> bool:
         """Give up all lanes, drained or not, as far as they are persisted; return whether that is all of them.
 
         With *is_last_try* those that are not persisted go, too. Raises StoreUnavailableError.

@@ -1,4 +1,4 @@
-"""From a claim to a lane that is served: what was persisted of it is put right, loaded and handed to the hub.
+"""Recovery: from a claim to a lane that is served: what was persisted of it is put right, loaded and handed to the hub.
 
 Lane by lane where there is much to load: ten thousand redeliveries take some milliseconds of the event loop, and many
 lanes may have as many. What cannot be opened in time is claimed again with the next step; what cannot be opened for an
@@ -32,10 +32,10 @@ _SECONDS_MAX: Final = 1.5
 """The leases of all other lanes wait for the end of a step."""
 
 
-class LaneOpening:
-    """See the module."""
+class LaneRecovery:
+    """Brings lanes that were just claimed into service: within their logs, and with all that was persisted of them."""
 
-    def __init__(self, store: MessageStore, broker_id: UUID, hub: DeliveryHub) -> None:
+    def __init__(self, *, store: MessageStore, broker_id: UUID, hub: DeliveryHub) -> None:
         self._store = store
         self._broker_id = broker_id
         self._hub = hub
@@ -43,9 +43,9 @@ class LaneOpening:
     async def open(
         self, claimed: Sequence[ClaimedLane], wanted: LanesByGroup, lease_until: float, history: History
     ) -> int:
-        """Serve lanes that were just claimed in *history*; return how many.
+        """Serve lanes that were just claimed in *history*, until *lease_until*; return how many.
 
-        Raises StoreUnavailableError.
+        What is not *wanted* any more, or cannot be opened, is given up. Raises StoreUnavailableError.
         """
         deadline = clock.now() + _SECONDS_MAX
         put_right, have_rows = await self._put_right(claimed)

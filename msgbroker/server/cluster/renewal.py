@@ -1,4 +1,8 @@
-"""Renewing the leases of the lanes that are served here, all together, several times in the life of one."""
+"""Renewal: the leases of all lanes that are served here are moved on together, several times in the life of one.
+
+A renewal changes only rows that still have this broker's id and the lane's epoch; where they have not, somebody else
+has claimed the lane, and it is closed here (`lease_terms` says why that is in time).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import structlog
 
 from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import divided
+from msgbroker.server.cluster.lease_terms import LeaseTerms
 from msgbroker.server.cluster.placement import LanesByGroup
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.lane_work import LaneWork, Work
@@ -28,22 +33,19 @@ _END_BY_THEMSELVES: Final = frozenset({Work.LOOKING, Work.READING, Work.FETCHING
 
 
 class LeaseRenewal:
-    """See the module."""
+    """Renews the leases of the lanes that the hub serves, and closes those that are lost."""
 
-    def __init__(
-        self, store: MessageStore, broker_id: UUID, hub: DeliveryHub, lease_seconds: float, margin_seconds: float
-    ) -> None:
+    def __init__(self, *, store: MessageStore, broker_id: UUID, hub: DeliveryHub, terms: LeaseTerms) -> None:
         self._store = store
         self._broker_id = broker_id
         self._hub = hub
-        self._lease_seconds = lease_seconds
-        self._margin_seconds = margin_seconds
+        self._terms = terms
         self._renewed_at = 0.0
 
     async def renew_if_due(self, wanted: LanesByGroup) -> None:
-        """Renew all leases if a quarter of one has passed. Raises StoreUnavailableError."""
+        """Renew all leases if it is time to. Raises StoreUnavailableError."""
         now = clock.now()
-        if now - self._renewed_at < self._lease_seconds / 4:
+        if now - self._renewed_at < self._terms.renewed_after_seconds:
             return
         history = self._store.history
         here = {slot.lane.key: slot for _, slot in self._hub.lanes()}
@@ -51,7 +53,7 @@ class LeaseRenewal:
 
         async def renew_some(lanes: Sequence[OwnedLane]) -> None:
             async with self._store.transaction_in(history) as connection:
-                renewal = await renew(connection, self._broker_id, lanes, self._lease_seconds)
+                renewal = await renew(connection, self._broker_id, lanes, self._terms.seconds)
             held_up.update(renewal.held_up)
             self._take([here[lane.key] for lane in lanes], renewal, now)
 
@@ -67,9 +69,10 @@ class LeaseRenewal:
     def _take(self, slots: Sequence[LaneSlot], renewal: Renewal, asked_at: float) -> None:
         """Note until when the leases run; they are counted from before the store was asked."""
         answered_at = clock.now()
-        lease_until = asked_at + self._lease_seconds - self._margin_seconds
+        lease_until = self._terms.relied_on_until(asked_at)
         for slot in slots:
-            # A lease that has passed is over, whatever the table says: what the lane had was dropped already.
+            # A lease that had passed when the answer came is over, though the store may have renewed it: the hub gave
+            # up what the lane had when it passed. So the lane is claimed anew, from what is stored, with a new epoch.
             if answered_at >= slot.lease_until or slot.lane.key in renewal.lost:
                 self._lose(slot)
             elif slot.lane.key not in renewal.held_up:

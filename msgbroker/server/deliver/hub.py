@@ -276,7 +276,7 @@ class DeliveryHub:
             return Alarm(AlarmKind.LANE_SET_ASIDE, thing, "", group_id=group_id, queue_id=queue_id)
         slot = group.slots.get(queue_id)
         topic = slot.topic if slot is not None else None
-        return lane_alarm(AlarmKind.LANE_SET_ASIDE, group.route, topic, queue_id, unit.work)
+        return lane_alarm(AlarmKind.LANE_SET_ASIDE, group.route, topic, queue_id, work=unit.work)
 
     # --- time -------------------------------------------------------------------------------------------------------
 

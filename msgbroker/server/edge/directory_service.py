@@ -21,7 +21,7 @@ from msgbroker.contract.errors import (
     SubscriptionDiffersError,
     ThingAlreadyExistsError,
 )
-from msgbroker.server.cluster.cluster import Cluster
+from msgbroker.server.cluster.heartbeats import Heartbeats
 from msgbroker.server.edge.refusals import abort_with
 from msgbroker.v1 import directory_pb2
 
@@ -32,10 +32,10 @@ _SUBSCRIPTION: Final = "subscription "
 
 
 class DirectoryService:
-    """See the module."""
+    """Answers which brokers there are, and registers what clients ask for, where that is allowed."""
 
-    def __init__(self, cluster: Cluster, service: ConfigService, *, client_registration: bool) -> None:
-        self._cluster = cluster
+    def __init__(self, heartbeats: Heartbeats, service: ConfigService, *, client_registration: bool) -> None:
+        self._heartbeats = heartbeats
         self._service = service
         self._client_registration = client_registration
 
@@ -43,8 +43,8 @@ class DirectoryService:
         self, _: directory_pb2.ListBrokersRequest, __: DirectoryContext
     ) -> directory_pb2.ListBrokersResponse:
         """Return the live brokers; this one first."""
-        own_id = self._cluster.identity.broker_id
-        brokers = sorted(self._cluster.brokers, key=lambda broker: broker.broker_id != own_id)
+        own_id = self._heartbeats.identity.broker_id
+        brokers = sorted(self._heartbeats.brokers, key=lambda broker: broker.broker_id != own_id)
         return directory_pb2.ListBrokersResponse(
             brokers=[
                 directory_pb2.Broker(broker_id=str(broker.broker_id), address=broker.address, draining=broker.draining)

@@ -85,6 +85,7 @@ def bind(server: grpc.aio.Server, address: str) -> int:
 
 def add_services(
     server: grpc.aio.Server,
+    *,
     publisher: PublisherService,
     subscriber: SubscriberService,
     pull: PullService,

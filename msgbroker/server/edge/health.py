@@ -25,7 +25,7 @@ _ANSWER_SECONDS_MAX: Final = 2.0
 
 
 class HealthWatch:
-    """See the module."""
+    """Finds out what this broker's health is, and has the health service say so."""
 
     def __init__(
         self, service: HealthService, store: MessageStore, feed: SnapshotFeed, board: AlarmBoard, cut_off: CutOff
@@ -62,7 +62,7 @@ class HealthWatch:
             return False
         return True
 
-    async def leave(self) -> None:
+    def leave(self) -> None:
         """Say that this broker is about to stop."""
         self._leaving = True
         for service in ("", *SERVICES):

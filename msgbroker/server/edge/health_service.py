@@ -29,7 +29,7 @@ _decode: Final = decoder(health_pb2.HealthCheckRequest, bytes_max=4 * 1024)
 
 
 class HealthService:
-    """See the module."""
+    """Answers those who ask for a service's health, and tells those who watch it when it changes."""
 
     def __init__(self) -> None:
         self.places = Places("health watchers", _WATCHERS_MAX)

@@ -29,7 +29,6 @@ from msgbroker.engine.lane.offsets import runs
 from msgbroker.engine.verdicts import Held, Settlement
 from msgbroker.server import clock
 from msgbroker.server.alarms.not_understood import check_group_served
-from msgbroker.server.cluster.cluster import Cluster
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.batch import Batch
@@ -62,14 +61,24 @@ class _Puller:
 
 
 class PullService:
-    """See the module."""
+    """Serves instances that pull."""
 
-    def __init__(self, hub: DeliveryHub, cluster: Cluster, snapshot: Callable[[], Snapshot], pulls_max: int) -> None:
+    def __init__(
+        self,
+        *,
+        hub: DeliveryHub,
+        snapshot: Callable[[], Snapshot],
+        check_not_behind: Callable[[], None],
+        instances_changed: asyncio.Event,
+        pulls_max: int,
+    ) -> None:
+        """Serve instances from *hub*; the others are as those of `SubscriberService`."""
         self.places = Places("pulling instances", _PULLERS_MAX)
         self.calls = Places("pulls", pulls_max, TooManyCallsError)
         """Apart from other calls: a pull may wait for long, and must not keep a verdict out meanwhile."""
         self._hub = hub
-        self._cluster = cluster
+        self._check_not_behind = check_not_behind
+        self._instances_changed = instances_changed
         self._snapshot = snapshot
         self._pullers: dict[tuple[int, str], _Puller] = {}
         self._draining = False
@@ -89,7 +98,7 @@ class PullService:
     def _check_open(self) -> None:
         if self._draining:
             raise BrokerUnavailableError("this broker is stopping: pull from another one")
-        self._cluster.cut_off.check_not_behind()
+        self._check_not_behind()
 
     async def pull(self, request: subscriber_pb2.PullRequest, context: PullContext) -> subscriber_pb2.PullResponse:
         """Return messages, waiting for them as long as the caller wants to."""
@@ -224,7 +233,7 @@ class PullService:
         instance = Instance(instance_id, 0, self._hub.config.instance_outbox_bytes_max, outlet, begun=Begun.YES)
         puller = _Puller(self._hub.attach(route, instance), instance)
         self._pullers[name] = puller
-        self._cluster.wake.set()
+        self._instances_changed.set()
         return puller
 
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
 import grpc
 
@@ -22,7 +23,6 @@ from msgbroker.engine.handled import MissingType, list_missing
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.server import clock
 from msgbroker.server.alarms.not_understood import check_group_served
-from msgbroker.server.cluster.cluster import Cluster
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
@@ -42,12 +42,28 @@ CAREFUL_SECONDS: Final = 10.0
 
 
 class SubscriberService:
-    """See the module."""
+    """Serves instances that subscribe by a stream."""
 
-    def __init__(self, hub: DeliveryHub, cluster: Cluster, snapshot: Callable[[], Snapshot], streams_max: int) -> None:
+    def __init__(
+        self,
+        *,
+        hub: DeliveryHub,
+        snapshot: Callable[[], Snapshot],
+        broker_id: UUID,
+        check_not_behind: Callable[[], None],
+        instances_changed: asyncio.Event,
+        streams_max: int,
+    ) -> None:
+        """Serve instances from *hub*.
+
+        *check_not_behind* raises where nobody can be served. *instances_changed* is set when one came or went: which
+        lanes should be this broker's follows from that.
+        """
         self.places = Places("subscriber streams", streams_max)
         self._hub = hub
-        self._cluster = cluster
+        self._broker_id = broker_id
+        self._check_not_behind = check_not_behind
+        self._instances_changed = instances_changed
         self._snapshot = snapshot
         self._instances: set[Instance] = set()
         self._draining = False
@@ -78,7 +94,7 @@ class SubscriberService:
             return
         if self._draining:
             raise BrokerUnavailableError("this broker is stopping: subscribe at another one")
-        self._cluster.cut_off.check_not_behind()
+        self._check_not_behind()
         self._hub.outgoing.check_room()
         snapshot = self._snapshot()
         route = find_group(snapshot, first.hello)
@@ -86,7 +102,7 @@ class SubscriberService:
         instance = self._make_instance(first, context)
         group = self._hub.attach(route, instance)
         self._instances.add(instance)
-        self._cluster.wake.set()
+        self._instances_changed.set()
         instance.notice(self._attached(route, instance, missing_types(snapshot, route, first.hello)))
         # What an instance says first may be large, and is not kept for the length of the stream.
         requests = deque([first])
@@ -101,7 +117,7 @@ class SubscriberService:
             self._instances.discard(instance)
             self._hub.detach(group, instance)
             instance.outlet.close()
-            self._cluster.wake.set()
+            self._instances_changed.set()
 
     async def _first_request(self, context: SubscriberContext) -> Any:
         """Return what the stream begins with, or None where it ends at once. Raises UnfinishedError."""
@@ -143,7 +159,7 @@ class SubscriberService:
         is_careful = self._hub.crashes.is_to_be_careful(route.group_id, instance, clock.now())
         return replace(
             Attached.to(route),
-            broker_id=str(self._cluster.identity.broker_id),
+            broker_id=str(self._broker_id),
             missing=missing,
             careful_seconds=CAREFUL_SECONDS if is_careful else 0.0,
         )

@@ -15,7 +15,7 @@ from confdb.routes import TopicRoute
 from confdb.services import ConfigService
 from msgbroker.contract import limits
 from msgbroker.contract.errors import ConfigUnavailableError, MessageCenterError
-from msgbroker.server.loops import pause
+from msgbroker.server.loops import pause, woken
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +44,7 @@ class EventCodeRegistrar:
     async def run(self, stop: asyncio.Event) -> None:
         """Register what is noted until *stop* is set."""
         while not stop.is_set():
-            await self._wake.wait()
+            await woken(stop, self._wake)
             # Publishers bring new codes in bursts: one change of the configuration for all of them.
             await pause(stop, _GATHER_SECONDS)
             self._wake.clear()

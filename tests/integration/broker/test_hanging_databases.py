@@ -123,7 +123,7 @@ async def test_health_says_that_the_store_hangs_and_nothing_else_of_the_configur
         return await health(broker.address, "msgdb") == status
 
     # Connections are there, and stay: no new one shows that the server hangs.
-    await broker.health.check_once()
+    await broker.grpc_door.health.check_once()
     assert await store_is(SERVING)
     relay.freeze()
     await eventually(lambda: store_is(NOT_SERVING), 5)
@@ -181,7 +181,7 @@ async def test_a_change_from_just_before_a_broker_joined_is_known_to_it_before_i
     broker = await start_broker()
 
     assert ("default", TOPIC) in broker.feed.current.topics
-    assert broker.cluster.beaten_version == broker.feed.current.version
+    assert broker.cluster.heartbeats.beaten_version == broker.feed.current.version
 
 
 async def test_a_mistake_in_a_read_sets_the_lane_aside_until_it_goes_well(

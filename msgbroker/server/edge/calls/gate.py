@@ -36,7 +36,7 @@ def _nothing() -> None:
 
 
 class CallGate:
-    """See the module."""
+    """Makes handlers of unary calls, which have a place and a turn before their request is read."""
 
     def __init__(self, places: Places, outgoing: Outgoing, reading_max: int = READING_MAX) -> None:
         self.places = places

@@ -38,7 +38,7 @@ class Place:
 
 
 class Places:
-    """See the module."""
+    """So many places for streams or calls of one kind."""
 
     def __init__(
         self, kind: str, count_max: int, refusal: Callable[[str, int, float], MessageCenterError] = TooManyStreamsError

@@ -54,7 +54,7 @@ class _Connection:
 
 
 class UnreadCalls:
-    """See the module."""
+    """Gives calls their turns at being read, and gives up those that are in the way of others."""
 
     def __init__(self, turns_max: int) -> None:
         self._free = turns_max

@@ -363,14 +363,14 @@ async def cluster_held_up(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> As
     """Let the broker take and leave no lanes for the length of the block, as when the store is slow."""
     may_go_on = asyncio.Event()
     is_waiting = asyncio.Event()
-    step_once = broker.cluster.step_once
+    step_once = broker.cluster.ownership.step_once
 
     async def step_later() -> None:
         is_waiting.set()
         await may_go_on.wait()
         await step_once()
 
-    monkeypatch.setattr(broker.cluster, "step_once", step_later)
+    monkeypatch.setattr(broker.cluster.ownership, "step_once", step_later)
     await is_waiting.wait()
     try:
         yield

@@ -20,12 +20,12 @@ async def test_run_ends_when_the_groups_task_was_cancelled_by_somebody(trade: Co
             pass
 
         running = asyncio.ensure_future(subscribing.run())
-        await eventually(lambda: broker.subscriber._instances)
+        await eventually(lambda: broker.grpc_door.subscriber._instances)
         await asyncio.sleep(0.2)
         # As code does that cleans up "all tasks but mine".
         (task,) = [task for task in asyncio.all_tasks() if task.get_name() == f"subscriber {GROUP}"]
         task.cancel()
-        await eventually(lambda: not broker.subscriber._instances)
+        await eventually(lambda: not broker.grpc_door.subscriber._instances)
         done, _ = await asyncio.wait([running], timeout=5)
         running.cancel()
         await asyncio.wait([running])

@@ -58,7 +58,7 @@ async def cut(relay: Relay, broker: Broker, database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute(
             "UPDATE broker SET heartbeat_at = heartbeat_at - interval '1 minute' WHERE broker_id = %s",
-            [broker.cluster.identity.broker_id],
+            [broker.cluster.heartbeats.identity.broker_id],
         )
 
 
@@ -151,7 +151,7 @@ async def test_it_takes_nothing_in_and_says_why_until_it_has_read_the_new_config
         status, told = await earlier.end()
     assert (status, told["msgcenter-reason"]) == (grpc.StatusCode.UNAVAILABLE, ConfigOutdatedError.reason)
     assert [alarm.kind for alarm in behind.alarms.standing] == [AlarmKind.CONFIG_OUTDATED]
-    await behind.health.check_once()
+    await behind.grpc_door.health.check_once()
     assert await health(behind.address) == NOT_SERVING
 
     await relay.restore()
@@ -163,7 +163,7 @@ async def test_it_takes_nothing_in_and_says_why_until_it_has_read_the_new_config
         await later.send(2, [message], publisher_id=b"p" * 16)
         assert (await later.answer()).queue_ids
     assert behind.alarms.standing == []
-    await behind.health.check_once()
+    await behind.grpc_door.health.check_once()
     assert await health(behind.address) == SERVING
 
 

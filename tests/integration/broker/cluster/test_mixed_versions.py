@@ -123,7 +123,7 @@ async def test_an_instance_that_knows_only_the_broker_that_does_not_understand_f
 ) -> None:
     newer = await start_newer()
     await routed(await by_hand(database_url, GROUP_REQUIRES), broker, newer)
-    await eventually(lambda: len(broker.cluster.brokers) == 2)
+    await eventually(lambda: len(broker.cluster.heartbeats.brokers) == 2)
     async with instance(broker.address) as got:
         await publish(broker.address, 100)
         assert sorted(await got.until(100)) == bodies(100)
@@ -159,7 +159,7 @@ async def test_an_instance_goes_where_all_of_its_groups_topics_are_understood(
     newer = await start_newer()
     await routed(await by_hand(database_url, TOPIC_REQUIRES), broker, newer)
     async with instance(broker.address) as got:
-        await eventually(newer.cluster.groups_elsewhere, what="the newer broker knows whom to tell")
+        await eventually(newer.cluster.heartbeats.groups_at_others, what="the newer broker knows whom to tell")
         await publish(newer.address, 100)
         await publish(newer.address, 100, topic=OTHER_TOPIC)
         # The other topic at once, where it is.
@@ -239,7 +239,7 @@ async def test_what_other_brokers_say_of_themselves_in_another_form_ends_nobody(
         " '{}')) AS odd (n, g, f, w)"
     )
     await by_hand(database_url, odd)
-    await eventually(lambda: len(broker.cluster.brokers) == 8)
+    await eventually(lambda: len(broker.cluster.heartbeats.brokers) == 8)
     async with instance(broker.address) as got:
         await publish(broker.address, 100)
         assert sorted(await got.until(100)) == bodies(100)

@@ -21,8 +21,10 @@ async def test_no_broker_ends_over_a_row_of_the_registry(
             " VALUES (%s, 'b:1', 'b', 1, 1, %s::jsonb)",
             (uuid.uuid4(), withheld),
         )
-    beaten_at = broker.cluster._beaten_at
-    await eventually(lambda: broker.cluster._beaten_at > beaten_at or any(task.done() for task in broker._running))
+    beaten_at = broker.cluster.heartbeats.beaten_at
+    await eventually(
+        lambda: broker.cluster.heartbeats.beaten_at > beaten_at or any(task.done() for task in broker._running)
+    )
     ended = [repr(task.exception()) for task in broker._running if task.done()]
     broker._stop.set()
     assert not ended

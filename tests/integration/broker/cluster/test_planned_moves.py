@@ -40,20 +40,20 @@ async def broker(start_broker: StartBroker, trade: ConfigService) -> Broker:
 def steps(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """Return what grows with each step in which the broker has looked at its lanes."""
     steps: list[None] = []
-    step_once = broker.cluster.step_once
+    step_once = broker.cluster.ownership.step_once
 
     async def step() -> None:
         await step_once()
         steps.append(None)
 
-    monkeypatch.setattr(broker.cluster, "step_once", step)
+    monkeypatch.setattr(broker.cluster.ownership, "step_once", step)
     return steps
 
 
 async def some_steps(broker: Broker, steps: list[None]) -> None:
     """Wait until two steps were begun and ended."""
     for count in range(len(steps) + 1, len(steps) + 4):
-        broker.cluster.wake.set()
+        broker.cluster.ownership.wake.set()
         await eventually(lambda count=count: len(steps) >= count, what="a step")  # type: ignore[misc]
 
 
@@ -233,7 +233,7 @@ async def test_a_lane_does_not_move_while_a_handler_takes_longer_than_the_ack_ti
         await eventually(lambda: any(told.confirmed for told in one.told))
         other = await start_broker(lease_seconds=60)
         async with raw_subscriber(other.address, _WIDE_GROUP, instance_id="two", credit=1_000) as two:
-            await eventually(lambda: broker.cluster._moves._postponed, what="lanes are to move, and wait")
+            await eventually(lambda: broker.cluster.ownership._moves._postponed, what="lanes are to move, and wait")
             await some_steps(broker, steps)
             assert not any(slot.lane.is_stopped for slot in slots(broker))
             await publish(other.address, "after ", topic=_WIDE)
@@ -265,12 +265,12 @@ async def test_a_lane_moves_when_the_time_of_what_is_in_flight_has_passed_though
 async def test_a_store_that_goes_on_with_another_history_while_lanes_move_ends_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, flush_once = broker.cluster, broker.checkpointer.flush_once
+    ownership, flush_once = broker.cluster.ownership, broker.checkpointer.flush_once
 
     async def flush() -> int:
         count = await flush_once()
         if any(slot.lane.is_stopped for slot in slots(broker)):
-            cluster.follow_history(cluster._store.history)
+            ownership.follow_history(ownership._claims._store.history)
         return count
 
     async with raw_subscriber(broker.address):

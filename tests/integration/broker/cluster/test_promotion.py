@@ -138,7 +138,7 @@ async def test_nothing_is_acknowledged_in_the_former_history_though_its_primary_
         await register_topic(config)
     async with Relay.to(replicated.primary_url) as relay:
         broker = await start_broker(msgdb_url=relay.url, confdb_url=replicated.primary_url)
-        store = broker.cluster._store
+        store = broker.cluster.ownership._claims._store
         first = store.history
         async with MessageCenter(broker.address) as center:
             # The connection that appends stands from here on.

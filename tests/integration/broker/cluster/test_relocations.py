@@ -31,7 +31,7 @@ from tests.support.raw_streams import RawSubscriber, raw_subscriber
 def relocate_after(seconds: float, *brokers: Broker) -> None:
     """Let instances be told where to go when they have been in the wrong place for so long."""
     for broker in brokers:
-        broker.cluster._relocations._after_seconds = seconds
+        broker.cluster.ownership._misplaced._after_seconds = seconds
 
 
 def addresses(raw: RawSubscriber) -> set[str]:
@@ -43,8 +43,8 @@ def agreed_owner(brokers: Sequence[Broker]) -> str:
     """Return the address of the broker that has lanes, if all of them know that it is the only one that should."""
     for broker in brokers:
         others = [other for other in brokers if other is not broker]
-        owner_ids = [{*ids} for other in others for ids in other.cluster._wanted.owners.values()]
-        if lanes(broker) and owner_ids == [{broker.cluster.identity.broker_id}] * len(others):
+        owner_ids = [{*ids} for other in others for ids in other.cluster.ownership._wanted.owners.values()]
+        if lanes(broker) and owner_ids == [{broker.cluster.heartbeats.identity.broker_id}] * len(others):
             return broker.address
     return ""
 
@@ -94,7 +94,7 @@ async def test_what_cannot_be_read_where_the_only_instance_is_is_served_by_a_bro
         f" WHERE topic_id = (SELECT topic_id FROM topic WHERE name = '{TOPIC}')"
     )
     await routed(await by_hand(database_url, header), *older, newer)
-    await eventually(lambda: all(len(broker.cluster.brokers) == 3 for broker in [*older, newer]))
+    await eventually(lambda: all(len(broker.cluster.heartbeats.brokers) == 3 for broker in [*older, newer]))
     async with subscribed(older[0].address) as got:
         await publish(newer.address, 10)
         await got.until(10, 30)

@@ -96,7 +96,7 @@ async def test_what_is_published_through_another_broker_arrives_without_waiting_
     await register_group(wide_trade)
     async with subscribed(other.address) as there, MessageCenter(broker.address) as center:
         await eventually(lambda: len(lanes(other)) == QUEUES)
-        await eventually(broker.cluster.groups_elsewhere)
+        await eventually(broker.cluster.heartbeats.groups_at_others)
         loop = asyncio.get_running_loop()
         waits = []
         for number in range(10):
@@ -144,7 +144,7 @@ async def test_a_broker_that_leaves_gives_its_lanes_to_the_other_without_a_dupli
         publishing = asyncio.create_task(publish(broker.address, 1_000, first=500))
         await other.shut_down()
         owners = await (await conn.execute("SELECT DISTINCT owner FROM cursor WHERE owner IS NOT NULL")).fetchall()
-        assert owners in ([], [(broker.cluster.identity.broker_id,)])
+        assert owners in ([], [(broker.cluster.heartbeats.identity.broker_id,)])
         await publishing
         await eventually(lambda: len(one.messages) + len(two.messages) >= 1_500)
         await eventually(lambda: len(lanes(broker)) == QUEUES)
@@ -198,8 +198,8 @@ async def test_a_lane_whose_lease_cannot_be_renewed_is_stopped_before_it_has_pas
         async def nothing(*_: object) -> None:
             return
 
-        monkeypatch.setattr(broker.cluster._renewal, "renew_if_due", nothing)
-        monkeypatch.setattr(broker.cluster, "_claim_missing", nothing)
+        monkeypatch.setattr(broker.cluster.ownership._renewal, "renew_if_due", nothing)
+        monkeypatch.setattr(broker.cluster.ownership._claims, "claim_missing", nothing)
         await eventually(lambda: not lanes(broker), LEASE_SECONDS + 1)
         row = await (await conn.execute("SELECT bool_and(lease_until > clock_timestamp()) FROM cursor")).fetchone()
 

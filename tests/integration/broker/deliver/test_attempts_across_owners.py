@@ -30,7 +30,7 @@ async def test_whenever_the_lane_was_persisted_in_between(
 ) -> None:
     await register_group(trade)
     await center.publish(TOPIC, PAID)
-    moves = broker.cluster._moves
+    moves = broker.cluster.ownership._moves
     go_on = moves.go_on
 
     async def leave_what_is_persisted(wanted: Any) -> None:

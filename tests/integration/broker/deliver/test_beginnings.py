@@ -60,7 +60,7 @@ async def test_no_broker_claims_the_lanes_before_it_knows_of_it(
 ) -> None:
     may_load = asyncio.Event()
     load = broker.feed._loader.load
-    claim_missing = broker.cluster._claim_missing
+    claim_missing = broker.cluster.ownership._claims.claim_missing
     claimed_in: list[int] = []
 
     async def load_slowly() -> Snapshot:
@@ -73,7 +73,7 @@ async def test_no_broker_claims_the_lanes_before_it_knows_of_it(
             claimed_in.append(slots_of(broker))
 
     monkeypatch.setattr(broker.feed._loader, "load", load_slowly)
-    monkeypatch.setattr(broker.cluster, "_claim_missing", claim_and_note)
+    monkeypatch.setattr(broker.cluster.ownership._claims, "claim_missing", claim_and_note)
     version = (await trade.subscriptions.create("default", GROUP, TOPIC, PAID, from_beginning=True)).version
     async with raw_subscriber(broker.address) as raw:
         await eventually(lambda: len(claimed_in) >= 2)

@@ -41,7 +41,7 @@ async def test_what_has_begun_when_a_broker_stops_is_settled_there(
         await eventually(lambda: handled, 20)
         (stopping,) = [broker for broker in brokers if serves_instances(broker)]
         shutting_down = asyncio.ensure_future(stopping.shut_down())
-        await eventually(lambda: all(instance.wants_nothing for instance in stopping.subscriber._instances))
+        await eventually(lambda: all(instance.wants_nothing for instance in stopping.grpc_door.subscriber._instances))
         gate.set()
         await shutting_down
         await center.publish(TOPIC, PAID, b"2")
@@ -71,7 +71,7 @@ async def test_a_handler_that_takes_longer_than_the_ack_timeout_is_waited_for_wh
         (stopping,) = [broker for broker in brokers if serves_instances(broker)]
         await eventually(lambda: extended_count(stopping), what="it takes long")
         shutting_down = asyncio.ensure_future(stopping.shut_down())
-        await eventually(lambda: all(instance.wants_nothing for instance in stopping.subscriber._instances))
+        await eventually(lambda: all(instance.wants_nothing for instance in stopping.grpc_door.subscriber._instances))
         # Once in each third of the ack timeout, at most.
         enough = extended_count(stopping) + 5
         await eventually(lambda: extended_count(stopping) >= enough, what="it is kept on")

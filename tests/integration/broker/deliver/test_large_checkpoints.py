@@ -12,7 +12,7 @@ import pytest
 from confdb.routes import GroupMode, GroupOrder, GroupRoute
 from msgbroker.engine.verdicts import Held, Settlement, Verdict
 from msgbroker.server.app import tune_collector
-from msgbroker.server.cluster.recovery import LaneOpening
+from msgbroker.server.cluster.recovery import LaneRecovery
 from msgbroker.server.deliver import checkpoints
 from msgbroker.server.deliver.checkpoints import CHANGES_MAX, Checkpointer
 from msgbroker.server.deliver.hub import DeliveryHub
@@ -46,7 +46,7 @@ class Scene:
 
     store: MessageStore
     hub: DeliveryHub
-    opening: LaneOpening
+    opening: LaneRecovery
     checkpointer: Checkpointer
 
     async def claim(self) -> int:
@@ -75,7 +75,7 @@ def make_scene(store: MessageStore) -> Scene:
     hub = DeliveryHub(LogCache(store), board())
     hub.pump.mark = lambda group: None  # type: ignore[method-assign]
     hub.follow(snapshot(route()))
-    return Scene(store, hub, LaneOpening(store, OWNER, hub), Checkpointer(hub, store, OWNER))
+    return Scene(store, hub, LaneRecovery(store=store, broker_id=OWNER, hub=hub), Checkpointer(hub, store, OWNER))
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ async def test_a_stream_and_a_puller_under_one_id_do_not_make_dead_letters_of_wh
     async with MessageCenter(broker.address, instance_id="one", drain_timeout_seconds=0.5) as subscribing:
         subscribing.subscriber(group=GROUP, topic=TOPIC)(handle)
         running = asyncio.ensure_future(subscribing.run())
-        await eventually(lambda: broker.subscriber._instances)
+        await eventually(lambda: broker.grpc_door.subscriber._instances)
         await center.publish(TOPIC, PAID, b"x")
         await eventually(lambda: attempts)
         evictions = 0
@@ -39,7 +39,7 @@ async def test_a_stream_and_a_puller_under_one_id_do_not_make_dead_letters_of_wh
             stub: Any = subscriber_pb2_grpc.SubscriberStub(channel)
             for _ in range(8):
                 await asyncio.sleep(0.8)
-                before = set(broker.subscriber._instances)
+                before = set(broker.grpc_door.subscriber._instances)
                 try:
                     # It settles nothing: it is somebody who looks every now and then whether there is anything.
                     await stub.Pull(subscriber_pb2.PullRequest(group=GROUP, instance_id="one"))
@@ -47,7 +47,7 @@ async def test_a_stream_and_a_puller_under_one_id_do_not_make_dead_letters_of_wh
                     # Refused: a good answer, too.
                     break
                 await asyncio.sleep(0.05)
-                evictions += bool(before - broker.subscriber._instances)
+                evictions += bool(before - broker.grpc_door.subscriber._instances)
         has_heard = running.done() and isinstance(running.exception(), InstanceReplacedError)
         await broker.checkpointer.flush_once()
         letters = await dead_letters(trade, message_store)

@@ -42,7 +42,7 @@ async def test_a_broker_says_that_it_serves(broker: Broker) -> None:
 
 
 async def test_a_broker_that_leaves_says_so_first(broker: Broker) -> None:
-    await broker.health.leave()
+    broker.grpc_door.health.leave()
 
     assert [await health(broker.address, service) for service in SERVICES[:4]] == [NOT_SERVING] * 4
 

@@ -50,12 +50,12 @@ async def test_streams_of_publishers_and_subscribers_last_however_little_they_sa
     async with MessageCenter(broker.address) as center, subscribed(broker.address) as got:
         await center.publish(TOPIC, PAID, "before")
         await got.until(1)
-        await eventually(lambda: all(instance.unsettled == 0 for instance in broker.subscriber._instances))
-        streams = {*broker.publisher._streams, *broker.subscriber._instances}
+        await eventually(lambda: all(instance.unsettled == 0 for instance in broker.grpc_door.subscriber._instances))
+        streams = {*broker.grpc_door.publisher._streams, *broker.grpc_door.subscriber._instances}
         assert len(streams) == 2
         for _ in range(3):
             await outlive_an_idle_connection(broker.address)
         await center.publish(TOPIC, PAID, "afterwards")
         await got.until(2)
 
-        assert {*broker.publisher._streams, *broker.subscriber._instances} == streams
+        assert {*broker.grpc_door.publisher._streams, *broker.grpc_door.subscriber._instances} == streams

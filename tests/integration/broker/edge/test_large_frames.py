@@ -119,7 +119,7 @@ async def test_parts_that_make_no_frame_end_the_stream_and_hold_no_room(
 
 def arriving_bytes(broker: Broker) -> int:
     """Return how much room is held for frames that are not complete."""
-    return broker.publisher.arriving.bytes_held
+    return broker.grpc_door.publisher.arriving.bytes_held
 
 
 async def test_a_frame_that_is_not_completed_in_time_ends_its_stream_and_gives_its_room_to_others(
@@ -233,6 +233,6 @@ async def test_frames_in_parts_without_messages_leave_no_room_held(trade: Config
                 await raw.send_encoded(part)
         await raw.send(2, [said])
         assert (await raw.answer()).sequence == 2
-    await eventually(lambda: not broker.publisher._streams)
+    await eventually(lambda: not broker.grpc_door.publisher._streams)
 
     assert arriving_bytes(broker) == 0

@@ -58,12 +58,12 @@ async def test_a_publisher_that_finds_no_place_goes_to_another_broker(
             code, metadata = await refused.end()
         async with MessageCenter([full.address, other.address]) as center:
             await center.publish(TOPIC, PAID, "goes to the other one")
-            assert len(other.publisher._streams) == 1
+            assert len(other.grpc_door.publisher._streams) == 1
         await eventually(lambda: alarms(full) == [(AlarmKind.STREAMS_FULL, "publisher streams")])
 
     assert (code.name, metadata["msgcenter-reason"]) == ("RESOURCE_EXHAUSTED", "TOO_MANY_STREAMS")
     assert metadata["grpc-retry-pushback-ms"] == "1000"
-    await eventually(lambda: full.publisher.places.count == 0)
+    await eventually(lambda: full.grpc_door.publisher.places.count == 0)
     async with MessageCenter(full.address) as center:
         await center.publish(TOPIC, PAID, "there is a place again")
 
@@ -80,7 +80,7 @@ async def test_a_subscriber_that_finds_no_place_goes_to_another_broker(
             async with MessageCenter(other.address) as center:
                 await center.publish(TOPIC, PAID, "a")
             await got.until(1)
-            assert len(other.subscriber._instances) == 1
+            assert len(other.grpc_door.subscriber._instances) == 1
         await eventually(lambda: alarms(full) == [(AlarmKind.STREAMS_FULL, "subscriber streams")])
 
 
@@ -100,7 +100,7 @@ async def test_a_stream_that_says_nothing_loses_its_place(
             with pytest.raises(grpc.aio.AioRpcError) as raised:
                 await call.read()
             assert reason_of(raised.value) == ("UNAVAILABLE", "UNFINISHED")
-    assert (broker.publisher.places.count, broker.subscriber.places.count) == (0, 0)
+    assert (broker.grpc_door.publisher.places.count, broker.grpc_door.subscriber.places.count) == (0, 0)
 
 
 async def test_a_call_that_finds_no_place_is_refused_and_others_follow(
@@ -187,7 +187,7 @@ async def test_watchers_of_its_health_are_told_whatever_others_do(broker: Broker
             watchers.append(stub.Watch(health_pb2.HealthCheckRequest(service="msgbroker.v1.Publisher")))
         assert {(await watcher.read()).status for watcher in watchers} == {health_pb2.HealthCheckResponse.SERVING}
         watchers.pop().cancel()
-        await broker.health.leave()
+        broker.grpc_door.health.leave()
         assert {(await watcher.read()).status for watcher in watchers} == {health_pb2.HealthCheckResponse.NOT_SERVING}
 
 

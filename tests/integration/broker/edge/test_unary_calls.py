@@ -380,8 +380,8 @@ async def test_a_draining_broker_sends_callers_elsewhere(
     trade: ConfigService, broker: Broker, center: MessageCenter, publisher: Any, subscriber: Any
 ) -> None:
     await register_group(trade)
-    broker.publisher.drain()
-    broker.pull.drain()
+    broker.grpc_door.publisher.drain()
+    broker.grpc_door.pull.drain()
     for call in (
         publisher.Publish(publisher_pb2.PublishRequest(messages=[said("a")])),
         subscriber.Pull(pulling()),

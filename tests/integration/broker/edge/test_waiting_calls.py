@@ -135,7 +135,7 @@ async def test_pulls_that_wait_do_not_keep_verdicts_out_nor_what_else_is_called(
 
 async def has_begun(broker: Broker, count: int) -> None:
     """Wait until so many pulls wait, and nothing is on its way to wait."""
-    await eventually(lambda: broker.pull.calls.count == count, what=f"{count} pulls")
+    await eventually(lambda: broker.grpc_door.pull.calls.count == count, what=f"{count} pulls")
 
 
 async def reason_of(call: Any) -> str:

@@ -34,7 +34,7 @@ _PAGE = 8192
 
 
 def dead_parts(broker: Broker) -> list[str]:
-    return [repr(task.exception()) for task in [*broker._running, broker._committing] if task and task.done()]
+    return [repr(task.exception()) for task in broker._running if task.done()]
 
 
 def set_aside(broker: Broker) -> list[str]:

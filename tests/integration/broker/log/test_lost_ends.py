@@ -91,7 +91,7 @@ async def test_an_end_that_another_broker_wrote_anew_is_noticed(
     async with subscribed(reading.address) as got:
         await got.until(len(await publish(reading.address, "old", 20)))
         await persisted(message_store, 20)
-        await eventually(writing.cluster.groups_elsewhere)
+        await eventually(writing.cluster.heartbeats.groups_at_others)
         await lose_from(message_store, 10)
         new = await publish(writing.address, "new", 5)
 

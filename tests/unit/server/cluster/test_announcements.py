@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from msgbroker.server.cluster.announcements import Listener
+from msgbroker.server.cluster.queue_ends import QueueEnds
 from msgbroker.server.log.cache import LogCache
 
 
@@ -30,7 +31,8 @@ class OneQueue:
 
 
 def make_listener(hub: Any) -> Listener:
-    return Listener(None, hub, lambda: 1.0)  # type: ignore[arg-type]
+    ends = QueueEnds(hub=hub, poll_seconds=lambda: 1.0)
+    return Listener(store=None, hub=hub, ends=ends)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

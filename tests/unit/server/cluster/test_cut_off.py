@@ -37,8 +37,8 @@ class World:
         self.board = board()
         self.cut_off = CutOff(self, self.feed, self.board)  # type: ignore[arg-type]
         self.heard: list[str] = []
-        self.cut_off.on_behind = lambda _: self.heard.append("behind")
-        self.cut_off.on_current = lambda: self.heard.append("current")
+        self.cut_off.on_behind(lambda _: self.heard.append("behind"))
+        self.cut_off.on_current(lambda: self.heard.append("current"))
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[World]:

@@ -33,7 +33,7 @@ from confdb.routes import (
 )
 from msgbroker.server.alarms.not_understood import WITHHELD_MAX, withheld_to_tell
 from msgbroker.server.alarms.set_aside import SetAside
-from msgbroker.server.cluster.misplaced_instances import Here, find_elsewhere
+from msgbroker.server.cluster.misplaced_instances import ServedHere, find_better_brokers
 from msgbroker.server.cluster.placement import WantedLanes
 from msgbroker.server.log.topic_queues import QueueMap
 from msgdb.log.queues import QueueRow
@@ -126,7 +126,12 @@ class Version:
             for number in range(QUEUES)
         )
         lanes = WantedLanes(
-            UUID(int=self.number), hub, queues, lambda: snapshot, SetAside(board(), topic_alarm), self.features
+            broker_id=UUID(int=self.number),
+            hub=hub,
+            queues=queues,
+            snapshot=lambda: snapshot,
+            topics_aside=SetAside(board(), topic_alarm),
+            features=self.features,
         )
         with pytest.raises(StopIteration):
             lanes.among(others).send(None)
@@ -227,10 +232,10 @@ def _relocated(configured: Configured, versions: list[Version], visited: list[in
     wanted, owners = here.wanted(configured, others)
     owner_ids = {UUID(int=number) for number in owners}
     withheld = snapshot.withheld.get(GROUP, frozenset())
-    elsewhere = find_elsewhere(
-        group, _topics_of(snapshot), others, Here(bool(wanted), owner_ids, here.features, withheld)
+    better = find_better_brokers(
+        group, _topics_of(snapshot), others, ServedHere(bool(wanted), owner_ids, here.features, withheld)
     )
-    return int(elsewhere.addresses[0].rpartition(":")[2]) if elsewhere.addresses else None
+    return int(better.addresses[0].rpartition(":")[2]) if better.addresses else None
 
 
 def _live(number: int, features: str = "", groups: Mapping[int, int] | None = None, **more: Any) -> LiveBroker:
@@ -251,8 +256,8 @@ def test_one_instance_goes_to_a_broker_that_understands_what_nobody_with_instanc
     group, topics = snapshot.groups["default", "SG"], _topics_of(snapshot)
 
     def elsewhere(*others: LiveBroker, owner: int = 0) -> tuple[list[str], bool]:
-        here = Here(has_lanes=not owner, owner_ids=[UUID(int=owner)], features=nothing, withheld=())
-        found = find_elsewhere(group, topics, others, here)
+        here = ServedHere(has_lanes=not owner, owner_ids=[UUID(int=owner)], features=nothing, withheld=())
+        found = find_better_brokers(group, topics, others, here)
         return [*found.addresses], found.is_for_one
 
     # Nobody understands it; one does; one that does has an instance already.

@@ -55,7 +55,13 @@ class Broker:
         self.wanted = self.fresh()
 
     def fresh(self) -> WantedLanes:
-        return WantedLanes(OWN, self.hub, self.queues, lambda: self.snapshot, SetAside(board(), topic_alarm))
+        return WantedLanes(
+            broker_id=OWN,
+            hub=self.hub,
+            queues=self.queues,
+            snapshot=lambda: self.snapshot,
+            topics_aside=SetAside(board(), topic_alarm),
+        )
 
     def configure(self, topic_ids: Mapping[int, tuple[int, ...]]) -> None:
         topics = {("default", f"TP_{topic_id}"): route(topic_id, name=f"TP_{topic_id}") for topic_id in TOPICS}

@@ -13,7 +13,7 @@ import pytest
 from confdb.brokers import LiveBroker
 from confdb.routes import GroupMode, GroupOrder, GroupRoute, Snapshot, SubscriptionMode, SubscriptionRoute
 from msgbroker.engine.lane.begun import Begun
-from msgbroker.server.cluster.misplaced_instances import Relocations
+from msgbroker.server.cluster.misplaced_instances import MisplacedInstances
 from msgbroker.server.deliver.instances.instance import Instance
 from tests.support.broker_builders import PAID, route, snapshot
 
@@ -48,12 +48,14 @@ class OneBroker:
             route=group, instances={each.name: each for each in instances}, slots={1: None}, refusal=None
         )
         hub: Any = SimpleNamespace(groups={GROUP: self.group}, topics={TOPIC: topic})
-        self.relocations = Relocations(hub, lambda: self.snapshot, frozenset(), after_seconds=0.0)
+        self.misplaced = MisplacedInstances(
+            hub=hub, snapshot=lambda: self.snapshot, features=frozenset(), after_seconds=0.0
+        )
 
     def sent(self, *others: LiveBroker) -> list[str]:
         """Return who is told to go, of those that are here."""
         before = {each.name: each.sent_on_count for each in self.group.instances.values()}
-        self.relocations.relocate({}, {}, others or (OTHER,))
+        self.misplaced.relocate({}, {}, others or (OTHER,))
         return [e.instance_id for e in self.group.instances.values() if e.sent_on_count > before[e.name]]
 
 
@@ -79,11 +81,11 @@ def test_what_is_withheld_is_told_as_long_as_it_is_so_where_an_instance_was_sent
     broker.group.instances.clear()
 
     assert broker.sent() == []
-    assert broker.relocations.withheld_to_tell(broker.snapshot) == WITHHELD
+    assert broker.misplaced.withheld_to_tell(broker.snapshot) == WITHHELD
     broker.snapshot = snapshot(route(TOPIC))
     broker.sent()
     broker.snapshot = snapshot(route(TOPIC), withheld=WITHHELD)
-    assert broker.relocations.withheld_to_tell(broker.snapshot) == {}
+    assert broker.misplaced.withheld_to_tell(broker.snapshot) == {}
 
 
 @pytest.mark.parametrize("is_there", [True, False])

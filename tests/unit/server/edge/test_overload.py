@@ -12,7 +12,7 @@ from msgbroker.server import clock
 from msgbroker.server.alarms.board import AlarmBoard
 from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.edge.calls.places import Places
-from msgbroker.server.edge.pressure import PressureWatch
+from msgbroker.server.edge.overload import OverloadWatch
 from msgdb.reports.alarms import AlarmKind
 
 
@@ -24,7 +24,7 @@ class Pressed:
         self.board = AlarmBoard(None, UUID(int=1), "here")  # type: ignore[arg-type]
         self.places = Places("publisher streams", 1)
         self.outgoing = Outgoing(OutgoingConfig(bytes_max=100))
-        self.watch = PressureWatch([self.places], self.outgoing, self.board, lambda: self.now)
+        self.watch = OverloadWatch([self.places], self.outgoing, self.board, lambda: self.now)
 
     def stand(self) -> list[AlarmKind]:
         self.watch.look_once()

@@ -20,8 +20,8 @@ _LOOK_SECONDS: Final = 1.0
 _STANDS_SECONDS: Final = 60.0
 
 
-class PressureWatch:
-    """See the module."""
+class OverloadWatch:
+    """Lets alarms stand while clients find no place, or are ended because they do not read."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class PressureWatch:
             await pause(stop, _LOOK_SECONDS)
 
     def look_once(self) -> None:
-        """Let the alarms stand that have to."""
+        """Let just those alarms stand of which there was a case lately."""
         full = [_full(each.kind, each.count_max) for each in self._places if self._is_recent(each.refused_at)]
         self._board.replace(AlarmKind.STREAMS_FULL, full)
         is_short = self._is_recent(self._outgoing.ended_for_room_at)

@@ -1,0 +1,310 @@
+"""Makes a broker's parts, room by room, lower rooms first: none of them runs, and none tells another anything yet.
+
+Who is told what is said in `assembly`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Final, NamedTuple, TypeAlias
+
+import grpc
+
+from confdb.brokers import BrokerRegistry
+from confdb.routes import Snapshot
+from confdb.services import ConfigService
+from confdb.snapshot import SnapshotFeed
+from confdb.store import ConfigStore
+from msgbroker.contract import limits
+from msgbroker.contract.errors import TooManyCallsError
+from msgbroker.server.alarms.board import AlarmBoard
+from msgbroker.server.alarms.names import topic_alarm
+from msgbroker.server.alarms.set_aside import SetAside
+from msgbroker.server.cluster.announcements import Listener
+from msgbroker.server.cluster.claims import LaneClaims
+from msgbroker.server.cluster.cluster import Cluster
+from msgbroker.server.cluster.cut_off import CutOff
+from msgbroker.server.cluster.heartbeats import BrokerIdentity, Heartbeats
+from msgbroker.server.cluster.lease_terms import LeaseTerms
+from msgbroker.server.cluster.misplaced_instances import MisplacedInstances
+from msgbroker.server.cluster.ownership import LaneOwnership
+from msgbroker.server.cluster.placement import WantedLanes
+from msgbroker.server.cluster.planned_moves import PlannedMoves
+from msgbroker.server.cluster.queue_ends import QueueEnds
+from msgbroker.server.cluster.recovery import LaneRecovery
+from msgbroker.server.cluster.renewal import LeaseRenewal
+from msgbroker.server.deliver.checkpoints import Checkpointer
+from msgbroker.server.deliver.expressions.dear import DearExpressions
+from msgbroker.server.deliver.expressions.failures import FailureWriter
+from msgbroker.server.deliver.expressions.helper_frames import HelperBounds
+from msgbroker.server.deliver.expressions.helper_process import HelperConfig, HelperProcess
+from msgbroker.server.deliver.hub import DeliveryHub
+from msgbroker.server.deliver.outgoing import OutgoingConfig
+from msgbroker.server.edge import grpc_server
+from msgbroker.server.edge.calls.gate import CallGate
+from msgbroker.server.edge.calls.places import Places
+from msgbroker.server.edge.directory_service import DirectoryService
+from msgbroker.server.edge.grpc_door import GrpcDoor
+from msgbroker.server.edge.health import HealthWatch
+from msgbroker.server.edge.health_service import HealthService
+from msgbroker.server.edge.overload import OverloadWatch
+from msgbroker.server.edge.publisher_service import PublisherService
+from msgbroker.server.edge.pull_service import PullService
+from msgbroker.server.edge.subscriber_service import SubscriberService
+from msgbroker.server.log.cache import LogCache, LogCacheConfig
+from msgbroker.server.log.message import LogMessage
+from msgbroker.server.log.topic_queues import QueueMap
+from msgbroker.server.publish.committer import Committer, CommitterConfig
+from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
+from msgbroker.server.settings import BrokerSettings
+from msgdb.append.appender import AppendConfig, Appender
+from msgdb.days.partitions import ensure_for
+from msgdb.days.retention import Maintenance, MaintenanceConfig
+from msgdb.log.queues import QueueTailReader
+from msgdb.reports.alarms import Alarm, AlarmKind
+from msgdb.store import MessageStore
+
+TellStored: TypeAlias = Callable[[Mapping[int, list[LogMessage]]], None]
+"""Called after each commit, with the messages of each queue."""
+
+_POLL_SECONDS_AMONG_OTHERS: Final = 1.0
+_POLL_SECONDS_ALONE: Final = 10.0
+_HEALTH_READING_MAX: Final = 16
+"""8 MiB, of requests that are as large as gRPC takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What a broker stands on."""
+
+    config: ConfigStore
+    messages: MessageStore
+    feed: SnapshotFeed
+    queues: QueueMap
+
+    def cut(self) -> None:
+        """Break every connection to the databases that is in use."""
+        self.config.cut()
+        self.messages.cut()
+
+
+class Foundation(NamedTuple):
+    """What every room is made with."""
+
+    settings: BrokerSettings
+    stores: Stores
+    identity: BrokerIdentity
+    board: AlarmBoard
+    topics_aside: SetAside[int]
+    """Topics whose messages could not be stored for unknown reasons."""
+
+
+class Delivery(NamedTuple):
+    """The room `deliver`: what brings messages from the log to instances."""
+
+    hub: DeliveryHub
+    checkpointer: Checkpointer
+    dear: DearExpressions
+    failures: FailureWriter
+
+
+class Hearing(NamedTuple):
+    """How this broker hears of what other brokers store."""
+
+    listener: Listener
+    ends: QueueEnds
+
+
+class Publishing(NamedTuple):
+    """The room `publish`: what brings messages from publishers to the log."""
+
+    committer: Committer
+    registrar: EventCodeRegistrar
+
+
+class Door(NamedTuple):
+    """The room `edge`: what clients reach over gRPC, and what tells operators when they ask for too much."""
+
+    grpc: GrpcDoor
+    overload: OverloadWatch
+
+
+def lay_foundation(settings: BrokerSettings, stores: Stores, identity: BrokerIdentity) -> Foundation:
+    """Return what every room of a broker is made with."""
+    board = AlarmBoard(stores.messages, identity.broker_id, identity.address)
+    topics_aside: SetAside[int] = SetAside(board, lambda topic_id: _alarm_of_topic(stores.feed.current, topic_id))
+    return Foundation(settings, stores, identity, board, topics_aside)
+
+
+def _alarm_of_topic(snapshot: Snapshot, topic_id: int) -> Alarm:
+    found = [topic for topic in snapshot.topics.values() if topic.topic_id == topic_id]
+    if found:
+        return topic_alarm(AlarmKind.TOPIC_SET_ASIDE, found[0])
+    return Alarm(AlarmKind.TOPIC_SET_ASIDE, f"topic {topic_id}", "", topic_id=topic_id)
+
+
+def make_delivery(on: Foundation) -> Delivery:
+    """Make the hub, and what persists and evaluates for it."""
+    settings, store = on.settings, on.stores.messages
+    half_bytes = settings.log_cache_bytes_max // 2
+    cache = LogCache(store, LogCacheConfig(tail_bytes_max=half_bytes, blocks_bytes_max=half_bytes))
+    hub = DeliveryHub(cache, on.board, outgoing=OutgoingConfig(bytes_max=settings.outgoing_bytes_max))
+    helper = HelperProcess(HelperConfig(HelperBounds(niceness=settings.expression_niceness)))
+    return Delivery(
+        hub=hub,
+        checkpointer=Checkpointer(hub, store, on.identity.broker_id, settings.checkpoint_seconds),
+        dear=DearExpressions(evaluations=hub.evaluations, cache=hub.cache, lanes=hub, helper=helper, board=on.board),
+        failures=FailureWriter(hub.evaluations.failures, store),
+    )
+
+
+def make_cluster(on: Foundation, delivery: Delivery) -> Cluster:
+    """Make what keeps the broker's place among the others: its heartbeats, and the lanes that are its own."""
+    cut_off = CutOff(on.stores.messages, on.stores.feed, on.board)
+    misplaced = MisplacedInstances(hub=delivery.hub, snapshot=on.stores.feed.get, features=on.identity.features)
+    heartbeats = Heartbeats(
+        identity=on.identity,
+        registry=BrokerRegistry(on.stores.config),
+        hub=delivery.hub,
+        snapshot=on.stores.feed.get,
+        misplaced=misplaced,
+        cut_off=cut_off,
+    )
+    ownership = _make_ownership(on, delivery, heartbeats=heartbeats, cut_off=cut_off, misplaced=misplaced)
+    return Cluster(heartbeats, ownership, cut_off)
+
+
+def _make_ownership(
+    on: Foundation, delivery: Delivery, *, heartbeats: Heartbeats, cut_off: CutOff, misplaced: MisplacedInstances
+) -> LaneOwnership:
+    store, snapshot, broker_id, hub = on.stores.messages, on.stores.feed.get, on.identity.broker_id, delivery.hub
+    terms = LeaseTerms(on.settings.lease_seconds)
+    return LaneOwnership(
+        hub=hub,
+        heartbeats=heartbeats,
+        cut_off=cut_off,
+        wanted=WantedLanes(
+            broker_id=broker_id,
+            hub=hub,
+            queues=on.stores.queues,
+            snapshot=snapshot,
+            topics_aside=on.topics_aside,
+            features=on.identity.features,
+        ),
+        renewal=LeaseRenewal(store=store, broker_id=broker_id, hub=hub, terms=terms),
+        moves=PlannedMoves(store=store, broker_id=broker_id, hub=hub, checkpointer=delivery.checkpointer),
+        claims=LaneClaims(
+            store=store,
+            broker_id=broker_id,
+            hub=hub,
+            snapshot=snapshot,
+            cut_off=cut_off,
+            recovery=LaneRecovery(store=store, broker_id=broker_id, hub=hub),
+            terms=terms,
+        ),
+        misplaced=misplaced,
+    )
+
+
+def make_hearing(on: Foundation, hub: DeliveryHub, heartbeats: Heartbeats) -> Hearing:
+    """Make what hears of other brokers' messages: soon by their announcements, and for certain by asking msgdb."""
+
+    def poll_seconds() -> float:
+        return _POLL_SECONDS_AMONG_OTHERS if heartbeats.other_brokers() else _POLL_SECONDS_ALONE
+
+    ends = QueueEnds(hub=hub, poll_seconds=poll_seconds)
+    return Hearing(Listener(store=on.stores.messages, hub=hub, ends=ends), ends)
+
+
+def make_publishing(on: Foundation, hub: DeliveryHub, config: ConfigService, *, on_stored: TellStored) -> Publishing:
+    """Make what stores messages; *on_stored* hears of each commit."""
+
+    async def ensure_partitions(days: Collection[date]) -> None:
+        async with on.stores.messages.connection() as connection:
+            for day in days:
+                await ensure_for(connection, day)
+
+    append_config = AppendConfig(pooled=on.settings.pooled)
+    appender = Appender(on.stores.messages.connect_blocking, ensure_partitions, config=append_config)
+    committer = Committer(
+        appender=appender,
+        queues=on.stores.queues,
+        on_stored=on_stored,
+        on_elsewhere=hub.stored_before,
+        topics_aside=on.topics_aside,
+        config=CommitterConfig(
+            waiting_bytes_max=on.settings.ingest_bytes_max,
+            # Brokers that start together do not all begin with the same queue.
+            first_turn=on.identity.broker_id.int % limits.QUEUES_MAX,
+        ),
+    )
+    return Publishing(committer, EventCodeRegistrar(config))
+
+
+def make_config_service(on: Foundation) -> ConfigService:
+    """Make what changes the configuration in this broker's name: for clients that register, and open topics."""
+    return ConfigService(on.stores.config, f"broker {on.identity.address}", QueueTailReader(on.stores.messages))
+
+
+def make_door(
+    on: Foundation,
+    server: grpc.aio.Server,
+    *,
+    hub: DeliveryHub,
+    cluster: Cluster,
+    publishing: Publishing,
+    config: ConfigService,
+) -> Door:
+    """Make all that clients call over gRPC, and register it with *server*."""
+    settings, snapshot = on.settings, on.stores.feed.get
+    publisher = PublisherService(
+        committer=publishing.committer,
+        snapshot=snapshot,
+        learn_event_code=publishing.registrar.learn,
+        check_current=cluster.cut_off.check_current,
+        is_delivery_behind=hub.is_behind,
+        outgoing=hub.outgoing,
+        streams_max=settings.publisher_streams_max,
+    )
+    subscriber = SubscriberService(
+        hub=hub,
+        snapshot=snapshot,
+        broker_id=on.identity.broker_id,
+        check_not_behind=cluster.cut_off.check_not_behind,
+        instances_changed=cluster.ownership.wake,
+        streams_max=settings.subscriber_streams_max,
+    )
+    pull = PullService(
+        hub=hub,
+        snapshot=snapshot,
+        check_not_behind=cluster.cut_off.check_not_behind,
+        instances_changed=cluster.ownership.wake,
+        pulls_max=settings.pulls_max,
+    )
+    health = HealthService()
+    gate = CallGate(Places("calls", settings.calls_max, TooManyCallsError), hub.outgoing)
+    grpc_server.add_services(
+        server,
+        publisher=publisher,
+        subscriber=subscriber,
+        pull=pull,
+        directory=DirectoryService(cluster.heartbeats, config, client_registration=settings.client_registration),
+        health=health,
+        gate=gate,
+        health_gate=CallGate(health.checks, hub.outgoing, _HEALTH_READING_MAX),
+    )
+    places = (publisher.places, subscriber.places, pull.places, pull.calls, gate.places, health.places, health.checks)
+    watch = HealthWatch(health, on.stores.messages, on.stores.feed, on.board, cluster.cut_off)
+    return Door(GrpcDoor(server, publisher, subscriber, pull, watch), OverloadWatch(places, hub.outgoing, on.board))
+
+
+def make_maintenance(on: Foundation) -> Maintenance:
+    """Make what looks after msgdb's days; brokers take turns at it."""
+    feed = on.stores.feed
+    return Maintenance(
+        on.stores.messages,
+        MaintenanceConfig(retention_days=on.settings.retention_days),
+        group_names=lambda: {group.group_id: group.name for group in feed.current.groups.values()},
+    )
