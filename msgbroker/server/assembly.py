@@ -59,7 +59,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     hearing = make_hearing(on, hub, cluster.heartbeats)
     announcer = Announcer(stores.messages)
     config = make_config_service(on)
-    on_stored = _on_stored(hub, announcer, WatchedTopics(cluster.heartbeats, stores.feed))
+    on_stored = _on_stored(hub, announcer, WatchedTopics(heartbeats=cluster.heartbeats, feed=stores.feed))
     publishing = make_publishing(on, hub, config, on_stored=on_stored)
     door = make_door(on, server, hub=hub, cluster=cluster, publishing=publishing, config=config)
 

@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 _END_SECONDS_MAX: Final = 4.0
 _LEFT_AFTER_LOOPS: Final = 2.5
 _LAST_LEAVE_SECONDS: Final = 0.5
-"""For giving up as they are the lanes that could not be persisted by then."""
+"""Lanes that could not be persisted by then are given up as they are, and so long is left for that."""
 _LEFT_AFTER_LEAVING: Final = 1.25
 _LEFT_AFTER_DOORS: Final = 0.5
 _LEFT_AFTER_READS: Final = 0.25

@@ -72,7 +72,7 @@ TellStored: TypeAlias = Callable[[Mapping[int, list[LogMessage]]], None]
 _POLL_SECONDS_AMONG_OTHERS: Final = 1.0
 _POLL_SECONDS_ALONE: Final = 10.0
 _HEALTH_READING_MAX: Final = 16
-"""8 MiB, of requests that are as large as gRPC takes."""
+"""So many requests are read at a time; as large as gRPC takes them, they are 8 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def make_delivery(on: Foundation) -> Delivery:
 
 def make_cluster(on: Foundation, delivery: Delivery) -> Cluster:
     """Make what keeps the broker's place among the others: its heartbeats, and the lanes that are its own."""
-    cut_off = CutOff(on.stores.messages, on.stores.feed, on.board)
+    cut_off = CutOff(store=on.stores.messages, feed=on.stores.feed, board=on.board)
     misplaced = MisplacedInstances(hub=delivery.hub, snapshot=on.stores.feed.get, features=on.identity.features)
     heartbeats = Heartbeats(
         identity=on.identity,
@@ -296,7 +296,9 @@ def make_door(
         health_gate=CallGate(health.checks, hub.outgoing, _HEALTH_READING_MAX),
     )
     places = (publisher.places, subscriber.places, pull.places, pull.calls, gate.places, health.places, health.checks)
-    watch = HealthWatch(health, on.stores.messages, on.stores.feed, on.board, cluster.cut_off)
+    watch = HealthWatch(
+        service=health, store=on.stores.messages, feed=on.stores.feed, board=on.board, cut_off=cluster.cut_off
+    )
     return Door(GrpcDoor(server, publisher, subscriber, pull, watch), OverloadWatch(places, hub.outgoing, on.board))
 
 

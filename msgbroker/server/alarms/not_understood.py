@@ -19,7 +19,7 @@ ALARMS_MAX: Final = 100
 """One alarm for each thing up to here, and one for all the rest."""
 
 WITHHELD_MAX: Final = 2_000
-"""Topics over all groups, in a heartbeat."""
+"""A heartbeat carries so many topics, over all groups."""
 
 
 @lru_cache(maxsize=1)

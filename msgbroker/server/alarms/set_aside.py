@@ -45,7 +45,7 @@ class _Failure:
 
 
 class SetAside(Generic[UnitT]):
-    """The units of one kind that are set aside. *describe* gives a unit's alarm, without its detail."""
+    """Keeps the units of one kind that are set aside. *describe* gives a unit's alarm, without its detail."""
 
     def __init__(
         self, board: AlarmBoard, describe: Callable[[UnitT], Alarm], now: Callable[[], float] = clock.now

@@ -40,7 +40,7 @@ _NOTICE: Final = re.compile(r"[0-9]{1,18}:[0-9]{1,18}(?:,[0-9]{1,18}:[0-9]{1,18}
 class WatchedTopics:
     """Which topics' queues other brokers read: worked out again when snapshot or registry changed."""
 
-    def __init__(self, heartbeats: Heartbeats, feed: SnapshotFeed) -> None:
+    def __init__(self, *, heartbeats: Heartbeats, feed: SnapshotFeed) -> None:
         self._heartbeats = heartbeats
         self._feed = feed
         self._known: tuple[object, object] | None = None

@@ -50,7 +50,7 @@ class CutOff:
     Whoever takes messages in, or instances, or lanes, asks it before.
     """
 
-    def __init__(self, store: MessageStore, feed: SnapshotFeed, board: AlarmBoard) -> None:
+    def __init__(self, *, store: MessageStore, feed: SnapshotFeed, board: AlarmBoard) -> None:
         self.is_behind = False
         """It is certain that something that this broker does not know of may have been reported active."""
         self._callbacks_behind: list[Callable[[ConfigOutdatedError], None]] = []
@@ -60,15 +60,17 @@ class CutOff:
         self._board = board
         self._patient_look = PatientCall(self._look, _ANSWER_SECONDS_MAX)
         self._beaten_at = -math.inf
-        """When the last beat that was answered was sent."""
+        """When the last beat was sent that was answered."""
         self._joined_at = math.inf
-        """By time.monotonic(): the first beat that was answered after a time in which none may have been."""
+        """When the first beat was answered after a time in which none may have been; by time.monotonic()."""
         self._current_until = -math.inf
+        """Until when messages are taken in without asking again."""
         self._asked_at = -math.inf
         """When the mark was asked for that was seen."""
         self._seen: ConfigMark | None = None
+        """The mark as it was read last."""
         self._seen_at = math.inf
-        """By time.monotonic(), after it was read."""
+        """When it had been read; by time.monotonic()."""
         self._explained: ConfigMark | None = None
         """The last mark after which confdb was looked at: what is known here is as new, or it is of what is lost."""
 

@@ -34,6 +34,7 @@ class ServedHere(NamedTuple):
     owner_ids: Collection[UUID]
     """The other brokers that should own lanes of the group."""
     features: frozenset[str]
+    """What this broker understands."""
     withheld: Collection[int]
     """The topics of which it serves them nothing, as far as it tells others of that."""
 
@@ -65,6 +66,7 @@ class MisplacedInstances:
         self._features = features
         self._after_seconds = after_seconds
         self._since: dict[int, float] = {}
+        """Since when there are better brokers for the instances of each group."""
         self._sent_on: set[int] = set()
         """Groups of which an instance was sent to where what is withheld here may be understood."""
 
@@ -89,20 +91,21 @@ class MisplacedInstances:
         told = self.withheld_to_tell(snapshot)
         others = [broker for broker in others if not broker.draining]
         for group_id, group in self._hub.groups.items():
-            elsewhere = NO_BETTER_BROKERS
+            better = NO_BETTER_BROKERS
             if others and group.instances and group.refusal is None:
                 has_lanes = bool(wanted.get(group) or group.slots or not group.route.subscriptions)
                 if not has_lanes or group_id in snapshot.withheld:
                     here = ServedHere(has_lanes, owners.get(group, ()), self._features, told.get(group_id, ()))
-                    elsewhere = find_better_brokers(group.route, self._hub.topics, others, here)
-            if not elsewhere.addresses:
+                    better = find_better_brokers(group.route, self._hub.topics, others, here)
+            if not better.addresses:
                 self._since.pop(group_id, None)
                 continue
             if now - self._since.setdefault(group_id, now) >= self._after_seconds:
                 del self._since[group_id]
-                self._send(group, elsewhere)
+                self._send(group, better)
 
     def _send(self, group: GroupDelivery, elsewhere: BetterBrokers) -> None:
+        """Tell the group's instances to go there: all of them, or the one that is likeliest to go."""
         # Those that pull have no way to be told.
         instances = [instance for instance in group.instances.values() if not instance.pulls]
         if elsewhere.is_for_one:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from confdb.brokers import LiveBroker
@@ -31,6 +31,17 @@ LanesByGroup: TypeAlias = Mapping[GroupDelivery, Mapping[int, TopicRoute]]
 """The queues of each group, with their topics."""
 
 
+class _OtherBroker(NamedTuple):
+    """Another broker that may own lanes, as far as the rule asks."""
+
+    broker_id: UUID
+    instances: Mapping[int, int]
+    """How many it has of each group."""
+    features: frozenset[str]
+    withheld: Mapping[int, frozenset[int]]
+    """The topics that it does not serve each group."""
+
+
 @dataclass(slots=True)
 class _Grounds:
     """What the wanted lanes follow from."""
@@ -38,9 +49,8 @@ class _Grounds:
     snapshot: Snapshot
     queues_version: int
     groups: list[tuple[GroupDelivery, int]]
-    """The groups here, with their instances."""
-    others: list[tuple[UUID, Mapping[int, int], frozenset[str], Mapping[int, frozenset[int]]]]
-    """The brokers that may own lanes, too: with their instances by group, what they understand, what they withhold."""
+    """The groups here, with how many instances each has."""
+    others: list[_OtherBroker]
 
     def are_those_of(self, before: _Grounds | None) -> bool:
         # A snapshot is known by its identity: comparing all of it would cost more than what it saves.
@@ -81,6 +91,7 @@ class WantedLanes:
         self.owners: Mapping[GroupDelivery, Collection[UUID]] = {}
         """By the same rule: the other brokers that should own lanes of each group."""
         self._grounds: _Grounds | None = None
+        """What both of these followed from; None where that may have changed unnoticed."""
         self._is_complete = True
         """Whether all queues are known that the lanes follow from."""
 
@@ -90,7 +101,7 @@ class WantedLanes:
             self._snapshot(),
             self._queues.version,
             [(group, len(group.instances)) for group in self._hub.groups.values()],
-            [(each.broker_id, each.groups, each.features, each.withheld) for each in others if not each.draining],
+            [_OtherBroker(o.broker_id, o.groups, o.features, o.withheld) for o in others if not o.draining],
         )
         if not grounds.are_those_of(self._grounds):
             self._is_complete = True
@@ -154,9 +165,9 @@ class WantedLanes:
     def _weights(self, group_id: int, topic_id: int, instances: int, grounds: _Grounds) -> list[BrokerWeight]:
         """Return the brokers that may own lanes of the group and topic, unless that requires what they lack."""
         weights = [
-            BrokerWeight(broker_id, groups[group_id], features)
-            for broker_id, groups, features, withheld in grounds.others
-            if group_id in groups and topic_id not in withheld.get(group_id, ())
+            BrokerWeight(other.broker_id, other.instances[group_id], other.features)
+            for other in grounds.others
+            if group_id in other.instances and topic_id not in other.withheld.get(group_id, ())
         ]
         if topic_id not in grounds.snapshot.withheld.get(group_id, ()):
             weights.append(BrokerWeight(self._broker_id, instances, self._features))

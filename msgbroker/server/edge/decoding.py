@@ -24,11 +24,11 @@ FrameT = TypeVar("FrameT", publisher_pb2.PublishFrame, publisher_pb2.PublishRequ
 _FRAME_BYTES_TAG: Final = 0x20
 _PART_TAG: Final = 0x2A
 _PART_TAGS: Final = (bytes([_FRAME_BYTES_TAG]), bytes([_PART_TAG]))
-"""What a PublishFrame begins with that is a part of one."""
+"""A PublishFrame that is a part of a larger one begins with one of these."""
 _COUNTED_ABOVE_BYTES: Final = 128 * 1024
 """Smaller requests cannot have so many entries that it would hurt; our client's are smaller."""
 _OTHER_FIELDS_MAX: Final = 16
-"""Fields of any request beside its repeated one."""
+"""No request has more fields beside its repeated one."""
 _VARINT_BYTES_MAX: Final = 10
 _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 _GROUPS: Final = (_GROUP, _GROUP_END)
@@ -38,7 +38,7 @@ class Received(NamedTuple, Generic[FrameT]):
     """A frame whose messages are still encoded."""
 
     frame: FrameT
-    """All but its messages."""
+    """The frame without its messages."""
     encoded: bytes
     spans: list[tuple[int, int]]
     """Where in `encoded` its messages begin and end."""
@@ -49,7 +49,7 @@ class FramePart(NamedTuple):
 
     part: memoryview
     frame_bytes: int
-    """Of the whole frame, with its first part; else 0."""
+    """How large the whole frame is, said with its first part; with the others it is 0."""
 
 
 def decoder(kind: type[RequestT], entries_max: int = 0, bytes_max: int | None = None) -> Callable[[bytes], RequestT]:

@@ -40,9 +40,9 @@ WINDOW_BYTES: Final = 128 * 1024
 """What a stream or call may cost that nobody reads. While somebody does, gRPC lets a whole message come; with 64 KiB
 it says so often how much more may come that small frames lose 3 % of their rate."""
 _SMALL_REQUEST_BYTES_MAX: Final = 4 * 1024
-"""Of requests that have nothing but names in them."""
+"""Requests that have nothing but names in them are smaller."""
 _REQUEST_BYTES_MAX: Final = 64 * 1024
-"""Of 1,000 receipts with an error text; of names with an expression."""
+"""1,000 receipts with an error text are smaller, and so are names with an expression."""
 _IDLE_CONNECTION_SECONDS: Final = 7 * 60
 """A connection is ended after so long without a call or stream: it costs some 15 KiB, and nobody counts it. Not a round
 number: who calls every five minutes would call as its connection ends, which one in some thousand calls fail of."""

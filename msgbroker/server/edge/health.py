@@ -28,7 +28,7 @@ class HealthWatch:
     """Finds out what this broker's health is, and has the health service say so."""
 
     def __init__(
-        self, service: HealthService, store: MessageStore, feed: SnapshotFeed, board: AlarmBoard, cut_off: CutOff
+        self, *, service: HealthService, store: MessageStore, feed: SnapshotFeed, board: AlarmBoard, cut_off: CutOff
     ) -> None:
         self._service = service
         self._feed = feed

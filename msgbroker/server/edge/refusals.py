@@ -24,11 +24,11 @@ from msgdb.append.outcome import Refused
 ERROR_DOMAIN: Final = "msgcenter"
 
 METADATA_BYTES_MAX: Final = 7_000
-"""Of 8 KiB that gRPC takes by default, with what it adds itself. Of more the caller hears that it was too much, and not
-what was refused."""
+"""gRPC takes 8 KiB by default, with what it adds itself. Of more the caller hears that it was too much, and not what
+was refused."""
 _CUT_CHARS_MAX: Final = 1_024
 _ENTRY_OVERHEAD_BYTES: Final = 32
-"""As HTTP/2 counts a name and its value."""
+"""HTTP/2 counts so much for each name with its value, beside their own bytes."""
 _NOT_ESCAPED: Final = bytes({*range(0x20, 0x7F)} - {ord("%")})
 
 Context = grpc.aio.ServicerContext[Any, Any]

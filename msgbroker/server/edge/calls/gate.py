@@ -26,9 +26,9 @@ DecodedT = TypeVar("DecodedT")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 READING_MAX: Final = 64
-"""32 MiB, of the largest requests."""
+"""So many requests are read at a time; of the largest ones that is 32 MiB."""
 _SMALL_ANSWER_BYTES: Final = 2_048
-"""Not counted beside what a call costs anyway."""
+"""An answer that is no larger is not counted: a call costs more than that anyway."""
 
 
 def _nothing() -> None:

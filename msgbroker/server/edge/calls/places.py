@@ -31,7 +31,7 @@ class Place:
         self._places = places
 
     def leave(self) -> None:
-        """Give it back."""
+        """Give the place back."""
         places, self._places = self._places, None
         if places is not None:
             places.leave()
@@ -48,6 +48,7 @@ class Places:
         self.count_max = count_max
         self.count = 0
         self.refused_at: float | None = None
+        """When somebody found no place, the last time."""
         self._refusal = refusal
 
     @property

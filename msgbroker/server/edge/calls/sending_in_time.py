@@ -17,7 +17,7 @@ from msgbroker.contract.errors import UnfinishedError
 
 _LOOKS: Final = 10
 _LATE: Final = 0.5
-"""Of the time between two looks."""
+"""A look that comes later than by this part of the time between two is late."""
 
 
 class Sending:

@@ -19,9 +19,9 @@ from msgbroker.server.edge.calls.places import Place
 from msgbroker.server.edge.calls.sending_in_time import Sending
 
 _AMONG_OTHERS_SECONDS: Final = 2.0
-"""So long a call is left alone, of a connection with several of them."""
+"""A call of a connection with several of them is left alone for so long."""
 _ALONE_SECONDS: Final = 5.0
-"""The only one of its connection: more likely it is slow."""
+"""The only call of its connection is left alone for so long: more likely it is slow."""
 _LOOK_SECONDS: Final = 0.25
 
 

@@ -35,7 +35,7 @@ class World:
         self.asked = asyncio.Event()
         self.feed: Any = SimpleNamespace(current=Snapshot(5), checked_at=0.0)
         self.board = board()
-        self.cut_off = CutOff(self, self.feed, self.board)  # type: ignore[arg-type]
+        self.cut_off = CutOff(store=self, feed=self.feed, board=self.board)  # type: ignore[arg-type]
         self.heard: list[str] = []
         self.cut_off.on_behind(lambda _: self.heard.append("behind"))
         self.cut_off.on_current(lambda: self.heard.append("current"))
