@@ -17,7 +17,6 @@ from msgbroker.contract.errors import ConfigOutdatedError
 from msgbroker.server import clock
 from msgbroker.server.alarms.not_understood import alarms_of, process_version
 from msgbroker.server.broker import Broker, BrokerLoop
-from msgbroker.server.cluster.announcements import Announcer, WatchedTopics
 from msgbroker.server.cluster.cluster import Cluster
 from msgbroker.server.cluster.heartbeats import BrokerIdentity
 from msgbroker.server.deliver.hub import DeliveryHub
@@ -25,19 +24,19 @@ from msgbroker.server.edge import grpc_server
 from msgbroker.server.housekeeping import Housekeeping
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.parts import (
+    Announcements,
     Delivery,
     Door,
     Foundation,
-    Hearing,
     Publishing,
     Stores,
     TellStored,
     lay_foundation,
+    make_announcements,
     make_cluster,
     make_config_service,
     make_delivery,
     make_door,
-    make_hearing,
     make_maintenance,
     make_publishing,
 )
@@ -56,11 +55,9 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     delivery = make_delivery(on)
     hub = delivery.hub
     cluster = make_cluster(on, delivery)
-    hearing = make_hearing(on, hub, cluster.heartbeats)
-    announcer = Announcer(stores.messages)
+    announcements = make_announcements(on, hub, cluster.heartbeats)
     config = make_config_service(on)
-    on_stored = _on_stored(hub, announcer, WatchedTopics(heartbeats=cluster.heartbeats, feed=stores.feed))
-    publishing = make_publishing(on, hub, config, on_stored=on_stored)
+    publishing = make_publishing(on, hub, config, on_stored=_on_stored(hub, announcements))
     door = make_door(on, server, hub=hub, cluster=cluster, publishing=publishing, config=config)
 
     _on_snapshot(on, hub=hub, cluster=cluster, door=door)
@@ -69,15 +66,6 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     # A write has ended that kept this broker from saying that it obeys the new configuration.
     hub.outgoing.on_obeyed(cluster.heartbeats.wake.set)
 
-    loops = _loops(
-        on,
-        delivery=delivery,
-        cluster=cluster,
-        hearing=hearing,
-        announcer=announcer,
-        publishing=publishing,
-        door=door,
-    )
     return Broker(
         address=address,
         drain_seconds=settings.drain_seconds,
@@ -89,7 +77,9 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         grpc_door=door.grpc,
         alarms=on.board,
         failures=delivery.failures,
-        loops=loops,
+        loops=_loops(
+            on, delivery=delivery, cluster=cluster, announcements=announcements, publishing=publishing, door=door
+        ),
         cut_connections=stores.cut,
     )
 
@@ -97,8 +87,9 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
 # --- who is told what -------------------------------------------------------------------------------------------------
 
 
-def _on_stored(hub: DeliveryHub, announcer: Announcer, watched: WatchedTopics) -> TellStored:
+def _on_stored(hub: DeliveryHub, announcements: Announcements) -> TellStored:
     """Return what hears of each commit: lanes here first, then the brokers that read the same queues."""
+    announcer, watched = announcements.announcer, announcements.watched
 
     def tell(by_queue: Mapping[int, list[LogMessage]]) -> None:
         hub.stored(by_queue)
@@ -159,8 +150,7 @@ def _loops(
     *,
     delivery: Delivery,
     cluster: Cluster,
-    hearing: Hearing,
-    announcer: Announcer,
+    announcements: Announcements,
     publishing: Publishing,
     door: Door,
 ) -> list[BrokerLoop]:
@@ -177,7 +167,7 @@ def _loops(
         BrokerLoop("delivery", hub.tasks.run),
         BrokerLoop("outgoing", hub.outgoing.run),
         BrokerLoop("expressions", delivery.dear.run),
-        BrokerLoop("announcer", announcer.run, is_dispensable=True),
+        BrokerLoop("announcer", announcements.announcer.run, is_dispensable=True),
         BrokerLoop("event-codes", publishing.registrar.run, is_dispensable=True),
         BrokerLoop("maintenance", make_maintenance(on).run, is_dispensable=True),
         BrokerLoop("health", door.grpc.health.run, is_dispensable=True),
@@ -187,13 +177,13 @@ def _loops(
         BrokerLoop("expression-failures", delivery.failures.run, is_dispensable=True),
         BrokerLoop("overload", door.overload.run, is_dispensable=True),
         BrokerLoop("housekeeping", Housekeeping(tidy).run, is_dispensable=True),
-        BrokerLoop("listener-poll", hearing.ends.run_poll, is_dispensable=True),
+        BrokerLoop("listener-poll", announcements.ends.run_poll, is_dispensable=True),
     ]
     if not on.settings.pooled:
         # A transaction pooler in between cannot carry LISTEN: there the poll finds it all, and nothing is in doubt.
         loops += [
-            BrokerLoop("listener", hearing.listener.run, is_dispensable=True),
-            BrokerLoop("listener-doubts", hearing.ends.run_doubts, is_dispensable=True),
+            BrokerLoop("listener", announcements.listener.run, is_dispensable=True),
+            BrokerLoop("listener-doubts", announcements.ends.run_doubts, is_dispensable=True),
         ]
     return loops
 

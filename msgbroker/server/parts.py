@@ -22,7 +22,7 @@ from msgbroker.contract.errors import TooManyCallsError
 from msgbroker.server.alarms.board import AlarmBoard
 from msgbroker.server.alarms.names import topic_alarm
 from msgbroker.server.alarms.set_aside import SetAside
-from msgbroker.server.cluster.announcements import Listener
+from msgbroker.server.cluster.announcements import Announcer, Listener, WatchedTopics
 from msgbroker.server.cluster.claims import LaneClaims
 from msgbroker.server.cluster.cluster import Cluster
 from msgbroker.server.cluster.cut_off import CutOff
@@ -110,9 +110,11 @@ class Delivery(NamedTuple):
     failures: FailureWriter
 
 
-class Hearing(NamedTuple):
-    """How this broker hears of what other brokers store."""
+class Announcements(NamedTuple):
+    """How brokers hear of each other's messages."""
 
+    announcer: Announcer
+    watched: WatchedTopics
     listener: Listener
     ends: QueueEnds
 
@@ -208,14 +210,19 @@ def _make_ownership(
     )
 
 
-def make_hearing(on: Foundation, hub: DeliveryHub, heartbeats: Heartbeats) -> Hearing:
-    """Make what hears of other brokers' messages: soon by their announcements, and for certain by asking msgdb."""
+def make_announcements(on: Foundation, hub: DeliveryHub, heartbeats: Heartbeats) -> Announcements:
+    """Make what tells and hears of messages: soon by announcements, and for certain by asking msgdb."""
 
     def poll_seconds() -> float:
         return _POLL_SECONDS_AMONG_OTHERS if heartbeats.other_brokers() else _POLL_SECONDS_ALONE
 
     ends = QueueEnds(hub=hub, poll_seconds=poll_seconds)
-    return Hearing(Listener(store=on.stores.messages, hub=hub, ends=ends), ends)
+    return Announcements(
+        announcer=Announcer(on.stores.messages),
+        watched=WatchedTopics(heartbeats=heartbeats, feed=on.stores.feed),
+        listener=Listener(store=on.stores.messages, hub=hub, ends=ends),
+        ends=ends,
+    )
 
 
 def make_publishing(on: Foundation, hub: DeliveryHub, config: ConfigService, *, on_stored: TellStored) -> Publishing:
@@ -258,31 +265,17 @@ def make_door(
     config: ConfigService,
 ) -> Door:
     """Make all that clients call over gRPC, and register it with *server*."""
-    settings, snapshot = on.settings, on.stores.feed.get
+    settings = on.settings
     publisher = PublisherService(
         committer=publishing.committer,
-        snapshot=snapshot,
+        snapshot=on.stores.feed.get,
         learn_event_code=publishing.registrar.learn,
         check_current=cluster.cut_off.check_current,
         is_delivery_behind=hub.is_behind,
         outgoing=hub.outgoing,
         streams_max=settings.publisher_streams_max,
     )
-    subscriber = SubscriberService(
-        hub=hub,
-        snapshot=snapshot,
-        broker_id=on.identity.broker_id,
-        check_not_behind=cluster.cut_off.check_not_behind,
-        instances_changed=cluster.ownership.wake,
-        streams_max=settings.subscriber_streams_max,
-    )
-    pull = PullService(
-        hub=hub,
-        snapshot=snapshot,
-        check_not_behind=cluster.cut_off.check_not_behind,
-        instances_changed=cluster.ownership.wake,
-        pulls_max=settings.pulls_max,
-    )
+    subscriber, pull = _make_subscriber(on, hub, cluster)
     health = HealthService()
     gate = CallGate(Places("calls", settings.calls_max, TooManyCallsError), hub.outgoing)
     grpc_server.add_services(
@@ -300,6 +293,26 @@ def make_door(
         service=health, store=on.stores.messages, feed=on.stores.feed, board=on.board, cut_off=cluster.cut_off
     )
     return Door(GrpcDoor(server, publisher, subscriber, pull, watch), OverloadWatch(places, hub.outgoing, on.board))
+
+
+def _make_subscriber(on: Foundation, hub: DeliveryHub, cluster: Cluster) -> tuple[SubscriberService, PullService]:
+    """Make both parts of the service `Subscriber`: its stream, and its unary calls."""
+    subscriber = SubscriberService(
+        hub=hub,
+        snapshot=on.stores.feed.get,
+        broker_id=on.identity.broker_id,
+        check_not_behind=cluster.cut_off.check_not_behind,
+        instances_changed=cluster.ownership.wake,
+        streams_max=on.settings.subscriber_streams_max,
+    )
+    pull = PullService(
+        hub=hub,
+        snapshot=on.stores.feed.get,
+        check_not_behind=cluster.cut_off.check_not_behind,
+        instances_changed=cluster.ownership.wake,
+        pulls_max=on.settings.pulls_max,
+    )
+    return subscriber, pull
 
 
 def make_maintenance(on: Foundation) -> Maintenance:

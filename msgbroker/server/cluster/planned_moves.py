@@ -47,7 +47,7 @@ _NO_QUEUES: Final[Mapping[int, TopicRoute]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class _GivenUp:
-    """A lane that is served here no longer, and is still this broker's by its row."""
+    """A lane that is served here no longer, and is still this broker's by its row: until then nobody serves it."""
 
     lane: OwnedLane
     lease_until: float
@@ -111,6 +111,9 @@ class PlannedMoves:
         }
         drained = [slot for slot in self._leaving if slot.lane.is_drained]
         if drained:
+            # In this order: what was settled is in the store before the lane is closed, and the lane is closed before
+            # others may claim it. So nothing that was settled here is given out by its next owner, and nobody serves
+            # it beside that one.
             await self._persist(drained)
             self._close(self._ready(drained))
         await self._release()

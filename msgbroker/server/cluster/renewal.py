@@ -52,6 +52,7 @@ class LeaseRenewal:
         held_up: set[LaneKey] = set()
 
         async def renew_some(lanes: Sequence[OwnedLane]) -> None:
+            # In the history in which the lanes were claimed, or not at all: in another one it would say nothing.
             async with self._store.transaction_in(history) as connection:
                 renewal = await renew(connection, self._broker_id, lanes, self._terms.seconds)
             held_up.update(renewal.held_up)

@@ -1,15 +1,21 @@
-"""Announcements: anybody can send one, so only what looks like one is heard, and what it says is looked up."""
+"""Announcements: each is said once there is somebody to say it to; what is heard may be anybody's, and is looked up."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from msgbroker.server.cluster.announcements import Listener
+from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.server.cluster import announcements
+from msgbroker.server.cluster.announcements import Announcer, Listener
 from msgbroker.server.cluster.queue_ends import QueueEnds
 from msgbroker.server.log.cache import LogCache
+from tests.support.eventually import eventually
 
 
 class OneQueue:
@@ -66,3 +72,38 @@ def test_an_end_that_is_announced_is_looked_up_and_not_believed() -> None:
     # Of queues that nobody reads here nothing is remembered.
     assert hub.cache.may_reach(7) == hub.cache.may_reach(9) == 0
     assert len(hub.cache._ends) == 1
+
+
+class Store:
+    """A store that is away at first."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+        self.said: list[str] = []
+
+    @asynccontextmanager
+    async def dedicated_connection(self) -> AsyncIterator[Store]:
+        self.tries += 1
+        if self.tries == 1:
+            raise StoreUnavailableError("away")
+        yield self
+
+    async def execute(self, _: str, parameters: tuple[str, str]) -> None:
+        self.said.append(parameters[1])
+
+
+async def test_what_is_announced_while_the_store_is_away_is_said_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(announcements, "_RETRY_SECONDS", 0.0)
+    store, stop = Store(), asyncio.Event()
+    announcer = Announcer(store)  # type: ignore[arg-type]
+    announcer.announce({5: 7})
+    running = asyncio.ensure_future(announcer.run(stop))
+    await eventually(lambda: store.said == ["5:7"])
+
+    announcer.announce({6: 1})
+    await eventually(lambda: store.said == ["5:7", "6:1"])
+
+    stop.set()
+    await running
