@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from msgdb.append.mending import Attempt, ChooseAgain, EnsurePartitions, store_mending
 from msgdb.append.plan import AppendFrame, FrameResult, Held
-from msgdb.append.transaction import AppendConfig, AppendTransaction, LayoutChangedError
+from msgdb.append.session import AppendConfig
+from msgdb.append.transaction import AppendTransaction, LayoutChangedError
 from msgdb.postgres.connections import BlockingConnection
 
 __all__ = ["AppendConfig", "Appender", "LayoutChangedError", "NotTriedError"]

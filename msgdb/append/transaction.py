@@ -20,7 +20,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import psycopg
@@ -34,20 +33,16 @@ from msgdb.append.copy_rows import SIGNATURE, TRAILER
 from msgdb.append.held import Lock, StuckHolders, set_aside, try_locks
 from msgdb.append.plan import AppendFrame, AppendPlan, Buffer, FrameResult, Stored, StoredBefore, plan_append
 from msgdb.append.refused_rows import REFUSED_ERRORS, find_refused, is_missing_partition
+from msgdb.append.session import AppendConfig, AppendSession
 from msgdb.append.tails import TailBounds, Tails, read_tails
 from msgdb.postgres.connections import BlockingConnection
-from msgdb.postgres.failures import store_failures, translate
+from msgdb.postgres.failures import translate
 from msgdb.postgres.libpq import execute, execute_copying
 
 log = structlog.get_logger(__name__)
 
 _COPIED_PIECES: Final = 384
 """Rows are given to libpq in lots that stay in the processor's cache while they are copied on."""
-_QUICK_BYTES: Final = 512 * 1024
-"""So much is there in time on any way that is worth being used."""
-_BYTES_PER_SECOND_MIN: Final = 256 * 1024
-_ELSEWHERE: Final = frozenset({"GetNewTransactionId", "GetNewMultiXactId"})
-"""What PostgreSQL warns of there has nothing to do with the commit: its transaction ids run out."""
 
 
 class LayoutChangedError(Exception):
@@ -74,39 +69,14 @@ _NOTHING_STORED: Final = (LayoutChangedError, PartitionMissingError, LocksHeldEr
 """After these the transaction is rolled back, and the connection is as good as before."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendConfig:
-    """How patient an append transaction is."""
-
-    timeout_seconds: float = 2.0
-    """Of each statement (all locks are one), and of the session between them: a frozen broker is cut off after it."""
-    lock_timeout_seconds: float = 1.0
-    """After it, a queue held by another broker is set aside."""
-    held_seconds_max: float = 2.0
-    """A holder that has not moved for longer is ended by whoever waits for it."""
-    pooled: bool = False
-    """Behind a transaction-pooling PgBouncer: settings per transaction, not per session."""
-
-
 class AppendTransaction:
     """The transaction that stores frames, one after the other on a connection of its own."""
 
     def __init__(self, connect: Callable[[], BlockingConnection], config: AppendConfig) -> None:
-        self._connect = connect
-        self._config = config
-        self._connection: BlockingConnection | None = None
-        settings = sql.session_settings(
-            timeout_seconds=config.timeout_seconds,
-            lock_timeout_seconds=config.lock_timeout_seconds,
-            local=config.pooled,
-        )
-        self._session_settings = "" if config.pooled else settings
-        self._transaction_settings = settings if config.pooled else ""
+        self._session = AppendSession(connect, config)
         self._anonymous = AnonymousNumbers()
         self._bounds = TailBounds()
         self._stuck = StuckHolders(config.held_seconds_max)
-        self._warning = ""
-        """What the server has warned of, on this connection and lately."""
 
     def store(self, frames: Sequence[AppendFrame], *, around_held: bool) -> list[FrameResult]:
         """Try once to store *frames*, and return what became of each, in their order.
@@ -129,7 +99,7 @@ class AppendTransaction:
         """
         with self._connected() as connection:
             for frame in frames:
-                refused = find_refused(connection, frame, self._settings_for([frame]))
+                refused = find_refused(connection, frame, self._session.settings_for([frame]))
                 if refused:
                     log.warning("append.messages_refused", count=len(refused))
                     frame.refuse(refused)
@@ -140,20 +110,18 @@ class AppendTransaction:
         Raises StoreUnavailableError.
         """
         with self._connected() as connection:
-            return find_refused(connection, frame, self._settings_for([frame]), (psycopg.Error,))
+            return find_refused(connection, frame, self._session.settings_for([frame]), (psycopg.Error,))
 
     def close(self) -> None:
         """Close the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._session.close()
 
     # --- one transaction --------------------------------------------------------------------------------------------
 
     def _store_waiting(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
         """Store *frames*; wait for their locks as long as the session may."""
         publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
-        begin = sql.begin(self._settings_for(frames), publisher_ids, queue_ids)
+        begin = sql.begin(self._session.settings_for(frames), publisher_ids, queue_ids)
         try:
             tails = self._read_tails(connection, publisher_ids, queue_ids, begin)
         except (pg_errors.LockNotAvailable, pg_errors.QueryCanceled) as error:
@@ -164,13 +132,13 @@ class AppendTransaction:
     def _read_tails(
         self, connection: BlockingConnection, publisher_ids: set[bytes], queue_ids: set[int], begin: str = ""
     ) -> Tails:
-        prepared = not self._config.pooled
+        prepared = self._session.has_prepared
         return read_tails(connection, self._bounds, publisher_ids, queue_ids, begin=begin, prepared=prepared)
 
     def _store_around_held(self, connection: BlockingConnection, frames: Sequence[AppendFrame]) -> list[FrameResult]:
         """Store the frames whose locks are free; answer the others `Held`, and end a holder that does not move."""
         publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
-        held = try_locks(connection, self._settings_for(frames), publisher_ids, queue_ids)
+        held = try_locks(connection, self._session.settings_for(frames), publisher_ids, queue_ids)
         divided = set_aside(frames, held)
         results: dict[int, FrameResult] = {**divided.held}
         if divided.free:
@@ -216,7 +184,7 @@ class AppendTransaction:
 
     def _write(self, connection: BlockingConnection, plan: AppendPlan) -> None:
         commit = sql.commit(plan.outcomes, plan.publishers_us, repeats=plan.repeats)
-        self._warning = ""
+        self._session.warning = ""
         try:
             if plan.rows:
                 execute_copying(connection, f"{sql.COPY_MESSAGES}; {commit}", _copy_data(plan.rows))
@@ -226,21 +194,9 @@ class AppendTransaction:
             if not is_missing_partition(error):
                 raise
             raise PartitionMissingError(plan.times_us) from error
-        if self._warning:
+        if self._session.warning:
             # It is committed here, and perhaps on no standby: not to be answered as stored by what is known now.
-            raise psycopg.OperationalError(f"the server warned: {self._warning}")
-
-    def _settings_for(self, frames: Sequence[AppendFrame]) -> str:
-        """Return the settings of a transaction that stores *frames*, or tries to.
-
-        Much data has more time: on a slow way it would be cut off in the middle, each time anew.
-        """
-        size_bytes = sum(frame.size_bytes for frame in frames)
-        if size_bytes <= _QUICK_BYTES:
-            return self._transaction_settings
-        seconds = self._config.timeout_seconds + size_bytes / _BYTES_PER_SECOND_MIN
-        allowance = f"SET LOCAL statement_timeout = {int(seconds * 1_000)}"
-        return f"{self._transaction_settings}; {allowance}" if self._transaction_settings else allowance
+            raise psycopg.OperationalError(f"the server warned: {self._session.warning}")
 
     def _look_up(self, connection: BlockingConnection, frame: AppendFrame, result: StoredBefore) -> FrameResult:
         """Return what became of a frame that was stored before."""
@@ -258,7 +214,7 @@ class AppendTransaction:
     @contextmanager
     def _connected(self) -> Iterator[BlockingConnection]:
         """Lend the connection, and leave it outside of a transaction or give it up. Raises StoreUnavailableError."""
-        connection = self._live_connection()
+        connection = self._session.connection()
         try:
             yield connection
         except BaseException as error:
@@ -284,28 +240,6 @@ class AppendTransaction:
         execute(connection, "ROLLBACK")
         self._anonymous.transaction_ended()
 
-    def _live_connection(self) -> BlockingConnection:
-        if self._connection is not None and not self._connection.closed:
-            return self._connection
-        with store_failures():
-            connection = self._connection = self._connect()
-            connection.add_notice_handler(self._take_notice)
-            if not self._config.pooled:
-                self._prepare(connection)
-        return connection
-
-    def _prepare(self, connection: BlockingConnection) -> None:
-        try:
-            execute(connection, f"{self._session_settings}; {sql.PREPARE_TAILS}")
-        except BaseException:
-            self.close()
-            raise
-
-    def _take_notice(self, notice: psycopg.errors.Diagnostic) -> None:
-        if notice.severity_nonlocalized == "WARNING" and notice.source_function not in _ELSEWHERE:
-            self._warning = notice.message_primary or "of something"
-            log.warning("append.server_warned", warning=self._warning)
-
     def _give_up_connection(self) -> None:
         """Never use this connection again, nor what was known by it: whether its last transaction committed is unknown.
 
@@ -313,7 +247,7 @@ class AppendTransaction:
         """
         self._bounds.forget()
         self._anonymous.connection_lost()
-        self.close()
+        self._session.close()
 
 
 def _queues_of(frames: Sequence[AppendFrame]) -> set[int]:

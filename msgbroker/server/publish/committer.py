@@ -27,12 +27,12 @@ from msgbroker.contract.errors import (
     TopicSetAsideError,
 )
 from msgbroker.server.alarms.set_aside import SetAside
-from msgbroker.server.log.encoding import seal
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.log.topic_queues import QueueMap
 from msgbroker.server.publish.batches import BatchBounds, BatchQueues, PendingFrame, WaitingFrames
 from msgbroker.server.publish.byte_budget import ByteBudget, Hold
 from msgbroker.server.publish.queue_choice import QueueChoice, routes_of
+from msgbroker.server.publish.sealing import sealed_by_queue
 from msgdb.append.appender import Appender, LayoutChangedError, NotTriedError
 from msgdb.append.outcome import FrameOutcome
 from msgdb.append.plan import AppendFrame, FrameResult, Held, Stored
@@ -359,19 +359,10 @@ class Committer:
 
     def _hand_over(self, stored: Sequence[tuple[PendingFrame, FrameOutcome]]) -> None:
         """Encode what was committed, and give it to the log cache by queue."""
-        by_queue: dict[int, list[LogMessage]] = {}
-        for pending, outcome in stored:
-            messages: Sequence[LogMessage] = pending.frame.messages  # type: ignore[assignment]
-            _seal(messages, outcome)
-            for message in messages:
-                in_queue = by_queue.get(message.queue_id)
-                if in_queue is None:
-                    by_queue[message.queue_id] = [message]
-                else:
-                    in_queue.append(message)
-            self.counters.messages += len(messages)
+        by_queue = sealed_by_queue((pending.frame, outcome) for pending, outcome in stored)
         self.counters.commits += 1
         self.counters.frames += len(stored)
+        self.counters.messages += sum(map(len, by_queue.values()))
         self._on_stored(by_queue)
 
     def _answer(self, pending: PendingFrame, result: FrameResult | Exception) -> None:
@@ -383,17 +374,3 @@ class Committer:
             pending.answer.set_exception(result)
         else:
             pending.answer.set_result(result)
-
-
-def _seal(messages: Sequence[LogMessage], outcome: FrameOutcome) -> None:
-    """Fill in what the commit decided of a frame's messages."""
-    first = int.from_bytes(outcome.first_message_id, "big")
-    numbers: Sequence[int] = range(first, first + len(messages))
-    if outcome.refusals:
-        numbers = [first + i for i, queue_id in enumerate(outcome.queue_ids) if queue_id]
-    message_ids = [number.to_bytes(16, "big") for number in numbers]
-    if not outcome.ahead_us:
-        seal(messages, message_ids, outcome.stored_at_us)
-        return
-    for message, message_id in zip(messages, message_ids, strict=True):
-        seal((message,), (message_id,), outcome.stored_at_us_in(message.queue_id))

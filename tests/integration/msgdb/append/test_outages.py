@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Iterator
 
 import psycopg
 import pytest
+from psycopg.pq.abc import PGresult
 
 from msgbroker.contract.errors import StoreUnavailableError
 from msgdb.append import transaction
+from msgdb.append.appender import LayoutChangedError
 from msgdb.append.plan import AppendFrame, Stored
+from msgdb.log.queues import ensure_queues
 from msgdb.postgres.connections import BlockingConnection, Connection
-from msgdb.postgres.libpq import execute_copying
+from msgdb.postgres.libpq import execute, execute_copying
 from msgdb.store import MessageStore
 from tests.support.appending import bodies, frame, message, new_publisher, open_appender, places
 from tests.support.rows import make_queue
@@ -125,6 +128,29 @@ async def test_when_the_second_try_is_lost_too_the_publisher_may_send_again_thro
 
     assert [isinstance(result, Stored) and result.duplicate for result in results] == [True, True, False]
     assert await bodies(conn, queue_id) == ["1", "2", "3"]
+
+
+async def test_a_session_that_dies_before_it_has_rolled_back_changes_nothing_of_what_went_wrong(
+    store: MessageStore, conn: Connection, queue_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed = queue_id
+    (current,) = await ensure_queues(conn, 1, 2, 1)
+    ended: list[str] = []
+
+    def execute_or_die(connection: BlockingConnection, statements: str) -> PGresult:
+        if statements == "ROLLBACK":
+            ended.append(statements)
+            _end_session(connection)
+        return execute(connection, statements)
+
+    monkeypatch.setattr(transaction, "execute", execute_or_die)
+    async with open_appender(store) as appender:
+        with pytest.raises(LayoutChangedError):
+            await appender.append([frame(new_publisher(), 1, [message(sealed, "a")])])
+        (result,) = await appender.append([frame(new_publisher(), 1, [message(current.queue_id, "b")])])
+
+    assert len(ended) == 1
+    assert places(result) == [(current.queue_id, 0)]
 
 
 async def test_an_appender_goes_on_once_the_store_is_back(store: MessageStore, conn: Connection, queue_id: int) -> None:
