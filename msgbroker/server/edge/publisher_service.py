@@ -28,7 +28,8 @@ from msgbroker.server.edge.frame_reading import FrameReader
 from msgbroker.server.edge.publish_results import encoded_answer, failure_of, result_of
 from msgbroker.server.edge.publisher_stream import PublisherStream, append_frame, bytes_held, now_us
 from msgbroker.server.edge.refusals import abort_with
-from msgbroker.server.publish.admission import Admission, Origin, check_origin
+from msgbroker.server.publish.admission import Admission, check_origin
+from msgbroker.server.publish.admitted_types import Origin
 from msgbroker.server.publish.byte_budget import ByteBudget
 from msgbroker.server.publish.committer import Committer
 from msgbroker.server.publish.give_way import GivingWay

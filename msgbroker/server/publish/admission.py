@@ -21,24 +21,21 @@ from msgbroker.contract import limits, names
 from msgbroker.contract.errors import (
     BodyTooLargeError,
     DelayNotSupportedError,
-    EventCodeNotFoundError,
     GroupNotFoundError,
     InvalidKeyError,
     InvalidRequestFieldError,
     MessageCenterError,
     NamespaceNotFoundError,
     StressRefusedError,
-    TopicClosedError,
-    TopicNotFoundError,
 )
 from msgbroker.engine.stress import is_stress
-from msgbroker.server.alarms.not_understood import check_topic_served, refusal
+from msgbroker.server.alarms.not_understood import refusal
 from msgbroker.server.log.encoding import delivery_suffix
 from msgbroker.server.log.message import HEADER_OVERHEAD_BYTES, NO_HEADERS, LogMessage
-from msgbroker.server.log.message_fields import type_fields
-from msgbroker.server.log.message_scan import Fields, scan, type_end, type_in
+from msgbroker.server.log.message_scan import Fields, scan
+from msgbroker.server.publish.admitted_types import AdmittedType, AdmittedTypes, Origin
 from msgbroker.server.publish.known_types import KnownTypes
-from msgdb.append.copy_rows import row_middle, row_prefix
+from msgdb.append.copy_rows import row_middle
 from msgdb.append.outcome import Refused
 
 # A character is four bytes at most: below this, a key's size in bytes need not be counted.
@@ -48,15 +45,6 @@ _SHOWN_CHARS_MAX: Final = 40
 _REFUSAL_BYTES: Final = 1_024
 """Of a refusal with its words and facts."""
 _BORN_AT_US_MAX: Final = 4_102_444_800_000_000  # 2100
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Who publishes: the same for all frames of a stream."""
-
-    namespace: str
-    publisher_group: str
-    born_host: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +61,6 @@ class ParsedMessage:
     deliver_at_us: int
     content: bytes
     """All of it, in the form that encoders write."""
-
-
-@dataclass(slots=True)
-class _AdmittedType:
-    """What a message type means for this origin, worked out once per snapshot."""
-
-    route: TopicRoute
-    event_code: str
-    row_prefix: bytes
-    wire: bytes
-    """As messages of this type begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +105,13 @@ class Admission:
         known: KnownTypes | None = None,
     ) -> None:
         """Make an admission. *parse* reads a message that is not in the usual form, born now if it says no time."""
-        self._known = known or KnownTypes()
         self._parse = parse
         self._origin = origin
         self._snapshot = snapshot
-        self._learn_event_code = learn_event_code
         self._headers = 0
         self._routed_by: Snapshot | None = None
-        self._types: dict[bytes, _AdmittedType] = {}
-        self._last_type: _AdmittedType | None = None
+        self._types = AdmittedTypes(origin, learn_event_code=learn_event_code, known=known or KnownTypes())
+        self._last_type: AdmittedType | None = None
         self.topic_ids: set[int] = set()
         """The topics of the last frame, and perhaps that of the message before it."""
         self._stress_rules: tuple[StressRule, ...] = ()
@@ -169,7 +144,7 @@ class Admission:
     def _admit_one(self, encoded: bytes, view: memoryview, start: int, end: int, now_us: int) -> LogMessage:
         admitted_type = self._last_type
         if admitted_type is None or not encoded.startswith(admitted_type.wire, start):
-            admitted_type = self._type_at(encoded, start)
+            admitted_type = self._types.at(encoded, start)
             if admitted_type is not None:
                 self.topic_ids.add(admitted_type.route.topic_id)
         fields = scan(encoded, start + len(admitted_type.wire), end) if admitted_type is not None else None
@@ -181,7 +156,7 @@ class Admission:
     def _admit_parsed(self, encoded: bytes, now_us: int) -> LogMessage:
         """Admit a message that is not in the usual form."""
         message = self._parse(encoded, now_us)
-        admitted_type = self._admit_type(message.topic, message.event_code)
+        admitted_type = self._types.admit(message.topic, message.event_code)
         self.topic_ids.add(admitted_type.route.topic_id)
         if message.deliver_at_us:
             raise DelayNotSupportedError(admitted_type.route.name)
@@ -192,7 +167,7 @@ class Admission:
         return self._made(admitted_type, fields, message.body, message.content)
 
     def _made(
-        self, admitted_type: _AdmittedType, fields: Fields, within: bytes | memoryview, content: bytes
+        self, admitted_type: AdmittedType, fields: Fields, within: bytes | memoryview, content: bytes
     ) -> LogMessage:
         """Return the message, if nothing speaks against it. Its body lies in *within*, where *fields* say."""
         key, ordering_key, said_headers, body_start, body_end, born_at_us = fields
@@ -246,6 +221,7 @@ class Admission:
         check_origin(snapshot, self._origin)
         self.forget()
         self._routed_by = snapshot
+        self._types.follow(snapshot)
         self._stress_rules = snapshot.stress_rules.get(self._origin.namespace, ())
         self._unknown_stress_headers = snapshot.unknown_stress_headers.get(self._origin.namespace, {})
 
@@ -254,59 +230,16 @@ class Admission:
 
         Who publishes nothing for long would keep a whole configuration in memory that everybody else has left behind.
         """
-        self._forget_types()
+        self._types.forget()
+        self._last_type = None
         self._routed_by = None
         self._stress_rules = ()
         self._unknown_stress_headers = {}
-
-    def _forget_types(self) -> None:
-        self._known.count -= len(self._types)
-        self._types.clear()
-        self._last_type = None
 
     def _check_stress_known(self, headers: Headers) -> None:
         """Raise NotUnderstoodError where a rule that is not understood may say that this is stress traffic."""
         for header in self._unknown_stress_headers.keys() & headers.keys():
             raise refusal(f"stress rule for header {header[:_SHOWN_CHARS_MAX]}", self._unknown_stress_headers[header])
-
-    def _type_at(self, encoded: bytes, start: int) -> _AdmittedType | None:
-        """Return the type of the message at *start*, or None where it does not begin with one as encoders write it."""
-        end = type_end(encoded, start)
-        wire = encoded[start:end]
-        admitted_type = self._types.get(wire)
-        if admitted_type is None and end:
-            said = type_in(wire)
-            if said is not None:
-                admitted_type = self._admit_type(*said)
-        return admitted_type
-
-    def _admit_type(self, topic: str, event_code: str) -> _AdmittedType:
-        """Return what the type means, or raise why it is refused. Only good answers are remembered."""
-        assert self._routed_by is not None
-        wire = type_fields(topic, event_code)
-        known = self._types.get(wire)
-        if known is not None:
-            return known
-        names.check_topic(topic)
-        names.check_event_code(event_code)
-        route = self._routed_by.topics.get((self._origin.namespace, topic))
-        if route is None:
-            raise TopicNotFoundError(self._origin.namespace, topic)
-        if route.is_closed:
-            raise TopicClosedError(topic)
-        check_topic_served(route)
-        if event_code not in route.event_codes:
-            if not route.is_open:
-                raise EventCodeNotFoundError(topic, event_code)
-            self._learn_event_code(route, event_code)
-        origin = self._origin
-        prefix = row_prefix(origin.namespace, topic, event_code, origin.born_host, origin.publisher_group)
-        if not self._known.has_room(len(self._types)):
-            # An open topic has as many event codes as its publishers think of.
-            self._forget_types()
-        self._known.count += 1
-        admitted_type = self._types[wire] = _AdmittedType(route, event_code, prefix, wire)
-        return admitted_type
 
 
 def _check_key(kind: str, key: str) -> None:

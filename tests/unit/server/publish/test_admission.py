@@ -15,7 +15,8 @@ from msgbroker.contract.errors import (
     NamespaceNotFoundError,
 )
 from msgbroker.server.edge.decoding import frame_decoder, parse_message
-from msgbroker.server.publish.admission import Admission, Origin, check_origin
+from msgbroker.server.publish.admission import Admission, check_origin
+from msgbroker.server.publish.admitted_types import Origin
 from msgbroker.v1 import message_pb2, publisher_pb2
 from tests.support.broker_builders import PAID, TOPIC, route, snapshot
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from confdb.routes import Snapshot
 from msgbroker.server.edge.decoding import frame_decoder, parse_message
-from msgbroker.server.publish.admission import Admission, Origin
+from msgbroker.server.publish.admission import Admission
+from msgbroker.server.publish.admitted_types import Origin
 from msgbroker.server.publish.known_types import KnownTypes
 from msgbroker.v1 import message_pb2, publisher_pb2
 from tests.support.broker_builders import PAID, TOPIC, route, snapshot
