@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-import secrets
-import signal
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
-from msgbroker.client.connect import forks
-from msgbroker.client.connect.background import LoopEndedError
-from msgbroker.client.connect.directory import register_through_any, until_answered
-from msgbroker.client.connect.outages import OutageLog
-from msgbroker.client.handle.dispatch import Dispatcher
-from msgbroker.client.handle.handlers import Registration, SubscriberOptions, make_handler, make_options
-from msgbroker.client.last_words import log_closing, log_not_closed, log_waiting
-from msgbroker.client.publish.publishing import Publisher
-from msgbroker.client.publish.publishing_center import PublishingCenter
-from msgbroker.client.publish.stream import PublisherStream
-from msgbroker.client.stop_signals import stopped_by_signals
-from msgbroker.client.subscribe.stream import SubscriberStream
-from msgbroker.client.subscribe.subscribers import GroupStream, Subscribers
-from msgbroker.client.values.config import (
-    AddressesGiven,
-    CenterSettings,
-    ClientConfig,
-    Unsaid,
-    check_call_timeout,
-    default_instance_id,
-    make_config,
-)
-from msgbroker.contract import limits
-from msgbroker.contract.errors import CenterClosedError, MessageCenterError
-
-_LAST_ANSWERS_SECONDS: Final = 1.0
-"""How long closing waits at least for answers to what was published, where it may wait at all."""
-
-_QUIET_SECONDS: Final = 1.0
-"""Closing that takes longer says what it waits for."""
+from msgbroker.client.core.center_core import CenterCore, make_core
+from msgbroker.client.handle.handlers import SubscriberOptions, make_options
+from msgbroker.client.publishing_center import PublishingCenter
+from msgbroker.client.values.config import AddressesGiven, CenterSettings, Unsaid
+from msgbroker.client.values.registration import REGISTER_TIMEOUT_SECONDS, Registration
+from msgbroker.contract.errors import MessageCenterError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -79,39 +50,15 @@ class MessageCenter(PublishingCenter):
     """
 
     def __init__(self, addresses: AddressesGiven = Unsaid.ADDRESSES, **settings: Unpack[CenterSettings]) -> None:
-        super().__init__(make_config(addresses, settings))
-        self._is_instance_named = bool(settings.get("instance_id"))
-        self._subscribers = Subscribers(self._open_stream, self._register_for_handler)
-        self._process_id = b""
-        self._is_closed = False
-        self._closing: asyncio.Task[None] | None = None
-        forks.watch_center(self)
+        super().__init__(self._make_core(addresses, settings))
 
-    @property
-    def left_count(self) -> int | None:
-        """How many messages are unanswered, were it to end now; None where nothing is under way: for its end only."""
-        count = self.unanswered_count
-        return count if count or self._subscribers.is_started else None
-
-    def begin_anew(self) -> None:
-        """Go on in a forked process as if this had never been used, with the same handlers; for the client itself."""
-        forks.never_free(self._publisher, self._subscribers, self._closing)
-        self._publisher = self._closing = None
-        self._subscribers = self._subscribers.anew()
-        self._process_id = b""
-        self._is_publishing_over = self._is_closed
-        if not self._is_instance_named:
-            self._config = dataclasses.replace(self._config, instance_id=default_instance_id(self._config.host))
-
-    @property
-    def config(self) -> ClientConfig:
-        """How it behaves: for SyncMessageCenter, not for applications."""
-        return self._config
+    def _make_core(self, addresses: AddressesGiven, settings: CenterSettings) -> CenterCore:
+        return make_core(addresses, settings)
 
     @property
     def instance_id(self) -> str:
         """The name of this instance in its subscriber groups."""
-        return self._config.instance_id
+        return self._core.config.instance_id
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,8 +67,6 @@ class MessageCenter(PublishingCenter):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    # --- subscribing --------------------------------------------------------------------------------------------
 
     def subscriber(self, **options: Unpack[SubscriberOptions]) -> Callable[[Function], Function]:
         """Make the decorated function the handler of a message type in a subscriber group.
@@ -159,8 +104,7 @@ class MessageCenter(PublishingCenter):
         checked = make_options(options)
 
         def attach(function: Function) -> Function:
-            self._check_open()
-            self._subscribers.attach(make_handler(function, checked))
+            self._core.attach(function, checked)
             return function
 
         return attach
@@ -178,8 +122,7 @@ class MessageCenter(PublishingCenter):
         Example:
             await center.start()   # handlers run in the background from here
         """
-        self._check_open()
-        await self._subscribers.start()
+        await self._core.start()
 
     async def run(self, *, handle_signals: bool | None = None) -> dict[str, MessageCenterError]:
         """Run the subscribers until SIGINT (Ctrl-C) or SIGTERM, or until the center is closed or this call cancelled.
@@ -205,21 +148,12 @@ class MessageCenter(PublishingCenter):
         Example:
             await center.run()
         """
-        self._check_open()
-        loop = asyncio.get_running_loop()
-
-        def stop(number: signal.Signals) -> None:
-            with suppress(RuntimeError):
-                # Else the loop is closed, and so is the center.
-                loop.call_soon_threadsafe(self.close_by_signal, number)
-
-        with stopped_by_signals(stop, handle_signals):
-            return await self._subscribers.run()
+        return await self._core.run(handle_signals=handle_signals)
 
     @property
     def ended_groups(self) -> dict[str, MessageCenterError]:
         """The groups that are not served any more, and why; `start` tries them again."""
-        return self._subscribers.ended
+        return self._core.ended_groups
 
     async def register(
         self,
@@ -229,7 +163,7 @@ class MessageCenter(PublishingCenter):
         group: str = "",
         expression: str = "",
         from_beginning: bool = False,
-        timeout_seconds: float = 15.0,
+        timeout_seconds: float = REGISTER_TIMEOUT_SECONDS,
     ) -> list[str]:
         """Register a topic, an event code and, with *group*, a subscription, as far as they do not exist.
 
@@ -251,20 +185,8 @@ class MessageCenter(PublishingCenter):
         Example:
             await center.register("TP_TRADE", "EC_PAID", group="SG_POINTS")
         """
-        check_call_timeout(timeout_seconds)
-        self._check_open()
-        forks.check()
-        return await register_through_any(
-            self._config,
-            topic=topic,
-            event_code=event_code,
-            group=group,
-            expression=expression,
-            from_beginning=from_beginning,
-            timeout_seconds=timeout_seconds,
-        )
-
-    # --- closing ------------------------------------------------------------------------------------------------
+        wanted = Registration(topic, event_code, group, expression, from_beginning)
+        return await self._core.register(wanted, timeout_seconds)
 
     async def close(self) -> None:
         """Stop: finish the running handlers, send their verdicts, wait for unanswered messages; bounded in time.
@@ -273,83 +195,4 @@ class MessageCenter(PublishingCenter):
         broker takes a few seconds more at most. Every call waits until the center is closed, and who gives up waiting
         leaves it to close. Only a handler that closes its center does not wait: it is one of those that are waited for.
         """
-        closing = self._begin_to_close()
-        if not self._subscribers.is_handling(asyncio.current_task()):
-            await asyncio.shield(closing)
-
-    def close_by_signal(self, number: signal.Signals) -> None:
-        """Begin to close, and say so: for `run`, not for applications."""
-        log_closing(number.name, self._config.drain_timeout_seconds)
-        self._begin_to_close()
-
-    def _begin_to_close(self) -> asyncio.Task[None]:
-        self._is_closed = True
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close(), name="close")
-        return self._closing
-
-    async def _close(self) -> None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._config.drain_timeout_seconds
-        saying = loop.call_later(_QUIET_SECONDS, self._say_what_is_waited_for, until)
-        try:
-            try:
-                # Handlers publish: the publisher stays until they are done, and opens for them if it must.
-                await self._subscribers.close(until)
-            finally:
-                self._is_publishing_over = True
-                # What the last handler published has a moment, even if that one has used all the time there was.
-                moment_seconds = min(self._config.drain_timeout_seconds, _LAST_ANSWERS_SECONDS)
-                await self._close_publisher(max(until, loop.time() + moment_seconds))
-        finally:
-            saying.cancel()
-            self._subscribers.announce_closed()
-
-    def _say_what_is_waited_for(self, until: float) -> None:
-        seconds_left = max(0.0, until - asyncio.get_running_loop().time())
-        log_waiting(seconds_left, self._subscribers.running_counts, self.unanswered_count)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise CenterClosedError
-
-    # --- what the in-memory center does otherwise ---------------------------------------------------------------
-
-    def _open_publisher(self) -> Publisher:
-        forks.check()
-        return PublisherStream(self._config, OutageLog("publisher"), self._take_failure)
-
-    def _open_stream(self, group: str, dispatcher: Dispatcher) -> GroupStream:
-        forks.check()
-        # Made when it is needed: two processes must not have the same one.
-        self._process_id = self._process_id or secrets.token_bytes(limits.PROCESS_ID_BYTES)
-        return SubscriberStream(
-            self._config, group, dispatcher, OutageLog("subscriber", group=group), self._process_id, self._take_failure
-        )
-
-    def _take_failure(self, what: str, error: BaseException) -> bool:
-        """Take note that a part of us has ended; where the whole loop has, say that nobody closed us.
-
-        Returns whether somebody waits in `run`, who gets it raised.
-        """
-        if not isinstance(error, LoopEndedError):
-            return self._subscribers.fail(what, error)
-        if not self._is_closed:
-            self._is_closed = self._is_publishing_over = True
-            log_not_closed("MessageCenter", "use `async with`, or await close()", self.unanswered_count)
-            # They work in no other loop; and what they ended with has gRPC's objects at hand, which hold up forks.
-            self._publisher = None
-            self._subscribers = self._subscribers.anew()
-        return False
-
-    async def _register_for_handler(self, wanted: Registration) -> None:
-        def register() -> Coroutine[Any, Any, list[str]]:
-            return self.register(
-                wanted.topic,
-                wanted.event_code,
-                group=wanted.group,
-                expression=wanted.expression,
-                from_beginning=wanted.from_beginning,
-            )
-
-        await until_answered(register, self._config, OutageLog("registration", group=wanted.group))
+        await self._core.close()

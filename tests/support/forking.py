@@ -183,10 +183,10 @@ def locked(address: str) -> Said:
     """Fork while other threads hold what publishing needs."""
     center = SyncMessageCenter(address)
     stored = [publish(center, "parent")]
-    thread, handover = center._thread, center._handover
+    thread, handover = center._background._thread, center._background._handover
     assert thread is not None
     assert handover is not None
-    for n, lock in enumerate([center._lock, handover._shared, thread._beginning]):
+    for n, lock in enumerate([center._background._lock, handover._shared, thread._beginning]):
         with held(lock):
             stored.append(in_child(partial(publish, center, f"child {n}")))
     return {"stored": stored}

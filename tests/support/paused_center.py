@@ -7,18 +7,20 @@ from collections import deque
 from typing import Any
 
 from msgbroker.client import MessageCenter, MessageCenterError
+from msgbroker.client.core.center_core import CenterCore
 from msgbroker.client.publish.buffer import PublishBuffer
 from msgbroker.client.publish.outbox import Frame
 from msgbroker.client.publish.publishing import Publisher, ReceiptFuture
 from msgbroker.client.publish.wire import message_of
+from msgbroker.client.values.config import AddressesGiven, CenterSettings, ClientConfig, make_config
 from msgbroker.v1 import publisher_pb2
 
 
 class HandOperated:
     """A publisher that stores a frame when it is told to."""
 
-    def __init__(self, center: PausedCenter) -> None:
-        self.buffer = PublishBuffer(center._config)
+    def __init__(self, config: ClientConfig) -> None:
+        self.buffer = PublishBuffer(config)
         self.stored: list[int] = []
         """The bodies, as numbers."""
         self._sent: deque[Frame[ReceiptFuture]] = deque()
@@ -53,9 +55,18 @@ class PausedCenter(MessageCenter):
 
     publisher: HandOperated
 
+    def _make_core(self, addresses: AddressesGiven, settings: CenterSettings) -> CenterCore:
+        return _PausedCore(self, make_config(addresses, settings))
+
+
+class _PausedCore(CenterCore):
+    def __init__(self, center: PausedCenter, config: ClientConfig) -> None:
+        super().__init__(config, is_instance_named=True)
+        self._center = center
+
     def _open_publisher(self) -> Publisher:
-        self.publisher = HandOperated(self)
-        return self.publisher
+        self._center.publisher = HandOperated(self.config)
+        return self._center.publisher
 
 
 async def several_turns() -> None:

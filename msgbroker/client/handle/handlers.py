@@ -17,22 +17,12 @@ from msgbroker.client.handle.signatures import (
 from msgbroker.client.values.bodies import Decoder, decoder_for
 from msgbroker.client.values.message import Message
 from msgbroker.client.values.options import check_options, check_types
+from msgbroker.client.values.registration import Registration
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
 
 _CONCURRENCY_MAX = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """What to register before a group subscribes (development only)."""
-
-    topic: str
-    event_code: str
-    group: str
-    expression: str
-    from_beginning: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,34 +10,20 @@ from msgbroker.client.values.texts import text_of
 from msgbroker.client.values.verdicts import Verdict
 
 
-def log_message(
-    level: int,
-    event: str,
-    group: str,
-    message: HandedMessage,
-    sentence: str = "",
-    failure: BaseException | None = None,
-    /,
-    **more: object,
-) -> None:
-    """Log what has happened to a message in that group, by its name and place, never with what is in it."""
-    log_line(
-        level,
-        event,
-        sentence,
-        failure,
-        group=group,
-        topic=message.topic,
-        event_code=message.event_code,
-        message_id=str(message.message_id),
-        attempt=message.attempt,
-        **more,
-    )
+def keys_of(group: str, message: HandedMessage) -> dict[str, object]:
+    """Return the keys of a line about a message in that group: its name and place, never what is in it."""
+    return {
+        "group": group,
+        "topic": message.topic,
+        "event_code": message.event_code,
+        "message_id": str(message.message_id),
+        "attempt": message.attempt,
+    }
 
 
 def log_failure(group: str, message: HandedMessage, failure: BaseException) -> None:
     """Log that a handler has raised, with its traceback."""
-    log_message(logging.WARNING, "handler.failed", group, message, "", failure)
+    log_line(logging.WARNING, "handler.failed", "", failure, **keys_of(group, message))
 
 
 def log_rejection(group: str, message: HandedMessage, verdict: Verdict) -> None:
@@ -48,4 +34,4 @@ def log_rejection(group: str, message: HandedMessage, verdict: Verdict) -> None:
     else:
         level, event = logging.INFO, "handler.rejected"
     # The verdict may be one of the user's own making.
-    log_message(level, event, group, message, text_of(verdict.error))
+    log_line(level, event, text_of(verdict.error), **keys_of(group, message))

@@ -16,7 +16,8 @@ from typing import Final
 from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.handle.handlers import Handler
 from msgbroker.client.handle.holding import Hold
-from msgbroker.client.handle.message_logs import log_message
+from msgbroker.client.handle.message_logs import keys_of
+from msgbroker.client.values.log_lines import log_line
 from msgbroker.contract import limits
 
 AGAIN_SECONDS_MAX: Final = 600.0
@@ -203,7 +204,7 @@ class Works:
 
     def _log(self, event: str, work: Work, message: HandedMessage, what: str) -> None:
         seconds = f"{self._loop.time() - work.since:.1f}"
-        log_message(logging.WARNING, event, self._handler.group, message, what, seconds=seconds)
+        log_line(logging.WARNING, event, what, **keys_of(self._handler.group, message), seconds=seconds)
 
 
 def _extend(message: HandedMessage, seconds: float) -> None:

@@ -84,7 +84,14 @@ def encode_outgoing(encode: Callable[..., bytes], message: object, index: int) -
             f"messages[{index}]",
             f"is of type {type(message).__name__}; OutgoingMessage(topic, event_code, body) is wanted",
         )
-    return encode(message.topic, message.event_code, message.body, message.headers, message.key, message.ordering_key)
+    return encode(
+        message.topic,
+        message.event_code,
+        message.body,
+        headers=message.headers,
+        key=message.key,
+        ordering_key=message.ordering_key,
+    )
 
 
 async def outcome_of(answer: ReceiptFuture | MessageCenterError) -> Receipt | MessageCenterError:

@@ -40,6 +40,7 @@ class MessageEncoder:
         topic: str,
         event_code: str,
         body: Body = b"",
+        *,
         headers: Mapping[str, str] | None = None,
         key: str = "",
         ordering_key: str = "",

@@ -42,6 +42,7 @@ class SubscriberStream:
         config: ClientConfig,
         group: str,
         dispatcher: Dispatcher,
+        *,
         outages: OutageLog,
         process_id: bytes,
         on_failure: OnFailure,

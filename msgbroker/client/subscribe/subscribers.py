@@ -18,8 +18,9 @@ from typing import Any, Protocol
 
 from msgbroker.client.connect.background import cancel_and_wait, unless
 from msgbroker.client.handle.dispatch import Dispatcher
-from msgbroker.client.handle.handlers import Handler, HandlerTable, Registration
+from msgbroker.client.handle.handlers import Handler, HandlerTable
 from msgbroker.client.values.log_lines import log_line
+from msgbroker.client.values.registration import Registration
 from msgbroker.client.values.texts import text_of
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 

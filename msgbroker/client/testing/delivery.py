@@ -137,6 +137,7 @@ class MemoryStream:
         dispatcher: Dispatcher,
         registry: Registry,
         log: MemoryLog,
+        *,
         clock: Callable[[], float],
         wake: Callable[[], None],
     ) -> None:

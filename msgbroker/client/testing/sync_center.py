@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from msgbroker.client.center import MessageCenter
+from msgbroker.client.core.center_core import CenterCore
 from msgbroker.client.sync_center import SyncMessageCenter
 from msgbroker.client.testing.center import SETTLE_SECONDS_MAX, InMemoryCenter
 from msgbroker.client.testing.delivery import DeadLetter
@@ -42,12 +42,12 @@ class SyncInMemoryCenter(SyncMessageCenter):
 
     def settle_all(self, within_seconds: float = SETTLE_SECONDS_MAX) -> None:
         """Run the handlers until every message is settled, as `InMemoryCenter.settle_all` does."""
-        self._call(self.memory.settle_all(within_seconds))
+        self._background.call(self.memory.settle_all(within_seconds))
 
     def advance(self, seconds: float) -> None:
         """Let time pass, as `InMemoryCenter.advance` does."""
-        self._call(self.memory.advance(seconds))
+        self._background.call(self.memory.advance(seconds))
 
-    def _make_core(self, addresses: AddressesGiven, settings: CenterSettings) -> MessageCenter:  # noqa: ARG002
+    def _make_core(self, addresses: AddressesGiven, settings: CenterSettings) -> CenterCore:  # noqa: ARG002 - has none
         self.memory = InMemoryCenter(strict=self._is_strict, **settings)
-        return self.memory
+        return self.memory._core  # noqa: SLF001 - the same center, for blocking code

@@ -55,20 +55,20 @@ async def test_what_is_not_given_again_stays_as_it_was() -> None:
     async with InMemoryCenter() as center:
         center.register_topic("TP", "EC", queue_count=8, body_bytes_max=10, is_open=True)
         center.register_topic("TP", "EC_OTHER", stress_refused=True)
-        topic = center._registry.get_topic("TP")
+        topic = center._memory.registry.get_topic("TP")
         assert (topic.queue_count, topic.body_bytes_max, topic.is_open, topic.stress_refused) == (8, 10, True, True)
         assert topic.event_codes == {"EC", "EC_OTHER"}
         center.register_topic("TP", is_open=False, queue_count=1)
-        topic = center._registry.get_topic("TP")
+        topic = center._memory.registry.get_topic("TP")
         assert (topic.queue_count, topic.body_bytes_max, topic.is_open, topic.stress_refused) == (1, 10, False, True)
 
         center.register_group("SG", ack_timeout_seconds=5, unsettled_max=3)
         center.register_group("SG", retry_schedule_seconds=(1, 2))
-        group = center._registry.get_group("SG")
+        group = center._memory.registry.get_group("SG")
         assert (group.ack_timeout_seconds, group.unsettled_max, group.attempts_max) == (5, 3, 3)
         center.register_group("SG", attempts_max=9)
         center.register_group("SG", retry_schedule_seconds=(1,))
-        group = center._registry.get_group("SG")
+        group = center._memory.registry.get_group("SG")
         assert (group.ack_timeout_seconds, group.retry_schedule_seconds, group.attempts_max) == (5, (1,), 9)
 
 

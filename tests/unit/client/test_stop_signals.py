@@ -185,7 +185,7 @@ def with_handler(center: Center) -> Center:
 async def begun(center: MessageCenter, **options: Any) -> asyncio.Task[Any]:
     """Begin to run, and return once it does."""
     running: asyncio.Task[Any] = asyncio.ensure_future(with_handler(center).run(**options))
-    await eventually(lambda: center._subscribers._streams)
+    await eventually(lambda: center._core._subscribers._streams)
     return running
 
 
@@ -356,13 +356,13 @@ def test_blocking_code_that_runs_in_the_main_thread_is_told_alike(
 
 def test_a_signal_that_comes_before_blocking_code_waits_ends_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     with with_handler(SyncInMemoryCenter()) as center:
-        call = center._call
+        call = center._background.call
 
         def call_late(coroutine: Any) -> Any:
             signal.raise_signal(signal.SIGTERM)
             return call(coroutine)
 
-        monkeypatch.setattr(center, "_call", call_late)
+        monkeypatch.setattr(center._background, "call", call_late)
         assert center.run() == {}
 
 

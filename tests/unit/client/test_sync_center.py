@@ -21,8 +21,8 @@ from msgbroker.client import (
     OutgoingMessage,
     Receipt,
     SyncMessageCenter,
-    loop_thread,
 )
+from msgbroker.client.core import loop_thread
 from msgbroker.client.testing import SyncInMemoryCenter
 from tests.support.daemon_thread import in_thread
 from tests.support.eventually import eventually_blocking
@@ -34,8 +34,8 @@ ACK = 1
 def test_addresses_are_looked_at_once() -> None:
     addresses: Any = (address for address in ("127.0.0.1:1", "127.0.0.1:2"))
     with SyncMessageCenter(addresses) as center:
-        assert center._config.addresses == center._core.config.addresses == ("127.0.0.1:1", "127.0.0.1:2")
-        assert center._config.instance_id == center.instance_id
+        assert center._core.config.addresses == ("127.0.0.1:1", "127.0.0.1:2")
+        assert center._core.config.instance_id == center.instance_id
 
 
 def hold_answers(served: ThreadedBroker) -> None:
@@ -222,7 +222,7 @@ def test_publish_soon_waits_for_room_as_long_as_publishing_may_take(
 
 def wait_until_one_waits_for_room(center: SyncMessageCenter) -> None:
     """Return once a thread waits to put a message in."""
-    handover = center._handover
+    handover = center._background._handover
     assert handover is not None
     eventually_blocking(lambda: handover._room._waiters)  # type: ignore[attr-defined]
 
@@ -238,7 +238,7 @@ def test_who_waits_for_room_hears_that_the_center_is_closed(served: ThreadedBrok
     first = center.publish_soon("TP", "EC", b"1")
     waiting = in_thread(lambda: center.publish_soon("TP", "EC", b"2").result(20))
     publishing = in_thread(lambda: center.publish_many(OutgoingMessage("TP", "EC") for _ in range(3)))
-    eventually_blocking(lambda: len(center._handover._room._waiters) == 2)  # type: ignore[union-attr]
+    eventually_blocking(lambda: len(center._background._handover._room._waiters) == 2)  # type: ignore[union-attr]
 
     center.close()
 
@@ -270,7 +270,7 @@ def test_threads_that_publish_while_another_closes_all_get_an_answer(served: Thr
 def test_a_thread_that_is_late_is_refused_at_once(served: ThreadedBroker) -> None:
     center = SyncMessageCenter(served.address)
     center.publish("TP", "EC")
-    thread, handover = center._thread, center._handover
+    thread, handover = center._background._thread, center._background._handover
     assert thread is not None
     assert handover is not None
     center.close()
@@ -293,7 +293,7 @@ def test_a_call_that_closing_ends_raises_an_error_of_the_center(
         await asyncio.Event().wait()
 
     center = SyncMessageCenter(served.address)
-    calling = in_thread(lambda: center._call(never_end()))
+    calling = in_thread(lambda: center._background.call(never_end()))
     assert begun.wait(20)
     center.close()
 

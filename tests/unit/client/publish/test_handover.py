@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError
 import pytest
 
 from msgbroker.client import CenterClosedError, ClientBufferFullError, Receipt, TopicNotFoundError
-from msgbroker.client.loop_thread import LoopThread
+from msgbroker.client.core.loop_thread import LoopThread
 from msgbroker.client.publish.handover import Handover, ManyReceipts, SoonReceipt
 from msgbroker.client.values.config import ClientConfig
 from msgbroker.v1 import publisher_pb2

@@ -30,7 +30,10 @@ def test_what_is_encoded_by_hand_reads_as_it_was_meant(
     body: bytes, headers: Mapping[str, str], key: str, ordering_key: str, sequence: int
 ) -> None:
     encode = MessageEncoder().encode
-    entries = [encode("TP_TRADE", "EC_PAID", body, headers, key, ordering_key), encode("TP_TRADE", "EC_PAID")]
+    entries = [
+        encode("TP_TRADE", "EC_PAID", body, headers=headers, key=key, ordering_key=ordering_key),
+        encode("TP_TRADE", "EC_PAID"),
+    ]
 
     (sent,) = frame_messages(sequence, entries)
     frame = publisher_pb2.PublishFrame.FromString(sent)

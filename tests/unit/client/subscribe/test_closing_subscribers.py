@@ -156,7 +156,7 @@ async def test_a_handler_may_close_its_center_in_memory() -> None:
         await center.close()
 
     running = asyncio.ensure_future(center.run())
-    await eventually(lambda: center._memory_streams)
+    await eventually(lambda: center._memory.streams)
     await center.publish("TP", "EC")
     await asyncio.wait_for(running, 20)
     assert center.dead_letters == []
@@ -308,7 +308,7 @@ async def test_closing_waits_for_handlers_whose_broker_has_gone(broker: FakeBrok
     handler = Gated()
     center = center_of(broker)
     call = await hold_one(center, broker, handler)
-    stream: Any = center._subscribers._streams["SG"]
+    stream: Any = center._core._subscribers._streams["SG"]
     if when == "before":
         await broker.stop()
         await eventually(lambda: not stream.attached.is_set())

@@ -13,7 +13,7 @@ CENTERS = [MessageCenter, SyncMessageCenter]
 
 def addresses_of(center: MessageCenter | SyncMessageCenter) -> tuple[str, ...]:
     """Where the center looks for brokers."""
-    return center._config.addresses
+    return center._core.config.addresses
 
 
 @pytest.fixture(autouse=True)

@@ -54,7 +54,7 @@ def test_a_host_name_of_any_bytes_is_sent(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(socket, "gethostname", lambda: "host-\udcff" * 100)
     center = MessageCenter()
 
-    host = center._config.host
+    host = center._core.config.host
     assert host.startswith("host-\\udcff")
     assert len(host) == 128
     assert center.instance_id.isascii()

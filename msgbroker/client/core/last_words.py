@@ -26,6 +26,11 @@ def log_waiting(seconds_left: float, running_counts: Mapping[str, int], unanswer
         log_line(logging.WARNING, "center.close_delayed", sentence)
 
 
+def log_left_unanswered(count: int) -> None:
+    """Say that closing gives up published messages that were not answered in time."""
+    log_line(logging.WARNING, "center.messages_left_unanswered", count=count)
+
+
 def log_not_closed(kind: str, remedy: str, unanswered_count: int) -> None:
     """Say that a center was not closed, and how many published messages nobody waited for."""
     lost = f"; {unanswered_count} published and not answered may be lost" if unanswered_count else ""

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
-from msgbroker.client.publish.publishing import (
-    Publisher,
-    PublishingBuffer,
-    encode_outgoing,
-    note_answers,
-    outcome_of,
-    publish_within,
-)
-from msgbroker.client.publish.wire import MessageEncoder
+from msgbroker.client.core.center_core import CenterCore
+from msgbroker.client.publish.publishing import encode_outgoing, note_answers, outcome_of, publish_within
 from msgbroker.client.values.bodies import Body
-from msgbroker.client.values.config import ClientConfig
-from msgbroker.client.values.log_lines import log_line
 from msgbroker.client.values.message import OutgoingMessage, Receipt
-from msgbroker.contract.errors import CenterClosedError, MessageCenterError
+from msgbroker.contract.errors import MessageCenterError
 
 
-class PublishingCenter(ABC):
-    """Opens a publisher when the first message comes."""
+class PublishingCenter:
+    """The calls that publish; the publisher connects when the first message comes."""
 
-    def __init__(self, config: ClientConfig) -> None:
-        self._config = config
-        self._encode = MessageEncoder().encode
-        self._publisher: Publisher | None = None
-        self._is_publishing_over = False
+    # The arguments of a message are written out in each call, here and for blocking code. So editors show them with
+    # their defaults, the reference lists them, and Python itself refuses one that is misspelt. Options in a TypedDict,
+    # as settings and handlers have them, would have to be looked at for each message to be refused by name.
+
+    def __init__(self, core: CenterCore) -> None:
+        self._core = core
+        self._encode = core.encode
 
     async def publish(
         self,
@@ -67,12 +58,12 @@ class PublishingCenter(ABC):
         Example:
             receipt = await center.publish("TP_TRADE", "EC_PAID", b"...", headers={"region": "hz"}, key="order-1")
         """
-        encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
-        buffer = self._running_publisher().buffer
+        encoded = self._encode(topic, event_code, body, headers=headers, key=key, ordering_key=ordering_key)
+        buffer = self._core.open_buffer()
         if timeout_seconds is None:
             # The way of nearly all messages: the buffer sees to their time.
             return await buffer.offer_in_turn(encoded)
-        return await publish_within(buffer, encoded, timeout_seconds, self._config.addresses_text)
+        return await publish_within(buffer, encoded, timeout_seconds, self._core.config.addresses_text)
 
     def publish_soon(
         self,
@@ -97,8 +88,8 @@ class PublishingCenter(ABC):
             future = center.publish_soon("TP_TRADE", "EC_PAID", b"...")
             future.add_done_callback(on_stored)
         """
-        encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
-        return self._running_publisher().buffer.offer(encoded)
+        encoded = self._encode(topic, event_code, body, headers=headers, key=key, ordering_key=ordering_key)
+        return self._core.open_buffer().offer(encoded)
 
     def publish_one_way(
         self,
@@ -121,8 +112,8 @@ class PublishingCenter(ABC):
         Example:
             center.publish_one_way("TP_METRICS", "EC_SAMPLE", {"cpu": 0.7})
         """
-        encoded = self._encode(topic, event_code, body, headers, key, ordering_key)
-        return self._running_publisher().buffer.offer_one_way(encoded)
+        encoded = self._encode(topic, event_code, body, headers=headers, key=key, ordering_key=ordering_key)
+        return self._core.open_buffer().offer_one_way(encoded)
 
     async def publish_many(self, messages: Iterable[OutgoingMessage]) -> list[Receipt | MessageCenterError]:
         """Publish messages in order and wait for all answers: for each, its receipt or its error.
@@ -138,7 +129,7 @@ class PublishingCenter(ABC):
             answers = await center.publish_many(OutgoingMessage("TP_TRADE", "EC_PAID", row) for row in rows)
         """
         answers: list[asyncio.Future[Receipt] | MessageCenterError] = []
-        buffer = self._running_publisher().buffer
+        buffer = self._core.open_buffer()
         try:
             for index, message in enumerate(messages):
                 try:
@@ -160,40 +151,17 @@ class PublishingCenter(ABC):
             await center.ready()
             center.publish_soon("TP_TRADE", "EC_PAID", b"...")
         """
-        await self._running_publisher().buffer.room()
+        await self._core.open_buffer().room()
 
     async def flush(self) -> None:
-        """Wait until everything published so far has been answered (or has failed)."""
-        if self._publisher is not None:
-            await self._publisher.buffer.flush()
+        """Wait until everything published so far has been answered (or has failed).
+
+        Example:
+            await center.flush()
+        """
+        await self._core.flush()
 
     @property
     def unanswered_count(self) -> int:
         """How many published messages wait for their answer, or for room."""
-        return 0 if self._publisher is None else self._publisher.buffer.unanswered_count
-
-    def open_buffer(self) -> PublishingBuffer:
-        """Return where messages go in that are encoded already: for SyncMessageCenter, not for applications."""
-        return self._running_publisher().buffer
-
-    def _running_publisher(self) -> Publisher:
-        if self._publisher is None:
-            if self._is_publishing_over:
-                raise CenterClosedError
-            self._publisher = self._open_publisher()
-        return self._publisher
-
-    async def _close_publisher(self, until: float) -> None:
-        if self._publisher is None:
-            return
-        try:
-            async with asyncio.timeout_at(until):
-                await self._publisher.buffer.flush()
-        except TimeoutError:
-            log_line(logging.WARNING, "center.messages_left_unanswered", count=self.unanswered_count)
-        await self._publisher.close(CenterClosedError())
-        self._publisher = None
-
-    @abstractmethod
-    def _open_publisher(self) -> Publisher:
-        """Return what takes messages from now on."""
+        return self._core.unanswered_count
