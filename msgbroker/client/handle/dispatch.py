@@ -99,9 +99,10 @@ class Dispatcher:
         for runner in self._runners.values():
             runner.take_turns(turns)
 
-    def unsaid_since(self) -> float:
-        """Return since when a handler has been at a message that was not said to be begun; infinite: none is."""
-        return min((runner.unsaid_since() for runner in self._runners.values()), default=math.inf)
+    def unsaid_since(self) -> float | None:
+        """Return since when a handler has been at a message that was not said to be begun; None: none is."""
+        times = (runner.works.unsaid_since() for runner in self._runners.values())
+        return min((since for since in times if since is not None), default=None)
 
     @property
     def has_waiting(self) -> bool:
@@ -111,7 +112,7 @@ class Dispatcher:
     def say_begun(self, began_until: float, count_max: int) -> None:
         """Say of messages begun until then, each once, that they are; the rest of more than *count_max* comes later."""
         for runner in self._runners.values():
-            count_max -= runner.say_begun(began_until, count_max)
+            count_max -= runner.works.say_begun(began_until, count_max)
 
     def extend_due(self, hold: Hold) -> None:
         """Extend the time of what handlers are at, where that is needed by now."""

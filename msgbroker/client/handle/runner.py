@@ -4,33 +4,29 @@ No task per message: workers, at most `concurrency` of them, are started when th
 messages from one deque, and await the handler. A handler that never suspends keeps a single worker busy; that worker
 lets the loop turn every so often. A worker of a handler that is not async has a thread before it takes a message.
 
-What a handler is at is kept for it as long as it takes, and it is stopped where that cannot be (`works`). Each call
-runs in a context of its own (`contexts`), copied from the one in which the center was started.
+What a handler is at is kept for it as long as it takes, and it is stopped where that cannot be (`works`). How it is
+called, and what that says of its message, is of `calls`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
-import functools
 import logging
-import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
 from msgbroker.client.connect.background import OnFailure
-from msgbroker.client.handle.contexts import begin, go_on
+from msgbroker.client.handle.calls import HandlerCalls
 from msgbroker.client.handle.ending import Ending, is_cancelled
 from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.handle.handlers import Handler
-from msgbroker.client.handle.message_logs import log_failure, log_rejection
 from msgbroker.client.handle.threads import HandlerThreads
 from msgbroker.client.handle.turns import Turns
 from msgbroker.client.handle.works import Work, Works
 from msgbroker.client.values.log_lines import log_line
-from msgbroker.client.values.verdicts import RELEASED_AT_ONCE, HandlerVerdict, Verdict, VerdictKind, verdict_of
+from msgbroker.client.values.verdicts import RELEASED_AT_ONCE, verdict_of
 
 TURN_MESSAGES: Final = 64
 """After so many messages without a pause a worker lets the loop turn."""
@@ -63,8 +59,7 @@ class HandlerRunner:
         self._died_at_work = False
         self._at_rest = asyncio.Event()
         self._at_rest.set()
-        self._context = contextvars.copy_context()
-        """Of who started the center."""
+        self._calls = HandlerCalls(handler, self._threads, ending, on_failure)
 
     @property
     def is_at_rest(self) -> bool:
@@ -126,16 +121,6 @@ class HandlerRunner:
         self._waiting.clear()
         self._suspect_count = 0
         self._rest_if_done()
-
-    # --- what the handler is at -------------------------------------------------------------------------------------
-
-    def unsaid_since(self) -> float:
-        """Return since when the handler has been at a message that was not said to be begun; infinite: at none."""
-        return self.works.unsaid_since()
-
-    def say_begun(self, began_until: float, count_max: int) -> int:
-        """Say of messages begun until then, and not said before, that they are; return of how many."""
-        return self.works.say_begun(began_until, count_max)
 
     async def join(self) -> None:
         """Wait until nothing waits and nothing runs."""
@@ -228,7 +213,7 @@ class HandlerRunner:
                 continue
             work.since = now
             work.message = message
-            await self._handle(work, message)
+            await self._calls.handle(work, message)
             work.message = None
             turn += 1
             if turn >= TURN_MESSAGES or work.worker.cancelling():
@@ -271,7 +256,7 @@ class HandlerRunner:
             message.settle(RELEASED_AT_ONCE)
             raise
         if message.is_live(self._loop.time()):
-            await self._handle(work, message)
+            await self._calls.handle(work, message)
         work.message = None
         if work.worker.cancelling():
             await self._ending.pause()
@@ -311,68 +296,3 @@ class HandlerRunner:
     def _rest_if_done(self) -> None:
         if not self._waiting and self._busy_count == 0:
             self._at_rest.set()
-
-    async def _handle(self, work: Work, message: HandedMessage) -> None:
-        """Call the handler and settle the message. It may leave the worker cancelled, even where it returned."""
-        context = self._context.copy()
-        try:
-            outcome = await self._call(work, message, context)
-        except asyncio.CancelledError:
-            if self._ending.is_told:
-                message.settle(RELEASED_AT_ONCE)
-                raise
-            # A failed attempt like any other.
-            message.settle(Verdict(VerdictKind.RETRY, None, "CancelledError in the handler"))
-        except HandlerVerdict as said:
-            self._settle_as_said(message, said, context)
-        except Exception as failure:  # noqa: BLE001 - the user's code: it may raise anything
-            message.settle(verdict_of(failure))
-            self._log_failure(message, failure, context)
-        except BaseException as end:
-            # SystemExit and the like are for the whole program. But the message may be what asks for it each time.
-            message.settle(verdict_of(end))
-            self._log_failure(message, end, context)
-            if not self._on_failure(f"the handler of group {self.handler.group}", end) and _ends_the_loop(end):
-                raise
-        else:
-            if outcome is None or not isinstance(outcome, HandlerVerdict):
-                message.ack()
-            else:
-                self._settle_as_said(message, outcome, context)
-
-    def _settle_as_said(self, message: HandedMessage, said: HandlerVerdict, context: contextvars.Context) -> None:
-        verdict = verdict_of(said)
-        message.settle(verdict)
-        if verdict.kind is VerdictKind.REJECT:
-            context.copy().run(log_rejection, self.handler.group, message, verdict)
-
-    def _log_failure(self, message: HandedMessage, failure: BaseException, context: contextvars.Context) -> None:
-        # For whoever logs what a handler has set there. A copy: a thread that is past its time may still be in it.
-        context.copy().run(log_failure, self.handler.group, message, failure)
-
-    async def _call(self, work: Work, message: HandedMessage, context: contextvars.Context) -> Any:
-        handler = self.handler
-        if self._threads is None:
-            if handler.timeout_seconds is None:
-                outcome = context.run(begin, handler.invoke, message)
-                return outcome if outcome is None else await go_on(context, outcome)
-            async with asyncio.timeout(handler.timeout_seconds):
-                return await go_on(context, context.run(begin, handler.invoke, message))
-        work.has_thread = False
-        call = self._threads.call(functools.partial(self._invoke, context), message)
-        # A thread cannot be stopped: past its time the message is tried again while the old call may still run.
-        async with asyncio.timeout(handler.timeout_seconds):
-            return await go_on(context, await call)
-
-    def _invoke(self, context: contextvars.Context, message: HandedMessage) -> Any:
-        """Call the handler in its thread."""
-        try:
-            return context.run(self.handler.invoke, message)
-        except StopIteration as end:
-            # No future can carry it: who waits would wait for ever.
-            raise RuntimeError("the handler raised StopIteration") from end
-
-
-def _ends_the_loop(end: BaseException) -> bool:
-    """Return whether asyncio would end the loop by it, and should: not the one that works for a blocking center."""
-    return isinstance(end, SystemExit | KeyboardInterrupt) and threading.current_thread() is threading.main_thread()

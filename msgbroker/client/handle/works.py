@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -93,11 +92,9 @@ class Works:
 
     # --- what is begun ----------------------------------------------------------------------------------------------
 
-    def unsaid_since(self) -> float:
-        """Return since when the handler has been at a message that was not said to be begun; infinite: at none."""
-        return min(
-            (w.since for w in self._works if w.message is not None and w.message is not w.said), default=math.inf
-        )
+    def unsaid_since(self) -> float | None:
+        """Return since when the handler has been at a message that was not said to be begun; None: at none."""
+        return min((w.since for w in self._works if w.message is not None and w.message is not w.said), default=None)
 
     def say_begun(self, began_until: float, count_max: int) -> int:
         """Say of messages begun until then, and not said before, that they are; return of how many."""

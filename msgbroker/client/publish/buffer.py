@@ -13,8 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 from msgbroker.client.connect.failures import from_refusal
+from msgbroker.client.publish.frames import Frame, Mark
 from msgbroker.client.publish.given_up import fail, given_up
-from msgbroker.client.publish.outbox import Frame, Mark, Outbox, OutboxConfig
+from msgbroker.client.publish.outbox import Outbox, OutboxConfig
 from msgbroker.client.publish.publishing import ReceiptFuture
 from msgbroker.client.publish.waiting_line import WaitingLine, WaitingMessage
 from msgbroker.client.values.config import FRAME_BYTES_TARGET, ClientConfig

@@ -16,10 +16,10 @@ write, reports every answer, and calls `rewind` when it has a new stream. What i
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import Final, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic
 
+from msgbroker.client.publish.frames import Frame, GivenUp, Mark, Reaction, W
 from msgbroker.contract import limits
 from msgbroker.contract.errors import FrameForgottenError, SequenceGapError
 
@@ -27,57 +27,6 @@ SMALL_FRAMES_UNANSWERED_MAX: Final = 4
 """With so many frames unanswered, only a frame worth its cost is sent; the next answer comes soon enough."""
 WORTHWHILE_MESSAGES: Final = 100
 WORTHWHILE_BYTES: Final = 64 * 1024
-
-
-class Waiter(Protocol):
-    """Who waits for an answer: a future."""
-
-    def done(self) -> bool:
-        """Whether it waits no longer."""
-        ...
-
-
-W = TypeVar("W", bound=Waiter)
-
-
-@dataclass(slots=True)
-class Frame(Generic[W]):
-    """Messages that are sent, stored and answered together."""
-
-    sequence: int
-    messages: list[bytes]
-    """Each encoded; see `wire`."""
-    waiters: list[W | None]
-    """One for each message; None where nobody waits (one-way)."""
-    size_bytes: int
-    expiries: list[float]
-    """Of each message: when whoever waits for it has waited long enough."""
-    first_expiry: float
-    first_number: int
-    """Of its oldest message; see `Outbox.mark`."""
-    is_expired: bool = False
-    """Nobody waits for any of it any more."""
-    is_repeat: bool = False
-    """It was under way when an earlier stream ended: that copy may yet be stored, or has been."""
-    _asked: frozenset[W | None] | None = None
-
-    def holds(self, waiter: W) -> bool:
-        """Return whether *waiter* waits for a message of this frame."""
-        if self._asked is None:
-            # Who asks for one asks for many, when their time is over.
-            self._asked = frozenset(self.waiters)
-        return waiter in self._asked
-
-
-class Reaction(Enum):
-    """What the driver has to do after a frame has failed."""
-
-    IGNORE = auto()
-    """Not one of ours (any more)."""
-    WAIT = auto()
-    """Go on reading; when `is_quiet`, wait a moment and `rewind`."""
-    RESTART = auto()
-    """End the stream, `restart` under a new id, connect again."""
 
 
 @dataclass(slots=True)
@@ -89,22 +38,6 @@ class OutboxConfig:
     frame_bytes: int
     frame_messages: int = limits.FRAME_MESSAGES_MAX
     frames_unanswered_max: int = limits.FRAMES_UNANSWERED_MAX
-
-
-@dataclass(slots=True)
-class GivenUp(Generic[W]):
-    """Who waits in vain."""
-
-    never_sent: list[W] = field(default_factory=list)
-    """Or not stored for certain."""
-    maybe_stored: list[W] = field(default_factory=list)
-
-
-@dataclass(slots=True, eq=False)
-class Mark:
-    """A place in the order of the messages: behind all that had been offered when it was set."""
-
-    number: int
 
 
 class Outbox(Generic[W]):
@@ -190,7 +123,11 @@ class Outbox(Generic[W]):
 
     def stored(self, sequence: int) -> Frame[W] | None:
         """Take note that a frame is stored and return it; None if it is not ours or was answered before."""
-        return self._answered(sequence)
+        index = self._find(sequence)
+        if index is None:
+            return None
+        self._in_flight = max(0, self._in_flight - 1)
+        return self._remove(index)
 
     def failed(
         self, sequence: int, reason: str, *, retryable: bool, expected: int | None = None
@@ -343,13 +280,6 @@ class Outbox(Generic[W]):
         if unanswered >= self._config.frames_unanswered_max:
             return False
         return len(self._pending) >= WORTHWHILE_MESSAGES or self._pending_bytes >= WORTHWHILE_BYTES
-
-    def _answered(self, sequence: int) -> Frame[W] | None:
-        index = self._find(sequence)
-        if index is None:
-            return None
-        self._in_flight = max(0, self._in_flight - 1)
-        return self._remove(index)
 
     def _find(self, sequence: int) -> int | None:
         for index in range(self._sent):

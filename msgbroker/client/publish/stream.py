@@ -25,8 +25,8 @@ from msgbroker.client.connect.failures import from_refusal
 from msgbroker.client.connect.outages import OutageLog
 from msgbroker.client.connect.unreachable import none_of, unavailable, why
 from msgbroker.client.publish.buffer import PublishBuffer, new_publisher_id
+from msgbroker.client.publish.frames import Frame, Mark, Reaction
 from msgbroker.client.publish.given_up import given_up
-from msgbroker.client.publish.outbox import Frame, Mark, Reaction
 from msgbroker.client.publish.publishing import ReceiptFuture
 from msgbroker.client.publish.silence import Silence
 from msgbroker.client.publish.wire import frame_messages

@@ -36,7 +36,7 @@ class WaitingLine:
     def add(self, message: WaitingMessage) -> None:
         """Put a message at the end. It leaves when it is let in, or when nobody waits for its answer any more."""
         self.places[message.answer] = message
-        message.answer.add_done_callback(self._leave)
+        message.answer.add_done_callback(self._take_out)
 
     async def passed(self, answer: ReceiptFuture) -> None:
         """Wait until the message of that answer has left the line."""
@@ -62,7 +62,7 @@ class WaitingLine:
                 if not waiter.done():
                     waiter.set_result(None)
                 return None
-            self._leave(waiter)
+            self._take_out(waiter)
             if not waiter.done():
                 return message
         return None
@@ -71,7 +71,7 @@ class WaitingLine:
         """Take out the messages that have waited too long, and return who waits for their answers."""
         late = [message for message in self.places.values() if message is not None and message.expires_at < now]
         for message in late:
-            self._leave(message.answer)
+            self._take_out(message.answer)
         return [message.answer for message in late]
 
     def clear(self) -> tuple[list[ReceiptFuture], list[asyncio.Future[None]]]:
@@ -79,11 +79,11 @@ class WaitingLine:
         messages = [message for message in self.places.values() if message is not None]
         turns = [waiter for waiter, message in self.places.items() if message is None]
         for message in messages:
-            self._leave(message.answer)
+            self._take_out(message.answer)
         self.places.clear()
         return [message.answer for message in messages], turns
 
-    def _leave(self, answer: ReceiptFuture) -> None:
+    def _take_out(self, answer: ReceiptFuture) -> None:
         message = self.places.pop(answer, None)
         if message is not None and message.passed is not None and not message.passed.done():
             message.passed.set_result(None)

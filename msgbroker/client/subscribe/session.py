@@ -205,12 +205,13 @@ class SubscriberSession:
 
     def _look_out(self) -> None:
         """See that what handlers are at for a while is said, as long as there is something that was not."""
-        if self._looking is None and (self._dispatcher.has_waiting or self._dispatcher.unsaid_since() < math.inf):
+        if self._looking is None and (self._dispatcher.has_waiting or self._dispatcher.unsaid_since() is not None):
             self._looking = self._loop.call_later(BEGUN_SECONDS, self._look)
 
     def _look(self) -> None:
         self._looking = None
-        if self._dispatcher.unsaid_since() <= self._loop.time() - BEGUN_SECONDS:
+        since = self._dispatcher.unsaid_since()
+        if since is not None and since <= self._loop.time() - BEGUN_SECONDS:
             self._ready.set()
         self._look_out()
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from msgbroker.client.values.texts import safe_text, text_of
 from msgbroker.client.values.verdicts import Verdict, VerdictKind
@@ -29,6 +29,8 @@ _RANGE_BYTES: Final = 20
 """Of two offsets at most."""
 
 _ACK: Final = Verdict(VerdictKind.ACK)
+
+KeyT = TypeVar("KeyT")
 
 
 def error_of(verdict: Verdict) -> str:
@@ -224,29 +226,11 @@ class Settlements:
 
     def take_begun(self, room: Room) -> list[BegunRanges]:
         """Return what was begun, as far as there is room for it."""
-        taken: list[BegunRanges] = []
-        while self._begun and (ranges_room := room.for_ranges()) > 0:
-            key = next(iter(self._begun))
-            offsets = self._begun.pop(key)
-            ranges, rest = coalesce(offsets, ranges_room)
-            taken.append(BegunRanges(*key, ranges))
-            room.take(ranges)
-            if rest:
-                self._begun[key] = rest
-        return taken
+        return [BegunRanges(*key, ranges) for key, ranges in _taken_from(self._begun, room)]
 
     def take_extended(self, room: Room) -> list[ExtendedRanges]:
         """Return what is to be kept for longer, as far as there is room for it; after `take_begun`."""
-        taken: list[ExtendedRanges] = []
-        while self._extended and (ranges_room := room.for_ranges()) > 0:
-            key = next(iter(self._extended))
-            offsets = self._extended.pop(key)
-            ranges, rest = coalesce(offsets, ranges_room)
-            taken.append(ExtendedRanges(*key, ranges))
-            room.take(ranges)
-            if rest:
-                self._extended[key] = rest
-        return taken
+        return [ExtendedRanges(*key, ranges) for key, ranges in _taken_from(self._extended, room)]
 
     def take(self, room: Room) -> list[SettledRanges]:
         """Return what to settle now, after the others and in the same request; nothing, as long as they have more."""
@@ -276,6 +260,17 @@ class Settlements:
             if rest:
                 self._others[key] = rest
         return taken
+
+
+def _taken_from(gathered: dict[KeyT, list[int]], room: Room) -> Iterator[tuple[KeyT, list[int]]]:
+    """Take out offsets by their keys, as ranges, as far as there is room for them; what is over stays."""
+    while gathered and (ranges_room := room.for_ranges()) > 0:
+        key = next(iter(gathered))
+        ranges, rest = coalesce(gathered.pop(key), ranges_room)
+        room.take(ranges)
+        if rest:
+            gathered[key] = rest
+        yield key, ranges
 
 
 def coalesce(offsets: list[int], ranges_max: int) -> tuple[list[int], list[int]]:

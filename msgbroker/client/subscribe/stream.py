@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from typing import Any, Final
 
 import grpc
@@ -65,7 +64,7 @@ class SubscriberStream:
         self._missing = MissingSubscriptions(group)
         self._sent_away = 0
         """So many times in a row, without a session that lasted in between."""
-        self._attached_at = math.inf
+        self._attached_at: float | None = None
         self._served_by = ""
         self._closing = Closing()
         self._session: SubscriberSession | None = None
@@ -137,11 +136,11 @@ class SubscriberStream:
     async def _serve_and_choose_next(self, closing: asyncio.Task[None]) -> None:
         """Serve one session; then point at the next broker, after a wait where something failed."""
         address = self._addresses.current()
-        self._attached_at = math.inf
+        self._attached_at = None
         try:
             await self._serve_until_told(address, closing)
         except SessionOverError as over:
-            if self._loop.time() - self._attached_at >= self._config.backoff_max_seconds:
+            if self._has_lasted():
                 self._backoff.reset()
                 self._sent_away = 0
             cause = over.cause
@@ -161,6 +160,11 @@ class SubscriberStream:
                 self._outages.lost(address, cause, has_others=len(self._addresses.known) > 1)
             log_line(logging.INFO, "subscriber.disconnected", str(over), group=self._group, address=address)
             await asyncio.wait([closing], timeout=self._backoff.next_seconds())
+
+    def _has_lasted(self) -> bool:
+        """Whether the session was attached for as long as a wait may take: it proves that the broker serves us."""
+        attached_at = self._attached_at
+        return attached_at is not None and self._loop.time() - attached_at >= self._config.backoff_max_seconds
 
     async def _serve_until_told(self, address: str, closing: asyncio.Task[None]) -> None:
         self._is_disconnecting = False

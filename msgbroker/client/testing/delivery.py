@@ -184,12 +184,12 @@ class MemoryStream:
         """Whether the group has a place in one of the topic's queues."""
         return self.ended_by is None and any(queue_id in self._lanes for queue_id in queue_ids_of(topic))
 
-    def next_wakeup(self) -> float:
-        """Return when `expire` is to be called next; infinity: never."""
+    def next_wakeup(self) -> float | None:
+        """Return when `expire` is to be called next; None: never."""
         if self.ended_by is not None:
-            return math.inf
+            return None
         wakeups = (lane.lane.next_wakeup() for lane in self._lanes.values())
-        return min((at for at in wakeups if at is not None), default=math.inf)
+        return min((at for at in wakeups if at is not None), default=None)
 
     def expire(self) -> None:
         """Take back what was not answered in time; only what was begun has failed.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from typing import Final
 
@@ -62,7 +61,7 @@ class MemoryCore(CenterCore):
         for _ in range(_ROUNDS_MAX):
             await self._rest()
             wakeup = self._next_wakeup()
-            if wakeup == math.inf:
+            if wakeup is None:
                 return
             if wakeup > deadline:
                 break
@@ -75,7 +74,7 @@ class MemoryCore(CenterCore):
         await self._rest(_PATIENCE_SECONDS)
         for _ in range(_ROUNDS_MAX):
             wakeup = self._next_wakeup()
-            if wakeup > target:
+            if wakeup is None or wakeup > target:
                 break
             self._move_to(wakeup)
             await self._rest(_PATIENCE_SECONDS)
@@ -220,8 +219,9 @@ class MemoryCore(CenterCore):
                 return False
         return True
 
-    def _next_wakeup(self) -> float:
-        return min((stream.next_wakeup() for stream in self.streams.values()), default=math.inf)
+    def _next_wakeup(self) -> float | None:
+        wakeups = (stream.next_wakeup() for stream in self.streams.values())
+        return min((at for at in wakeups if at is not None), default=None)
 
     def _move_to(self, now: float) -> None:
         self._now = max(self._now, now)

@@ -10,14 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from msgbroker.client.publish.frames import Frame, Mark, Reaction
 from msgbroker.client.publish.outbox import (
     SMALL_FRAMES_UNANSWERED_MAX,
     WORTHWHILE_MESSAGES,
-    Frame,
-    Mark,
     Outbox,
     OutboxConfig,
-    Reaction,
 )
 
 pytestmark = pytest.mark.slow
