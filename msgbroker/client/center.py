@@ -173,6 +173,14 @@ class MessageCenter(PublishingCenter):
         region. Ask first: `"region" in headers && ...`, or `!("region" in headers) || ...` to take such messages. Where
         it reads one unasked in a way that can surprise, a warning is logged (`msgbroker.client`).
 
+        Args:
+            topic: the topic's name.
+            event_code: the event code's name; with *group* also `*`, all of the topic.
+            group: the subscriber group to register and to subscribe; none if empty.
+            expression: with *group*: a HEADER subscription with this CEL expression.
+            from_beginning: with *group*: deliver what is stored already, too.
+            timeout_seconds: how long to wait until the subscription is active on every broker; default 15.
+
         Returns:
             What was made; empty if all existed.
 
@@ -194,5 +202,8 @@ class MessageCenter(PublishingCenter):
         What is not finished in `drain_timeout_seconds` is given back (handlers) or fails (publishes); telling the
         broker takes a few seconds more at most. Every call waits until the center is closed, and who gives up waiting
         leaves it to close. Only a handler that closes its center does not wait: it is one of those that are waited for.
+
+        Example:
+            await center.close()   # as leaving `async with` does
         """
         await self._core.close()

@@ -77,7 +77,15 @@ class PublishingCenter:
     ) -> asyncio.Future[Receipt]:
         """Publish a message without waiting; the future that is returned gets the receipt or the error.
 
-        Messages are stored in the order of the calls. Arguments and errors of the future as for `publish`.
+        Messages are stored in the order of the calls. The errors of the future are those of `publish`.
+
+        Args:
+            topic: the topic's name.
+            event_code: the event code's name.
+            body: bytes, text, a dict, list or dataclass (sent as JSON) or a pydantic model.
+            headers: HEADER subscriptions select by them; at most 64, and 4 KiB in all.
+            key: what the message is about (an order id); it can be looked up by it.
+            ordering_key: messages with the same one stay in order; default: *key*.
 
         Raises:
             ClientBufferFullError: too many messages are unanswered; `await center.ready()` waits for room.
@@ -102,6 +110,14 @@ class PublishingCenter:
         ordering_key: str = "",
     ) -> bool:
         """Publish a message whose fate nobody asks about: it is sent, and may be lost or refused in silence.
+
+        Args:
+            topic: the topic's name.
+            event_code: the event code's name.
+            body: bytes, text, a dict, list or dataclass (sent as JSON) or a pydantic model.
+            headers: HEADER subscriptions select by them; at most 64, and 4 KiB in all.
+            key: what the message is about (an order id); it can be looked up by it.
+            ordering_key: messages with the same one stay in order; default: *key*.
 
         Returns:
             False if it was dropped at once because too many messages are unanswered.

@@ -18,8 +18,8 @@ from msgbroker.contract.errors import MessageCenterError
 class SyncMessageCenter(SyncPublishingCenter):
     """A connection to the message center for code without asyncio; may be used from many threads.
 
-    Args and settings as for `MessageCenter`. Handlers that are not async run in threads and may call the center;
-    async ones run on its loop and may not.
+    The arguments are those of `MessageCenter`. The first call that needs it starts a thread, which ends with `close`.
+    Handlers that are not async run in threads and may call the center; async ones run on its loop and may not.
 
     Example:
         with SyncMessageCenter("localhost:7400") as center:
@@ -46,11 +46,36 @@ class SyncMessageCenter(SyncPublishingCenter):
         self.close()
 
     def subscriber(self, **options: Unpack[SubscriberOptions]) -> Callable[[Function], Function]:
-        """Make the decorated function a handler. Args and Raises as for `MessageCenter.subscriber`.
+        """Make the decorated function the handler of a message type in a subscriber group.
+
+        The function, async or not, gets what its first parameter is annotated with: Message (or nothing), or the
+        body as bytes, str, dict or list (read from JSON), a pydantic model, or any type that pydantic reads from
+        JSON, where it is installed; a second parameter annotated Message gets the message beside the body.
+        Returning acknowledges; raising makes another attempt later; `Reject`, `RetryAfter` and `Release` say
+        otherwise. A body that cannot be read is rejected. Functions that are not async run in threads, at most 64
+        for each group; they may call the center, which async ones may not.
+
+        Args:
+            group: the subscriber group; its instances share the messages.
+            topic: the topic's name.
+            event_code: the event code's name; `*` (the default): all that no other handler of the group here names.
+            concurrency: how many calls may run at once; default 64.
+            credit: how many messages this instance holds at most; default: follows the speed of the handlers.
+            timeout_seconds: a call that takes longer counts as failed.
+            body: the type of the body, where the annotation cannot be read (a class local to a function).
+            register: register topic, group and subscription first (for development; the broker must allow it).
+            expression: with *register*: a HEADER subscription with this CEL expression. A message without a header
+                that it reads does not match, with `!=` and `!` as well; ask first: `"region" in headers && ...`.
+            from_beginning: with *register*: deliver what is stored already, too; a group that has read the topic
+                already is refused (BEGINNING_PASSED).
+
+        Raises:
+            InvalidSettingError: an option is out of bounds, or the function cannot be a handler.
+            InvalidNameError: a name is not of the alphabet.
 
         Example:
             @center.subscriber(group="SG_POINTS", topic="TP_TRADE", event_code="EC_PAID")
-            def add_points(order: dict) -> None:
+            def add_points(order: dict, message: Message) -> None:
                 ...
         """
         checked = make_options(options)
@@ -62,17 +87,40 @@ class SyncMessageCenter(SyncPublishingCenter):
         return attach
 
     def start(self) -> None:
-        """Connect the subscribers and return once each is attached; handlers run in the background from here.
+        """Connect the subscribers, and return once each group has been attached by a broker.
+
+        Where one is refused the others are served all the same, until the center is closed. The next call tries again
+        those that are not served.
 
         Raises:
             GroupNotFoundError: a group is not registered.
+            RegistrationDisabledError: a subscriber has `register=True` and the broker does not allow it.
+
+        Example:
+            center.start()   # handlers run in the background from here
         """
         self._background.call(self._core.start())
 
     def run(self, *, handle_signals: bool | None = None) -> dict[str, MessageCenterError]:
         """Run the subscribers until SIGINT (Ctrl-C) or SIGTERM, or until the center is closed (from another thread).
 
-        Args, Returns and Raises as for `MessageCenter.run`.
+        The first of these signals closes the center in good order, and this call returns; a second one ends the process
+        at once. What handled them before does so again afterwards.
+
+        A group that was attached and is refused for good later (it was deleted, for example) ends alone, which is
+        logged at once; the others go on.
+
+        Args:
+            handle_signals: None: in the main thread, and not those that the application has a handler of its own for.
+                True: both signals in any case. False: neither.
+
+        Returns:
+            The groups that have ended so, and why; empty as a rule.
+
+        Raises:
+            MessageCenterError: a group cannot be subscribed, as for `start`; or none is left to serve: what the last
+                one ended with, with a note of each of the others.
+            InvalidSettingError: *handle_signals* is True, and this is not the main thread.
 
         Example:
             center.run()
@@ -94,7 +142,30 @@ class SyncMessageCenter(SyncPublishingCenter):
         from_beginning: bool = False,
         timeout_seconds: float = REGISTER_TIMEOUT_SECONDS,
     ) -> list[str]:
-        """Register what does not exist yet. Args, Returns, Raises as for `MessageCenter.register`.
+        """Register a topic, an event code and, with *group*, a subscription, as far as they do not exist.
+
+        For development and demonstrations; the broker must allow it. Returns once the subscription is active.
+
+        A message without a header that *expression* reads does not match: `headers.region != "hz"` takes none without a
+        region. Ask first: `"region" in headers && ...`, or `!("region" in headers) || ...` to take such messages. Where
+        it reads one unasked in a way that can surprise, a warning is logged (`msgbroker.client`).
+
+        Args:
+            topic: the topic's name.
+            event_code: the event code's name; with *group* also `*`, all of the topic.
+            group: the subscriber group to register and to subscribe; none if empty.
+            expression: with *group*: a HEADER subscription with this CEL expression.
+            from_beginning: with *group*: deliver what is stored already, too.
+            timeout_seconds: how long to wait until the subscription is active on every broker; default 15.
+
+        Returns:
+            What was made; empty if all existed.
+
+        Raises:
+            RegistrationDisabledError: the broker does not let clients register.
+            InvalidExpressionError: *expression* does not compile.
+            ExpressionTooCostlyError: *expression* would take too long to evaluate for every message.
+            SubscriptionDiffersError: the group has the subscription with another expression.
 
         Example:
             center.register("TP_TRADE", "EC_PAID", group="SG_POINTS")
@@ -105,9 +176,13 @@ class SyncMessageCenter(SyncPublishingCenter):
     def close(self) -> None:
         """Finish as `MessageCenter.close` does, and end the background thread.
 
-        Every call waits until the center is closed; only a handler's own does not.
+        What is not finished in `drain_timeout_seconds` is given back (handlers) or fails (publishes). Every call waits
+        until the center is closed; only a handler's own does not.
 
         Raises:
             RuntimeError: it was called in that thread, by an async handler or a callback of a future.
+
+        Example:
+            center.close()   # as leaving `with` does
         """
         self._background.close()

@@ -33,7 +33,26 @@ class SyncPublishingCenter:
         ordering_key: str = "",
         timeout_seconds: float | None = None,
     ) -> Receipt:
-        """Publish a message and wait until it is stored. Args, Returns, Raises as for `MessageCenter.publish`.
+        """Publish a message and wait until it is stored.
+
+        Args:
+            topic: the topic's name.
+            event_code: the event code's name.
+            body: bytes, text, a dict, list or dataclass (sent as JSON) or a pydantic model.
+            headers: HEADER subscriptions select by them; at most 64, and 4 KiB in all.
+            key: what the message is about (an order id); it can be looked up by it.
+            ordering_key: messages with the same one stay in order; default: *key*.
+            timeout_seconds: instead of the center's `publish_timeout_seconds`.
+
+        Returns:
+            The receipt: the message's id and place. It is committed to the database.
+
+        Raises:
+            InvalidRequestError: the message can never be stored as it is (BodyTooLargeError, InvalidNameError, ...), or
+                *timeout_seconds* is out of bounds (InvalidSettingError).
+            NotFoundError: the topic or the event code is not registered.
+            FailedPreconditionError: the topic is closed, or the center is.
+            UnavailableError: no answer in time; `error.may_be_stored` says whether it may be stored.
 
         Example:
             receipt = center.publish("TP_TRADE", "EC_PAID", b"...", key="order-1")
@@ -59,6 +78,16 @@ class SyncPublishingCenter:
         ordering_key: str = "",
     ) -> Future[Receipt]:
         """Publish a message without waiting for its answer; waits for room if too many are unanswered.
+
+        Messages are stored in the order of the calls of a thread.
+
+        Args:
+            topic: the topic's name.
+            event_code: the event code's name.
+            body: bytes, text, a dict, list or dataclass (sent as JSON) or a pydantic model.
+            headers: HEADER subscriptions select by them; at most 64, and 4 KiB in all.
+            key: what the message is about (an order id); it can be looked up by it.
+            ordering_key: messages with the same one stay in order; default: *key*.
 
         Returns:
             A `concurrent.futures.Future` of the receipt; whatever is wrong with the message is raised by it.
@@ -91,7 +120,21 @@ class SyncPublishingCenter:
         key: str = "",
         ordering_key: str = "",
     ) -> bool:
-        """Publish a message whose fate nobody asks about. Returns and Raises as for `MessageCenter.publish_one_way`.
+        """Publish a message whose fate nobody asks about: it is sent, and may be lost or refused in silence.
+
+        Args:
+            topic: the topic's name.
+            event_code: the event code's name.
+            body: bytes, text, a dict, list or dataclass (sent as JSON) or a pydantic model.
+            headers: HEADER subscriptions select by them; at most 64, and 4 KiB in all.
+            key: what the message is about (an order id); it can be looked up by it.
+            ordering_key: messages with the same one stay in order; default: *key*.
+
+        Returns:
+            False if it was dropped at once because too many messages are unanswered.
+
+        Raises:
+            InvalidRequestError: the message can never be stored as it is.
 
         Example:
             center.publish_one_way("TP_METRICS", "EC_SAMPLE", {"cpu": 0.7})
@@ -106,10 +149,12 @@ class SyncPublishingCenter:
     def publish_many(self, messages: Iterable[OutgoingMessage]) -> list[Receipt | MessageCenterError]:
         """Publish messages in order and wait for all answers: for each, its receipt or its error.
 
-        As `MessageCenter.publish_many` does it.
+        One bad message does not hold up its neighbours: what is wrong with it is its answer, a body of a type that
+        cannot be sent (BodyTypeError) as well as what is no OutgoingMessage (InvalidSettingError).
 
         Args:
-            messages: any number; they are taken as there is room, in the caller's thread.
+            messages: any number; they are taken as there is room, in the caller's thread. What this iterable itself
+                raises is raised, once those before are answered, with a note of what became of them.
 
         Example:
             answers = center.publish_many(OutgoingMessage("TP_TRADE", "EC_PAID", row) for row in rows)

@@ -21,25 +21,25 @@ class Addresses:
 
     @property
     def known(self) -> list[str]:
-        """All of them."""
+        """All brokers that are known, those that the user gave first."""
         return self._given + self._learnt
 
     def current(self) -> str:
-        """Return the address to try."""
+        """Return the address of the broker to try now."""
         if self._preferred:
             return self._preferred[0]
         known = self.known
         return known[self._position % len(known)]
 
     def advance(self) -> None:
-        """Go on to the next address."""
+        """Go on to the next broker: the current one could not be used."""
         if self._preferred:
             self._preferred.pop(0)
         else:
             self._position = (self._position + 1) % len(self.known)
 
     def learn(self, addresses: Iterable[str]) -> None:
-        """Replace what brokers told of other brokers."""
+        """Replace what brokers told of other brokers; the current address stays, if it is among them."""
         staying = self.current()
         self._learnt = [address for address in addresses if address not in self._given][:ADDRESSES_MAX]
         known = self.known
@@ -47,7 +47,7 @@ class Addresses:
             self._position = known.index(staying) if staying in known else 0
 
     def prefer(self, addresses: Iterable[str]) -> None:
-        """Try these next, once each, before the others."""
+        """Try these addresses next, once each, before the others."""
         self._preferred = list(addresses)[:ADDRESSES_MAX]
 
 

@@ -48,7 +48,7 @@ _OPTIONS: Final = (
 _ATTEMPT_SECONDS_MORE: Final = 0.5
 _ATTEMPT_SECONDS_MAX: Final = 20.0
 _CALL_SECONDS_MAX: Final = 7 * 86_400.0
-"""gRPC does not know of times without an end."""
+"""The longest that a single call may take, as gRPC does not know of times without an end."""
 
 
 async def connect(address: str, config: ClientConfig) -> grpc.aio.Channel:

@@ -30,14 +30,14 @@ from msgbroker.client.connect.probing import (
 from msgbroker.contract.errors import UnavailableCause
 
 LOOK_SECONDS_MAX: Final = 1.0
-"""For each step of it: a name, a connection, an answer."""
+"""How long each step of a diagnosis may take at most: looking up a name, connecting, waiting for an answer."""
 _STEPS_MAX: Final = 3
-"""All of it takes as long as so many steps may, at most."""
+"""A whole diagnosis takes at most as long as so many steps may."""
 _ADDRESSES_MAX: Final = 8
-"""Of one name."""
+"""How many addresses of one name are looked at."""
 _SHOWN_BYTES_MAX: Final = 5
 _NAME_MISMATCHES: Final = {62, 64}
-"""OpenSSL's codes: of a name, of an address."""
+"""OpenSSL's codes for a certificate that is for another name, and for another address."""
 _NOT_IN_ITS_TIME: Final = {9: "is not valid yet", 10: "has expired"}
 _CHECK_PLACE: Final = "check host and port"
 
@@ -178,7 +178,7 @@ async def _look_at_certificate(place: _Place) -> Finding:
 # --- names ------------------------------------------------------------------------------------------------------
 
 _lookups: Final = threading.Semaphore(16)
-"""Those under way in this process. Each has a thread, for as long as the resolver takes."""
+"""Bounds the look-ups under way in this process. Each has a thread, for as long as the resolver takes."""
 
 
 async def _addresses_of(host: str, port: int, seconds_max: float) -> list[str]:

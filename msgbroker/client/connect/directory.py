@@ -45,7 +45,7 @@ async def register_through_any(config: ClientConfig, wanted: Registration, timeo
 
 
 def log_warnings(wanted: Registration, warnings: Iterable[str]) -> None:
-    """Log what may not be meant as it is registered."""
+    """Log the warnings of a broker: what may not be meant as it is registered."""
     keys = {"group": wanted.group, "topic": wanted.topic, "event_code": wanted.event_code}
     for warning in warnings:
         log_line(logging.WARNING, "subscription.warned_about", warning, **keys)

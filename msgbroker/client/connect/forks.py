@@ -48,11 +48,11 @@ class Connection(Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that it lives on."""
+        """The event loop that the connection lives on."""
 
     @property
     def is_connected(self) -> bool:
-        """Whether it is, or about to be: said before `passed` is waited for."""
+        """Whether it is connected, or about to be: true before `passed` is waited for."""
 
     def can_disconnect(self, here: asyncio.AbstractEventLoop | None) -> bool:
         """Whether to give it up would disturb nobody; on the loop that runs *here* by `break_off`."""
@@ -72,30 +72,30 @@ class Center(Protocol):
 
 
 _connections: WeakValueDictionary[int, Connection] = WeakValueDictionary()
-"""By their ids: other threads add some, and then only what is read in one go is read safely."""
+"""The connections of this process by their ids: other threads add some, and only what is read in one go is safe."""
 _centers: WeakValueDictionary[int, Center] = WeakValueDictionary()
 _under_way: dict[int, bool] = {}
-"""By the thread that forks: whether gRPC is at rest."""
+"""The forks under way, by the thread that forks, and whether gRPC is at rest for each."""
 _never_freed: list[Any] = []
-"""The parent's, in a child: to take it apart would need threads that are not there."""
+"""What belongs to the parent, in a child: to take it apart would need threads that are not there."""
 
 
 class _Process:
     has_connected = False
-    """Since a fork has last seen to it that nothing of it is left."""
+    """Whether something was connected since a fork last saw to it that nothing of gRPC was left."""
     one_at_a_time = threading.RLock()
-    """Several threads may fork beside each other, and what the collector finalizes may fork inside of a fork."""
+    """Held by a fork: several threads may fork beside each other, and a finalizer may fork inside of a fork."""
     has_forked_core = False
-    """gRPC was at work in the process that this one was forked from."""
+    """Whether gRPC was at work in the process that this one was forked from."""
 
 
 def watch_connection(connection: Connection) -> None:
-    """Let forks give that connection up."""
+    """Let forks give *connection* up, from now on."""
     _connections[id(connection)] = connection
 
 
 def watch_center(center: Center) -> None:
-    """Let that center begin anew in children."""
+    """Let *center* begin anew in processes that are forked from now on."""
     _centers[id(center)] = center
 
 

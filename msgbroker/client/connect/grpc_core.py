@@ -28,9 +28,9 @@ _CORE_LOOK_SECONDS: Final = 0.005
 _THREADS: Final = Path("/proc/self/task")
 _THREADS_OF_CORE: Final = frozenset({"event_engine", "grpc_global_tim", "grpc_shutdown", "lifeguard"})
 _CORE_SEES_TO_ITSELF: Final = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower() in {"1", "true", "yes", "y", "t"}
-"""It stops its threads for a fork, and starts them again: by default, and unless grpc.aio polls."""
+"""Whether the core stops its threads for a fork, and starts them again: by default, and unless grpc.aio polls."""
 _OTHER_USERS: Final = frozenset({grpc.Channel, grpc.Server})
-"""Those that are not of asyncio."""
+"""What other code has that uses gRPC without asyncio."""
 _POLLER: Final = "(_poll_wrapper)"
 """How the name ends of the thread that grpc.aio polls in."""
 

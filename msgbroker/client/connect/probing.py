@@ -16,10 +16,10 @@ HTTP2_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0,
 """What a client says first: the preface of HTTP/2, and settings, of which it has none."""
 
 _LOOK_BYTES: Final = 5
-"""Enough to tell a frame of HTTP/2, a record of TLS, and a line of HTTP/1."""
+"""So many bytes are enough to tell a frame of HTTP/2, a record of TLS, and a line of HTTP/1."""
 _SETTINGS: Final = 4
 _TLS_RECORDS: Final = (0x15, 0x16)
-"""An alert, a handshake."""
+"""The types of the records that a server begins with in TLS: an alert, or a handshake."""
 
 
 def is_http2(answer: bytes | None) -> bool:

@@ -58,7 +58,7 @@ class CenterCore:
         """Make it; unless the application *is_instance_named*, a forked process makes up another instance id."""
         self.config = config
         self.encode = MessageEncoder().encode
-        """In the caller's thread: what is published is what it was when it was given."""
+        """Makes bytes of a message, in the caller's thread: what is published is what it was when it was given."""
         self._is_instance_named = is_instance_named
         self._publisher: Publisher | None = None
         self._is_publishing_over = False
@@ -154,7 +154,7 @@ class CenterCore:
             await asyncio.shield(closing)
 
     def close_by_signal(self, number: signal.Signals) -> None:
-        """Begin to close, and say so."""
+        """Begin to close, as a signal asks for it, and say so in the log."""
         log_closing(number.name, self.config.drain_timeout_seconds)
         self._begin_to_close()
 

@@ -51,7 +51,7 @@ class OpenCenters:
         self._unanswered_counts[center] = unanswered_count
 
     def discard(self, center: object) -> None:
-        """Forget one that is closed."""
+        """Forget a center, as it is closed."""
         self._unanswered_counts.pop(center, None)
 
     def _say(self) -> None:

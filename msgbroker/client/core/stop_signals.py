@@ -23,7 +23,7 @@ from msgbroker.contract.errors import InvalidSettingError
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 Stop = Callable[[signal.Signals], None]
-"""Called by the first signal, in the middle of anything."""
+"""What the first signal calls; it may come in the middle of anything, so this only hands over."""
 
 
 @contextmanager
@@ -57,7 +57,7 @@ class _ProcessSignals:
         self._before: dict[signal.Signals, Any] = {}
 
     def take(self, stop: Stop, *, are_all_wanted: bool) -> None:
-        """Let signals call *stop*."""
+        """Let the first signal call *stop*, for the signals that the application does not handle itself, or for all."""
         self._stops.append(stop)
         for number in STOP_SIGNALS:
             before = signal.getsignal(number)

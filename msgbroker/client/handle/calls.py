@@ -33,7 +33,7 @@ class HandlerCalls:
         self._ending = ending
         self._on_failure = on_failure
         self._context = contextvars.copy_context()
-        """Of who started the center."""
+        """The context of whoever started the center: each call has a copy of it."""
 
     async def handle(self, work: Work, message: HandedMessage) -> None:
         """Call the handler and settle the message. It may leave the worker cancelled, even where it returned."""

@@ -17,7 +17,7 @@ from msgbroker.client.handle.outcomes import run_out
 
 
 class _Unfinished:
-    """A coroutine that waits for something."""
+    """A coroutine that has begun and waits for something."""
 
     __slots__ = ("awaited", "coroutine")
 

@@ -18,7 +18,7 @@ class Ending:
         self._stream: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Tell them to end, for good."""
+        """Tell the workers to end, for good."""
         self._has_begun = True
 
     def follow(self, stream: asyncio.Task[None]) -> None:

@@ -75,12 +75,12 @@ class HandedMessage(Message):
 
     @property
     def queue_id(self) -> int:
-        """The queue that holds it."""
+        """The id of the queue that holds the message."""
         return self._lane.queue_id
 
     @property
     def id_bytes(self) -> bytes:
-        """Its id as it was sent."""
+        """The message's id in the bytes in which it was sent."""
         return self._delivery.message_id
 
     @property

@@ -61,7 +61,7 @@ class SubscriberOptions(_RequiredOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class HandlerOptions:
-    """`SubscriberOptions` with their defaults."""
+    """What was given to a `subscriber` call, with the defaults for what was not."""
 
     group: str
     topic: str
@@ -131,7 +131,7 @@ def make_handler(function: HandlerFunction, options: HandlerOptions) -> Handler:
 
 
 class HandlerTable:
-    """The handlers of one group, by message type."""
+    """Knows which handler of one group a message goes to, by its type."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[str, Handler]] = {}

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 START_SHARE: Final = 0.8
-"""Of the ack timeout. What has not been started by then may be somebody else's before it is finished."""
+"""The share of the ack timeout in which a message must be begun; later it may be somebody else's before it is done."""
 _EXTEND_SHARE: Final = 1 / 3
-"""Of the ack timeout. Once it has passed since a message came, or was extended last, its time is extended."""
+"""The share of the ack timeout after which a message is extended, counted since it came or was extended last."""
 _LOOKS: Final = 10
-"""In the length of the ack timeout. What was begun at the last moment (`START_SHARE`) is looked at in time."""
+"""How many looks there are in an ack timeout: what was begun at the last moment (`START_SHARE`) is seen in time."""
 _LOOK_SECONDS_MAX: Final = 5.0
 
 
@@ -45,5 +45,5 @@ class Hold:
 
     @property
     def extend_seconds(self) -> float:
-        """So long after a message came, or was extended last, it is extended."""
+        """How long after a message came, or was extended last, it is extended."""
         return self.ack_timeout_seconds * _EXTEND_SHARE

@@ -10,7 +10,7 @@ from msgbroker.client.values.log_lines import log_line
 
 
 class InLoop:
-    """Does things on the loop that it was made on."""
+    """Has things done on the loop that it was made on."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

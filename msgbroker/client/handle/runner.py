@@ -45,15 +45,15 @@ class HandlerRunner:
         self._workers_max = handler.concurrency if handler.is_async else min(handler.concurrency, threads.count_max)
         self._turns: Turns | None = None
         self._are_turns_needed = False
-        """May be set where they are not needed any more; never the other way round."""
+        """Whether workers look for a turn: it may be set where none is needed any more, never the other way round."""
         self._suspect_count = 0
-        """So many of the first that wait are suspect."""
+        """How many of the first messages that wait are suspect."""
         self._on_failure = on_failure
         self._waiting: deque[HandedMessage] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self.works = Works(handler, self._loop)
         self._busy_count = 0
-        """Workers that do not wait for work."""
+        """How many workers do not wait for work."""
         self._idle: list[asyncio.Future[None]] = []
         self._is_waking = False
         self._died_at_work = False

@@ -27,7 +27,7 @@ class Asked:
     """What a handler is to be called with."""
 
     body: Any
-    """`Message`: not the body, but the message."""
+    """The type to read the body as; `Message` where the handler wants the message itself."""
     has_message_too: bool
 
 

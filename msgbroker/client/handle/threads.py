@@ -21,7 +21,7 @@ from msgbroker.client.connect.handler_thread import HandlerThread
 from msgbroker.client.handle.outcomes import discard
 
 THREADS_MAX: Final = 64
-"""Of one group."""
+"""How many threads the handlers of one group may have at most."""
 _NAME: Final = "msgcenter-handler"
 
 
@@ -45,7 +45,7 @@ class HandlerThreads:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._started_count = 0
         self._idle_count = 0
-        """Of those that were started."""
+        """How many of the threads that were started have no call."""
 
     async def take(self) -> None:
         """Wait for a thread; it is the caller's until `call` or `give_back`."""
@@ -62,7 +62,7 @@ class HandlerThreads:
             raise
 
     def give_back(self) -> None:
-        """Let the next one have a thread that was taken."""
+        """Give up a thread that was taken: the next one who waits for one gets it."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():

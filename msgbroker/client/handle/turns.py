@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 TURN_SECONDS: Final = 0.25
-"""A handler that takes longer holds up the next one no more."""
+"""How long a turn lasts at most: a handler that takes longer holds up the next one no more."""
 START_TURNS_MAX: Final = 5_000
 
 

@@ -20,7 +20,7 @@ from msgbroker.client.values.log_lines import log_line
 from msgbroker.contract import limits
 
 AGAIN_SECONDS_MAX: Final = 600.0
-"""How long a handler may go on whose message is lost with its stream, whatever the ack timeout."""
+"""How long a handler may go on whose message was lost with its stream, whatever the ack timeout."""
 
 
 class Work:
@@ -42,21 +42,21 @@ class Work:
     def __init__(self, worker: asyncio.Task[None]) -> None:
         self.worker = worker
         self.has_thread = False
-        """One waits for its next call."""
+        """Whether a thread is its own, for its next call."""
         self.message: HandedMessage | None = None
         self.since = 0.0
-        """When it began with that message."""
+        """When, by the loop's clock, it began with that message."""
         self.said: HandedMessage | None = None
-        """The last one that it has said to have begun."""
+        """The message that it has last said to have begun."""
         self.extended: HandedMessage | None = None
-        """The last one that it has extended, and when."""
+        """The message that it has last extended; when that was, is the next line."""
         self.extended_at = 0.0
         self.spoken_of: HandedMessage | None = None
-        """The last one that it was slow with."""
+        """The message that it was last logged to be slow with."""
         self.lost_with: dict[bytes, Work] | None = None
-        """With which others it was lost last, as a stream ended; None: its message has come again since."""
+        """All that was lost with it when its stream ended; None: its message has come again since."""
         self.stopped: HandedMessage | None = None
-        """The last one that it was cancelled for: that call ends, and answers for nothing any more."""
+        """The message that it was last cancelled for: that call ends, and answers for nothing any more."""
 
     def is_at(self, message_id: bytes) -> bool:
         """Whether it is that message that it handles."""
@@ -70,24 +70,24 @@ class Work:
 
 
 class Works:
-    """All of one handler."""
+    """What all workers of one handler are at."""
 
     def __init__(self, handler: Handler, loop: asyncio.AbstractEventLoop) -> None:
         self._handler = handler
         self._loop = loop
         self._works: list[Work] = []
         self._lost: dict[bytes, Work] = {}
-        """By its id, those whose message is not this instance's any more, as far as is known; they may be done."""
+        """By its id, each message that is not this instance's any more, as far as is known, and what is at it."""
 
     def __iter__(self) -> Iterator[Work]:
         return iter(self._works)
 
     def add(self, work: Work) -> None:
-        """Take in another worker's."""
+        """Take in the work of a worker that begins."""
         self._works.append(work)
 
     def remove(self, work: Work) -> None:
-        """Forget one: its worker has ended."""
+        """Forget the work of a worker that has ended."""
         self._works.remove(work)
 
     # --- what is begun ----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from msgbroker.v1 import publisher_pb2
 
 
 def new_publisher_id() -> bytes:
-    """Return a publisher id that nobody else has."""
+    """Return a publisher id that no other publisher has: random bytes."""
     return secrets.token_bytes(16)
 
 

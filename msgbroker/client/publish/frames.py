@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Waiter(Protocol):
-    """Who waits for an answer: a future."""
+    """Somebody who waits for the answer to a message: a future, as a rule."""
 
     def done(self) -> bool:
         """Whether it waits no longer."""
@@ -24,19 +24,19 @@ class Frame(Generic[W]):
 
     sequence: int
     messages: list[bytes]
-    """Each encoded; see `wire`."""
+    """The messages in the bytes of a frame's entries, which `wire` makes."""
     waiters: list[W | None]
-    """One for each message; None where nobody waits (one-way)."""
+    """Who waits for each message; None where nobody does (one-way)."""
     size_bytes: int
     expiries: list[float]
-    """Of each message: when whoever waits for it has waited long enough."""
+    """When whoever waits for each message has waited long enough."""
     first_expiry: float
     first_number: int
-    """Of its oldest message; see `Outbox.mark`."""
+    """The number of its oldest message, by which `Outbox.mark` counts."""
     is_expired: bool = False
-    """Nobody waits for any of it any more."""
+    """Whether nobody waits for any of its messages any more."""
     is_repeat: bool = False
-    """It was under way when an earlier stream ended: that copy may yet be stored, or has been."""
+    """Whether it was under way when an earlier stream ended: that copy may yet be stored, or has been."""
     _asked: frozenset[W | None] | None = None
 
     def holds(self, waiter: W) -> bool:
@@ -51,7 +51,7 @@ class Reaction(Enum):
     """What the driver has to do after a frame has failed."""
 
     IGNORE = auto()
-    """Not one of ours (any more)."""
+    """Do nothing: the frame is not one of ours (any more)."""
     WAIT = auto()
     """Go on reading; when `is_quiet`, wait a moment and `rewind`."""
     RESTART = auto()
@@ -60,10 +60,10 @@ class Reaction(Enum):
 
 @dataclass(slots=True)
 class GivenUp(Generic[W]):
-    """Who waits in vain."""
+    """Those who wait in vain, by what may have become of their messages."""
 
     never_sent: list[W] = field(default_factory=list)
-    """Or not stored for certain."""
+    """Their messages were never sent, or are not stored for certain."""
     maybe_stored: list[W] = field(default_factory=list)
 
 

@@ -37,7 +37,7 @@ class Recipient(Protocol):
 
 
 class Handover:
-    """Between threads and one loop."""
+    """The way of messages from threads to one event loop, with its bounds."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, offer: Callable[[bytes], ReceiptFuture], config: ClientConfig
@@ -47,18 +47,18 @@ class Handover:
         self._messages_max = config.unanswered_messages_max
         self._bytes_max = config.unanswered_bytes_max
         self._shared = threading.RLock()
-        """Guards all down to the next empty line. A signal's handler may publish in the middle of it."""
+        """Guards all down to the next empty line; reentrant, as a signal's handler may publish in the middle of it."""
         self._room = threading.Condition(self._shared)
         self._messages: list[tuple[bytes, Recipient]] = []
         self._count = 0
         self._size_bytes = 0
         self._is_looking = False
-        """The loop looks for messages soon, of itself."""
+        """Whether the loop looks for messages soon, without being woken."""
         self._is_closed = False
 
         self._timer: asyncio.TimerHandle | None = None
         self._answered_count = 0
-        """Answers that have made no room yet. Written on the loop alone."""
+        """How many answers have made no room yet; written on the loop alone."""
         self._answered_bytes = 0
 
     def put(self, encoded: bytes, recipient: Recipient, timeout_seconds: float | None = None) -> None:
@@ -111,7 +111,7 @@ class Handover:
     # --- on the loop --------------------------------------------------------------------------------------------
 
     def fetch(self) -> None:
-        """Take all messages there are."""
+        """Take all messages that threads have put in, and offer them to the buffer."""
         with self._shared:
             messages, self._messages = self._messages, []
             self._is_looking = bool(messages)
@@ -188,11 +188,11 @@ class ManyReceipts:
         self._are_complete = threading.Event()
 
     def offered(self, answer: ReceiptFuture) -> None:
-        """Take the next one's future."""
+        """Take the future of the next message's answer."""
         self._answers.append(answer)
 
     def answered(self, answer: ReceiptFuture) -> None:  # noqa: ARG002 - all are looked at when they are complete
-        """Count it."""
+        """Count an answer; the last one wakes who waits."""
         self._count += 1
         if self._count == self._expected:
             self._are_complete.set()

@@ -46,14 +46,14 @@ class Outbox(Generic[W]):
     def __init__(self, config: OutboxConfig, publisher_id: bytes) -> None:
         self.publisher_id = publisher_id
         self.count = 0
-        """Messages unanswered, sent or not."""
+        """How many messages are unanswered, sent or not."""
         self.size_bytes = 0
         self._config = config
         self._pending: deque[tuple[bytes, W | None, float]] = deque()
-        """Encoded, who waits for it, and until when."""
+        """The messages that are in no frame yet: encoded, who waits for each, and until when."""
         self._pending_bytes = 0
         self._pending_first = 0
-        """The number of the first of them. The others have the next ones, by their places: none is kept for itself."""
+        """The number of the first of these. The others have the next ones, by their places: none is kept for itself."""
         self._marks: set[Mark] = set()
         self._frames: list[Frame[W]] = []
         self._sent = 0  # the first so many frames were sent in this stream
@@ -114,7 +114,7 @@ class Outbox(Generic[W]):
         return oldest >= mark.number
 
     def unmark(self, mark: Mark) -> None:
-        """Forget a mark."""
+        """Forget a mark that nobody waits for any more."""
         self._marks.discard(mark)
 
     def is_sent(self, waiter: W) -> bool:

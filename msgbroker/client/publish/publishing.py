@@ -50,7 +50,7 @@ class PublishingBuffer(Protocol):
 
 
 class Publisher(Protocol):
-    """A buffer, and what empties it."""
+    """Where messages go in, and what takes them from there to be stored."""
 
     @property
     def buffer(self) -> PublishingBuffer:

@@ -23,7 +23,7 @@ class Silence:
 
     @property
     def seconds(self) -> float:
-        """How long it has lasted."""
+        """How long the broker has been silent."""
         return self._clock() - self._began_at
 
     def begin(self) -> None:

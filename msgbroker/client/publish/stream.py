@@ -73,7 +73,7 @@ class PublisherStream:
         self._silence = Silence(config.answer_timeout_seconds)
         self._is_closing = False
         self._round: Mark | None = None
-        """Set before the first of the attempts whose failures are kept; for those who do not want to wait."""
+        """A mark set before the first of the attempts whose failures are kept; for those who do not want to wait."""
         self._failures: dict[str, MessageCenterError] = {}
         self._connected: tuple[Any, grpc.aio.Channel] | None = None
         self._must_disconnect = asyncio.Event()

@@ -17,21 +17,21 @@ from msgbroker.client.publish.publishing import ReceiptFuture
 
 @dataclass(slots=True, eq=False)
 class WaitingMessage:
-    """A message in the line."""
+    """A message that waits for room, and who waits for it."""
 
     encoded: bytes
     answer: ReceiptFuture
     expires_at: float
     passed: asyncio.Future[None] | None = None
-    """Who waits until it has left the line."""
+    """The future of whoever waits until the message has left the line."""
 
 
 class WaitingLine:
-    """Messages and turns, each in its place."""
+    """Keeps messages and turns in the order in which they came."""
 
     def __init__(self) -> None:
         self.places: OrderedDict[asyncio.Future[Any], WaitingMessage | None] = OrderedDict()
-        """By what is waited for: an answer or, without a message, a turn."""
+        """The line, first come first: a message by its answer, and None for who waits for a turn, by the turn."""
 
     def add(self, message: WaitingMessage) -> None:
         """Put a message at the end. It leaves when it is let in, or when nobody waits for its answer any more."""

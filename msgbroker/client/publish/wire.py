@@ -130,5 +130,5 @@ def in_parts(pieces: Sequence[bytes], part_bytes: int) -> Iterator[list[bytes | 
 
 
 def message_of(entry: bytes) -> message_pb2.Message:
-    """Return the message in an entry."""
+    """Return the message that an entry of a frame holds."""
     return publisher_pb2.PublishFrame.FromString(entry).messages[0]

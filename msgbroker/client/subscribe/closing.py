@@ -7,7 +7,7 @@ import math
 
 
 class Closing:
-    """Tells it to all parts of one stream."""
+    """Tells all parts of one stream that it is to close, and until when."""
 
     def __init__(self) -> None:
         self._begun = asyncio.Event()
@@ -20,7 +20,7 @@ class Closing:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it closes."""
+        """Whether the stream is to close."""
         return self._begun.is_set()
 
     @property
@@ -29,5 +29,5 @@ class Closing:
         return max(0.0, self._until - asyncio.get_running_loop().time())
 
     async def wait(self) -> None:
-        """Wait until it closes."""
+        """Wait until the stream is told to close."""
         await self._begun.wait()

@@ -82,7 +82,7 @@ class SubscriberSession:
         self._looked_at = 0.0
         self._turns = Turns(self._confirmed)
         self._to_confirm: list[asyncio.Future[None]] = []
-        """Who waits for the next request to be confirmed."""
+        """Those who wait until the broker has confirmed the next request."""
         self._confirming: deque[tuple[int, list[asyncio.Future[None]]]] = deque()
         self._confirm_number = 0
         self._is_sent_away = asyncio.Event()

@@ -22,11 +22,11 @@ from msgbroker.client.values.verdicts import Verdict, VerdictKind
 from msgbroker.contract import limits
 
 REQUEST_BYTES_MAX: Final = limits.GRPC_MESSAGE_BYTES_MAX - 4 * 1024
-"""Of what is begun and settled in one request: it must fit into what a broker takes at once, with what goes with it."""
+"""The bytes of what is begun and settled in one request: with the rest it must fit into what a broker takes at once."""
 _ENTRY_BYTES: Final = 64
-"""Of one settlement at most, without its ranges and its error text; what is begun or extended takes less."""
+"""The bytes of one settlement at most, without ranges and error text; what is begun or extended takes less."""
 _RANGE_BYTES: Final = 20
-"""Of two offsets at most."""
+"""The bytes of a range, two offsets, at most."""
 
 _ACK: Final = Verdict(VerdictKind.ACK)
 
@@ -65,7 +65,7 @@ class SettledRanges:
     attempt: int
     verdict: Verdict
     ranges: list[int]
-    """first, last (inclusive), first, last, ..."""
+    """Offsets in pairs: first, last (inclusive), first, last, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ class ExtendedRanges:
     epoch: int
     attempt: int
     extend_ms: int
-    """From now on."""
+    """How long the messages are to be kept, from when the broker hears of it."""
     ranges: list[int]
-    """first, last (inclusive), first, last, ..."""
+    """Offsets in pairs: first, last (inclusive), first, last, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class BegunRanges:
     epoch: int
     attempt: int
     ranges: list[int]
-    """first, last (inclusive), first, last, ..."""
+    """Offsets in pairs: first, last (inclusive), first, last, ..."""
 
 
 class StreamLane:
@@ -151,7 +151,7 @@ class Settlements:
         """Call *on_first* whenever something is there to be sent after nothing was; *in_loop* has things done there."""
         self.in_loop = in_loop
         self.settled_count = 0
-        """Verdicts handed to `take` so far."""
+        """How many verdicts `take` has returned so far."""
         self._on_first = on_first
         self._lanes: dict[tuple[int, int], StreamLane] = {}
         self._acked_lanes: list[StreamLane] = []

@@ -63,7 +63,7 @@ class SubscriberStream:
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
         self._missing = MissingSubscriptions(group)
         self._sent_away = 0
-        """So many times in a row, without a session that lasted in between."""
+        """How many times in a row the group was sent away, without a session that lasted in between."""
         self._attached_at: float | None = None
         self._served_by = ""
         self._closing = Closing()

@@ -62,16 +62,16 @@ class Subscribers:
         self._dispatchers: dict[str, Dispatcher] = {}
         self._streams: dict[str, GroupStream] = {}
         self._ended: dict[str, MessageCenterError] = {}
-        """By group, in the order in which they were refused."""
+        """What each group was refused with for good, in the order of the refusals."""
         self._finishing: set[asyncio.Task[None]] = set()
-        """Of groups that have ended: they wait for the handlers that still run."""
+        """The tasks that wait for the handlers of groups that have ended."""
         self._is_started = False
         self._opening = asyncio.Lock()
-        """One at a time: `start` and `run` may be called beside each other."""
+        """Held by who opens streams: `start` and `run` may be called beside each other."""
         self._closing = asyncio.Event()
         self._is_closed = False
         self._is_over = asyncio.Event()
-        """Nothing is left to serve, or the center is closed."""
+        """Set when nothing is left to serve, or the center is closed."""
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
         self._listeners = 0

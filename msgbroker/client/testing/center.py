@@ -83,6 +83,9 @@ class InMemoryCenter(MessageCenter):
     async def advance(self, seconds: float) -> None:
         """Let time pass: what falls due is delivered, what is not answered in time is taken back.
 
+        Args:
+            seconds: how much, by the clock of the center.
+
         Example:
             await center.advance(10)   # the first retry
         """
@@ -101,6 +104,19 @@ class InMemoryCenter(MessageCenter):
         stress_refused: bool | None = None,
     ) -> None:
         """Register a topic of one queue and event codes, or change what is given of its settings.
+
+        Args:
+            name: the topic's name.
+            event_codes: event codes to register with it, beside those that it has.
+            queue_count: how many queues it has; default 1.
+            body_bytes_max: how large a body may be; default 8,192 bytes.
+            is_open: whether event codes that are not registered are taken.
+            is_closed: whether publishing to it is refused.
+            stress_refused: whether stress-test messages are refused.
+
+        Raises:
+            InvalidNameError: a name is not of the alphabet.
+            InvalidSettingError: a setting is out of bounds.
 
         Example:
             center.register_topic("TP_TRADE", "EC_PAID", "EC_SHIPPED")
@@ -129,6 +145,18 @@ class InMemoryCenter(MessageCenter):
         """Register a subscriber group, before the center starts, with the settings an operator would give it.
 
         What is not given has its default, or stays as it is where the group is registered already.
+
+        Args:
+            name: the group's name.
+            ack_timeout_seconds: how long a message may stay without an answer.
+            handle_seconds_max: how long a handler may keep a message, by extending that time.
+            retry_schedule_seconds: how long to wait before each further attempt.
+            attempts_max: how many attempts there are before a message is a dead letter.
+            unsettled_max: how many messages an instance may hold.
+
+        Raises:
+            InvalidNameError: the name is not of the alphabet.
+            InvalidSettingError: a setting is out of bounds.
 
         Example:
             center.register_group("SG_POINTS", retry_schedule_seconds=(1, 5), attempts_max=3)
@@ -188,6 +216,9 @@ class InMemoryCenter(MessageCenter):
 
     def allow_stress(self, group: str, topic: str, event_code: str = ANY_EVENT_CODE) -> None:
         """Put a group on the stress-test whitelist of a message type.
+
+        Raises:
+            GroupNotFoundError, TopicNotFoundError: one of them is not registered.
 
         Example:
             center.allow_stress("SG_SHADOW", "TP_TRADE")

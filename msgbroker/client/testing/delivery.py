@@ -51,7 +51,7 @@ class DeadLetter:
     message: Message
     attempts: int
     reason: str
-    """REJECTED, UNREADABLE_BODY or ATTEMPTS_EXHAUSTED."""
+    """Why there is no other attempt: REJECTED, UNREADABLE_BODY or ATTEMPTS_EXHAUSTED."""
     last_error: str
 
 
@@ -63,7 +63,7 @@ class MemoryLane:
         self.queue_id = lane.key.queue_id
         self.clock = clock
         self.is_over = False
-        """Its group is no more: verdicts go nowhere."""
+        """Whether its group is no more: verdicts go nowhere then."""
         self._wake = wake
         self._releases: Counter[int] = Counter()
 

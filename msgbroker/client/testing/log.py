@@ -61,7 +61,7 @@ class MemoryLog:
 
     def __init__(self, registry: Registry, clock: Callable[[], float], namespace: str) -> None:
         self.messages: list[StoredMessage] = []
-        """In the order they were stored."""
+        """All messages, in the order in which they were stored."""
         self._registry = registry
         self._clock = clock
         self._namespace = namespace

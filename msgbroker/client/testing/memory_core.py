@@ -30,7 +30,7 @@ from msgbroker.v1 import subscriber_pb2
 
 _ROUNDS_MAX: Final = 100_000
 _PATIENCE_SECONDS: Final = 0.5
-"""Of real time, that `advance` gives running handlers at each step; one that waits for something else is left alone."""
+"""The real time that `advance` gives running handlers at each step; one that waits for something else is left alone."""
 
 
 class MemoryCore(CenterCore):
@@ -41,7 +41,7 @@ class MemoryCore(CenterCore):
         self.registry = Registry(config.namespace, is_strict=is_strict)
         self.log = MemoryLog(self.registry, lambda: self._now, config.namespace)
         self.streams: dict[str, MemoryStream] = {}
-        """By group."""
+        """What keeps each group supplied that was started, by its name."""
         self._now = time.time()
         self._subscribed_by_test: set[tuple[str, str]] = set()
         self._is_dirty = False

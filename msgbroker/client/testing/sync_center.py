@@ -24,7 +24,7 @@ class SyncInMemoryCenter(SyncMessageCenter):
     """
 
     memory: InMemoryCenter
-    """For `register_topic`, `register_group`, `register_subscription` and `allow_stress`."""
+    """The center inside, for its `register_topic`, `register_group`, `register_subscription` and `allow_stress`."""
 
     def __init__(self, *, strict: bool = False, **settings: Unpack[CenterSettings]) -> None:
         self._is_strict = strict

@@ -30,7 +30,7 @@ class JsonModel(Protocol):
 
 
 class DataclassInstance(Protocol):
-    """An instance of a dataclass."""
+    """What type checkers take for an instance of a dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -46,7 +46,7 @@ Body = (
     | JsonModel
     | DataclassInstance
 )
-"""A TypedDict is a Mapping to type checkers, and to them alone."""
+"""What a body may be. A TypedDict is a Mapping to type checkers, and to them alone."""
 
 
 def encode_body(body: Body) -> bytes:
@@ -113,7 +113,7 @@ _FORMS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
     (Enum, lambda member: member.value),
     ((set, frozenset), list),
 )
-"""As pydantic reads them."""
+"""What JSON has no form for, in the form in which pydantic reads it."""
 
 
 def decoder_for(wanted: object) -> Decoder:

@@ -54,7 +54,7 @@ class ClientConfig:
     instance_id: str = ""
     host: str = ""
     unanswered_messages_max: int = 10_000
-    """Messages published and not answered yet; at the bound, publishing waits."""
+    """How many messages may be published and not answered yet; at the bound, publishing waits."""
     unanswered_bytes_max: int = 64 * 1024 * 1024
     on_unavailable: OnUnavailable = "wait"
     """`wait`: keep and resend what is unanswered. `raise`: fail it as soon as no broker, or no database, is there."""
@@ -72,13 +72,13 @@ class ClientConfig:
 
     @property
     def addresses_text(self) -> str:
-        """The addresses as an error shows them."""
+        """The addresses as an error shows them: the first ones, and how many more there are."""
         more = len(self.addresses) - _ADDRESSES_SHOWN_MAX
         return ", ".join(self.addresses[:_ADDRESSES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 class CenterSettings(TypedDict, total=False):
-    """The keyword arguments of MessageCenter and SyncMessageCenter; `ClientConfig` says what each does."""
+    """The keyword arguments of `MessageCenter`, which says what each does, and of the other centers."""
 
     namespace: str
     publisher_group: str

@@ -42,17 +42,17 @@ class Message:
 
     @property
     def topic(self) -> str:
-        """The topic's name."""
+        """The name of the topic that the message was published to."""
         return self._said.topic
 
     @property
     def event_code(self) -> str:
-        """The event code's name."""
+        """The name of the event code that it was published with."""
         return self._said.event_code
 
     @property
     def body(self) -> bytes:
-        """The body as it was published."""
+        """The body as it was published, in bytes; `text` and `json` read it."""
         return self._said.body
 
     @property
@@ -74,17 +74,17 @@ class Message:
 
     @property
     def message_id(self) -> UUID:
-        """The UUIDv7 the broker gave it."""
+        """The UUIDv7 that the broker gave the message: the same for every group and attempt."""
         return UUID(bytes=self._delivery.message_id)
 
     @property
     def queue_id(self) -> int:
-        """The queue that holds it."""
+        """The id of the queue that holds the message."""
         return self._queue_id
 
     @property
     def queue_offset(self) -> int:
-        """Its place in the queue."""
+        """The place of the message in its queue, counted from 0."""
         return self._delivery.queue_offset
 
     @property
@@ -94,7 +94,7 @@ class Message:
 
     @property
     def stored_at(self) -> datetime:
-        """When it was stored, by the database's clock."""
+        """When the message was stored, by the database's clock."""
         return _datetime(self._delivery.stored_at_us)
 
     @property
@@ -104,12 +104,12 @@ class Message:
 
     @property
     def born_host(self) -> str:
-        """The host it was published from."""
+        """The name of the host that the message was published from."""
         return self._delivery.born_host
 
     @property
     def publisher_group(self) -> str:
-        """The publisher group it came from; may be empty."""
+        """The publisher group that the message came from; empty where the publisher named none."""
         return self._delivery.publisher_group
 
     @property
@@ -124,6 +124,9 @@ class Message:
         async handler that is about to block its event loop for longer than the ack timeout. It never shortens the time
         there is, and what the group allows at most (`handle_seconds_max`) holds all the same. It is the loop that sends
         it: let it turn for a moment before you block it.
+
+        Args:
+            seconds: how long, from now on; at most a day.
 
         Returns:
             False if the message is somebody else's already: what the handler does now may be done twice.
@@ -182,17 +185,17 @@ class Receipt:
 
     @property
     def queue_id(self) -> int:
-        """The queue that holds it."""
+        """The id of the queue that holds the message."""
         return self._result.queue_ids[self._index]
 
     @property
     def queue_offset(self) -> int:
-        """Its place in the queue."""
+        """The place of the message in its queue, counted from 0."""
         return self._result.queue_offsets[self._index]
 
     @property
     def stored_at(self) -> datetime:
-        """When it was stored, by the database's clock."""
+        """When the message was stored, by the database's clock."""
         queue_id = self.queue_id
         ahead = [time.stored_at_us for time in self._result.ahead if time.queue_id == queue_id]
         return _datetime(ahead[0] if ahead else self._result.stored_at_us)

@@ -22,14 +22,14 @@ class VerdictKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One settlement of one message."""
+    """What a message is settled with, and what people are told of it."""
 
     kind: VerdictKind
     delay_seconds: float | None = None
-    """None: for a retry, the group's schedule; for a release, at once."""
+    """How long nobody gets the message; None: for a retry, by the group's schedule, for a release, not at all."""
     error: str = ""
     is_unreadable: bool = False
-    """With REJECT: the handler was not called, as the body cannot be read."""
+    """Whether, with REJECT, the handler was not called because the body cannot be read."""
 
 
 class HandlerVerdict(Exception):  # noqa: N818 - it is an answer, not an error
