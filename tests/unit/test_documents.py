@@ -26,7 +26,10 @@ def modules_named(readme: Path) -> set[str]:
     return {(Path(room) / name).as_posix() for room, names in rows for name in re.findall(r"`([a-z_]+)`", names)}
 
 
-@pytest.mark.parametrize("package", ["msgbroker/server", "msgbroker/engine", "msgdb", "confdb", "msgconsole"])
+PACKAGES = ("msgbroker/client", "msgbroker/server", "msgbroker/engine", "msgdb", "confdb", "msgconsole")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_the_readme_of_a_package_names_each_of_its_modules_in_its_room(package: str) -> None:
     home = ROOT / package
     paths = (path.relative_to(home).with_suffix("") for path in home.rglob("*.py") if path.name != "__init__.py")
