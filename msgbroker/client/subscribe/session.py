@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -23,8 +22,10 @@ from msgbroker.client.handle.holding import Hold
 from msgbroker.client.handle.in_loop import InLoop
 from msgbroker.client.handle.turns import Turns
 from msgbroker.client.subscribe.closing import Closing
+from msgbroker.client.subscribe.confirmations import Confirmations
 from msgbroker.client.subscribe.credit import CreditGauge
-from msgbroker.client.subscribe.settlements import Room, SettledRanges, Settlements, error_of
+from msgbroker.client.subscribe.requests import request_of
+from msgbroker.client.subscribe.settlements import Room, Settlements
 from msgbroker.client.values.config import ClientConfig
 from msgbroker.client.values.log_lines import log_line
 from msgbroker.contract import limits
@@ -80,11 +81,8 @@ class SubscriberSession:
         self._is_time_changed = asyncio.Event()
         self._looking: asyncio.TimerHandle | None = None
         self._looked_at = 0.0
-        self._turns = Turns(self._confirmed)
-        self._to_confirm: list[asyncio.Future[None]] = []
-        """Those who wait until the broker has confirmed the next request."""
-        self._confirming: deque[tuple[int, list[asyncio.Future[None]]]] = deque()
-        self._confirm_number = 0
+        self._confirmations = Confirmations(self._ready.set)
+        self._turns = Turns(self._confirmations.wait)
         self._is_sent_away = asyncio.Event()
         self._relocation: tuple[str, ...] = ()
         self._is_leaving = False
@@ -106,7 +104,9 @@ class SubscriberSession:
             self._dispatcher.lose_stream(self._hold.ack_timeout_seconds)
             if self._looking is not None:
                 self._looking.cancel()
-            self._end_turns()
+            self._dispatcher.take_turns(None)
+            self._turns.end()
+            self._confirmations.end()
             call.cancel()
 
     def leave(self) -> None:
@@ -150,7 +150,7 @@ class SubscriberSession:
         if response.batches:
             self._look_out()
         if response.confirmed:
-            self._take_confirmed(response.confirmed)
+            self._confirmations.take(response.confirmed)
         if response.HasField("relocation") and response.relocation.addresses:
             self._relocation = tuple(response.relocation.addresses)
             self._is_sent_away.set()
@@ -222,23 +222,6 @@ class SubscriberSession:
             self._looked_at = now
             self._dispatcher.say_begun(now - BEGUN_SECONDS, limits.SETTLEMENT_RANGES_MAX)
 
-    async def _confirmed(self) -> None:
-        """Wait until the broker has heard what was said so far, or never will."""
-        confirmed = self._loop.create_future()
-        self._to_confirm.append(confirmed)
-        self._ready.set()
-        await confirmed
-
-    def _take_confirmed(self, number: int) -> None:
-        while self._confirming and self._confirming[0][0] <= number:
-            _resolve(self._confirming.popleft()[1])
-
-    def _end_turns(self) -> None:
-        self._dispatcher.take_turns(None)
-        self._turns.end()
-        _resolve(self._to_confirm)
-        self._take_confirmed(self._confirm_number)
-
     # --- up -----------------------------------------------------------------------------------------------------
 
     async def _write(self, call: Any) -> None:
@@ -285,22 +268,11 @@ class SubscriberSession:
         begun = self._settlements.take_begun(room)
         extended = self._settlements.take_extended(room)
         settled = self._settlements.take(room)
-        request = subscriber_pb2.SubscribeRequest(settlements=map(_to_wire, settled), pause=self._is_leaving)
-        for each in begun:
-            request.begun.add(queue_id=each.queue_id, epoch=each.epoch, attempt=each.attempt, ranges=each.ranges)
-        for more in extended:
-            request.extensions.add(
-                queue_id=more.queue_id,
-                epoch=more.epoch,
-                attempt=more.attempt,
-                ranges=more.ranges,
-                extend_ms=more.extend_ms,
-            )
-        if self._to_confirm and not self._settlements.has_more:
-            self._confirm_number += 1
-            request.confirm = self._confirm_number
-            self._confirming.append((self._confirm_number, self._to_confirm))
-            self._to_confirm = []
+        request = request_of(begun, extended, settled)
+        request.pause = self._is_leaving
+        number = None if self._settlements.has_more else self._confirmations.next_number()
+        if number is not None:
+            request.confirm = number
         credit = None
         if self._dispatcher.credit is None:
             credit = self._gauge.observe(self._settlements.settled_count, self._loop.time())
@@ -346,25 +318,3 @@ class SubscriberSession:
         # The reader sees the end of the stream first, unless the broker is no longer there to end it.
         await asyncio.sleep(_FAREWELL_SECONDS)
         raise SessionOverError(relocation=self._relocation)
-
-
-def _resolve(waiters: Iterable[asyncio.Future[None]]) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
-
-
-def _to_wire(settled: SettledRanges) -> subscriber_pb2.Settlement:
-    verdict = settled.verdict
-    delay_ms = 0 if verdict.delay_seconds is None else round(verdict.delay_seconds * 1_000)
-    return subscriber_pb2.Settlement(
-        queue_id=settled.queue_id,
-        epoch=settled.epoch,
-        attempt=settled.attempt,
-        verdict=int(verdict.kind),  # type: ignore[arg-type]  # the numbers are those of the wire
-        ranges=settled.ranges,
-        delay_ms=delay_ms,
-        immediately=verdict.delay_seconds is not None and delay_ms == 0,
-        error=error_of(verdict),
-        unreadable=verdict.is_unreadable,
-    )

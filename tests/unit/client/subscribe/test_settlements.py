@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from msgbroker.client.handle.dispatch import Dispatcher
 from msgbroker.client.handle.handlers import HandlerTable
-from msgbroker.client.subscribe.session import SubscriberSession, _to_wire
+from msgbroker.client.subscribe.requests import settlement_of
+from msgbroker.client.subscribe.session import SubscriberSession
 from msgbroker.client.subscribe.settlements import Room, SettledRanges, Settlements, coalesce
 from msgbroker.client.values.config import make_config
 from msgbroker.client.values.verdicts import Verdict, VerdictKind
@@ -121,7 +122,7 @@ def test_a_request_of_settlements_fits_into_what_a_broker_takes_at_once(text: st
     while not settlements.is_empty:
         taken = settlements.take(Room())
         request = subscriber_pb2.SubscribeRequest(
-            settlements=[_to_wire(each) for each in taken], credit=10_000, pause=True
+            settlements=[settlement_of(each) for each in taken], credit=10_000, pause=True
         )
         assert 0 < request.ByteSize() <= limits.GRPC_MESSAGE_BYTES_MAX
         count += sum(len(offsets_of(each.ranges)) for each in taken)
@@ -161,7 +162,7 @@ async def test_nothing_is_confirmed_before_all_that_was_said_is_sent() -> None:
     lane = session._settlements.lane(7, 1)
     for queue_offset in range(0, 40_000, 2):
         lane.ack(queue_offset, 1)
-    confirming = asyncio.ensure_future(session._confirmed())
+    confirming = asyncio.ensure_future(session._confirmations.wait())
     await asyncio.sleep(0)
 
     assert [session._next_request().confirm for _ in range(3)] == [0, 1, 0]
@@ -174,7 +175,7 @@ def test_a_verdict_of_ones_own_with_any_error_is_sent(error: Any) -> None:
     settlements.lane(7, 3).settle(1, 1, Verdict(VerdictKind.RETRY, None, error))
     (settled,) = settlements.take(Room())
 
-    assert 0 < len(_to_wire(settled).error) <= limits.ERROR_TEXT_CHARS_MAX
+    assert 0 < len(settlement_of(settled).error) <= limits.ERROR_TEXT_CHARS_MAX
 
 
 def test_a_message_handled_twice_does_not_settle_its_neighbour() -> None:
