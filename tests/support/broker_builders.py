@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from confdb.routes import Snapshot, TopicKind, TopicRoute
+from confdb.routes import (
+    GroupMode,
+    GroupOrder,
+    GroupRoute,
+    Snapshot,
+    SubscriptionMode,
+    SubscriptionRoute,
+    TopicKind,
+    TopicRoute,
+)
 from msgbroker.server.alarms.board import AlarmBoard
 from msgbroker.server.log.encoding import seal
 from msgbroker.server.log.message import NO_HEADERS, LogMessage
@@ -31,6 +40,35 @@ def route(topic_id: int = 1, **fields: Any) -> TopicRoute:
         "event_codes": frozenset({PAID}),
     }
     return TopicRoute(topic_id=topic_id, **{**values, **fields})
+
+
+def subscription(subscription_id: int = 1, topic_id: int = 1, **fields: Any) -> SubscriptionRoute:
+    """Return a DIRECT subscription to EC_PAID of the topic."""
+    values: dict[str, Any] = {
+        "event_code": PAID,
+        "mode": SubscriptionMode.DIRECT,
+        "expression": None,
+        "predicate": None,
+        "start_offsets": {},
+    }
+    return SubscriptionRoute(subscription_id, topic_id, **{**values, **fields})
+
+
+def group_route(group_id: int = 1, **fields: Any) -> GroupRoute:
+    """Return a group that subscribes to EC_PAID of the topic."""
+    values: dict[str, Any] = {
+        "namespace": "default",
+        "name": "SG_POINTS",
+        "ack_timeout_seconds": 60.0,
+        "retry_schedule_seconds": (10.0,),
+        "attempts_max": 2,
+        "unsettled_max": 10_000,
+        "order": GroupOrder.NONE,
+        "mode": GroupMode.SHARED,
+        "paused": False,
+        "subscriptions": (subscription(),),
+    }
+    return GroupRoute(group_id, **{**values, **fields})
 
 
 def snapshot(*topics: TopicRoute, version: int = 1, **fields: Any) -> Snapshot:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from msgbroker.contract.error_families import FAMILIES, MessageCenterError
 from msgbroker.contract.facts import declared_facts
 from msgbroker.server.deliver.counters import BrokerCounters
 from msgdb.reports.alarms import AlarmKind
+from tests.support.error_kinds import leaves_of
 
 ROOT = Path(__file__).parents[2]
 OPERATING = (ROOT / "docs" / "operating.md").read_text()
@@ -85,15 +85,6 @@ PROTOCOL = (ROOT / "docs" / "protocol.md").read_text()
 TYPES = {bool: "bool", int: "int", float: "float"}
 
 
-def leaves_of(kind: type[MessageCenterError]) -> Iterator[type[MessageCenterError]]:
-    """Return the errors of the contract below *kind* that have a reason of their own and may go over the wire."""
-    for leaf in kind.__subclasses__():
-        of_wire = leaf.__module__.startswith("msgbroker.contract.") and leaf.__module__ != machine_errors.__name__
-        if of_wire and "reason" in vars(leaf):
-            yield leaf
-        yield from leaves_of(leaf)
-
-
 def facts_of(leaf: type[MessageCenterError], family: type[MessageCenterError]) -> dict[str, str]:
     """Return the facts that *leaf* has beside those of its family, each with what its text is to be read as."""
     own = declared_facts(leaf).keys() - declared_facts(family).keys()
@@ -114,6 +105,7 @@ def test_writers_of_clients_are_told_each_reason_with_its_status_and_facts_and_w
         leaf.reason: (leaf.status, facts_of(leaf, family), leaf.retryable)
         for family in FAMILIES
         for leaf in leaves_of(family)
+        if "reason" in vars(leaf) and leaf.__module__ != machine_errors.__name__
     }
 
     assert told_of_reasons() == meant

@@ -14,7 +14,6 @@ import pytest
 from msgbroker.client import (
     GroupNotFoundError,
     Message,
-    MessageCenter,
     MessageCenterError,
     SyncMessageCenter,
 )
@@ -27,15 +26,11 @@ from msgbroker.client.testing import InMemoryCenter, SyncInMemoryCenter
 from msgbroker.client.testing.delivery import MemoryStream
 from tests.support.eventually import eventually, eventually_blocking
 from tests.support.fake_broker import FakeBroker
+from tests.support.fast_center import center_of
 
 pytestmark = pytest.mark.slow
 
 RETRY = 2
-
-
-def center_of(broker: FakeBroker, **options: Any) -> MessageCenter:
-    options.setdefault("drain_timeout_seconds", 0.5)
-    return MessageCenter(broker.address, backoff_initial_seconds=0.001, connect_timeout_seconds=0.5, **options)
 
 
 def break_off(*_: object, **__: object) -> NoReturn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,7 @@ from msgbroker.contract.error_families import (
     UnauthenticatedError,
     UnavailableError,
 )
+from tests.support.error_kinds import kinds_of, leaves_of
 
 ROOT = Path(__file__).parents[3]
 HOMES: dict[type[MessageCenterError], str] = {
@@ -40,14 +40,6 @@ HOMES: dict[type[MessageCenterError], str] = {
     ResourceExhaustedError: passing_errors.__name__,
     UnavailableError: passing_errors.__name__,
 }
-
-
-def leaves_of(kind: type[MessageCenterError]) -> Iterator[type[MessageCenterError]]:
-    """Return the errors of the contract below *kind*."""
-    for leaf in kind.__subclasses__():
-        if leaf.__module__.startswith("msgbroker.contract."):
-            yield leaf
-        yield from leaves_of(leaf)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -67,13 +59,7 @@ def test_errors_of_the_machine_are_never_retryable() -> None:
 
 
 def test_every_error_is_imported_from_one_place() -> None:
-    known: set[type[MessageCenterError]] = {
-        MessageCenterError,
-        *FAMILIES,
-        *(leaf for family in FAMILIES for leaf in leaves_of(family)),
-    }
-
-    assert [kind for kind in known if getattr(errors, kind.__name__, None) is not kind] == []
+    assert [kind for kind in kinds_of(MessageCenterError) if getattr(errors, kind.__name__, None) is not kind] == []
 
 
 @pytest.mark.parametrize("package", ["confdb", "msgdb", "msgconsole"])

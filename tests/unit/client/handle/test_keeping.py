@@ -16,16 +16,12 @@ from msgbroker.client.handle.holding import Hold
 from msgbroker.v1 import subscriber_pb2
 from tests.support.eventually import eventually, eventually_blocking
 from tests.support.fake_broker import FakeBroker, SubscribeCall, ThreadedBroker
+from tests.support.fast_center import center_of
 
 pytestmark = pytest.mark.slow
 
 ACK = subscriber_pb2.VERDICT_ACK
 HOUR_MS = 3_600_000
-
-
-def center_of(broker: FakeBroker, **options: Any) -> MessageCenter:
-    options.setdefault("drain_timeout_seconds", 0.5)
-    return MessageCenter(broker.address, backoff_initial_seconds=0.001, connect_timeout_seconds=0.5, **options)
 
 
 class Calls:

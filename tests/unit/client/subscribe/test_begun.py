@@ -14,13 +14,9 @@ from msgbroker.client.subscribe.settlements import BegunRanges, Room, Settlement
 from msgbroker.v1 import subscriber_pb2
 from tests.support.eventually import eventually
 from tests.support.fake_broker import FakeBroker, SubscribeCall
+from tests.support.fast_center import center_of
 
 ACK, RELEASE = 1, 3
-
-
-def center_of(broker: FakeBroker, **options: Any) -> MessageCenter:
-    options.setdefault("drain_timeout_seconds", 0.5)
-    return MessageCenter(broker.address, backoff_initial_seconds=0.001, connect_timeout_seconds=0.5, **options)
 
 
 class Gate:

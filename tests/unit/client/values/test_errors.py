@@ -7,7 +7,7 @@ import inspect
 import multiprocessing
 import pickle
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -17,6 +17,7 @@ from msgbroker.client import BodyTooLargeError, Reject, Release, RetryAfter
 from msgbroker.client.publish.wire import MessageEncoder
 from msgbroker.client.values.verdicts import HandlerVerdict
 from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError, PublishTimeoutError, UnavailableCause
+from tests.support.error_kinds import kinds_of
 
 Way = Callable[[Exception], Exception]
 
@@ -33,14 +34,6 @@ _EXAMPLES: dict[object, Any] = {
     UnavailableCause | None: UnavailableCause.REFUSED,
     MessageCenterError | None: BrokerUnavailableError("refused", cause=UnavailableCause.REFUSED),
 }
-
-
-def kinds_of(base: type[MessageCenterError]) -> Iterator[type[MessageCenterError]]:
-    """All errors of the contract: the base, the families, the leaves."""
-    if base.__module__.startswith("msgbroker.contract."):
-        yield base
-    for kind in base.__subclasses__():
-        yield from kinds_of(kind)
 
 
 def example_of(kind: type[MessageCenterError]) -> MessageCenterError:

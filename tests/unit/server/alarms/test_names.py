@@ -7,8 +7,7 @@ import dataclasses
 from msgbroker.server.alarms.names import lane_alarm, reading_alarm, topic_alarm
 from msgbroker.server.alarms.set_aside import SetAside
 from msgdb.reports.alarms import Alarm, AlarmKind
-from tests.support.broker_builders import board, route
-from tests.unit.server.deliver.test_group import group_route
+from tests.support.broker_builders import board, group_route, route
 
 OTHER = "other"
 

@@ -18,8 +18,7 @@ from msgbroker.server.log.cache import LogCache
 from msgdb.lanes.leases import Checkpointed
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, LaneKey
 from msgdb.lanes.writes import PreparedCheckpoints, prepare
-from tests.support.broker_builders import board, route, snapshot
-from tests.unit.server.deliver.test_group import group_route
+from tests.support.broker_builders import board, group_route, route, snapshot
 
 LANES = 12
 EVERY_OTHER = [(offset, offset + 1) for offset in range(2, 10_000, 2)]

@@ -4,152 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
-from contextlib import asynccontextmanager
-from unittest.mock import AsyncMock
+from collections.abc import Hashable
 
 import pytest
 from structlog.testing import capture_logs
 
-from confdb.routes import GroupRoute, Headers, SubscriptionMode, SubscriptionRoute
-from msgbroker.contract import limits
+from confdb.routes import Headers
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.engine.matching import Outcome
-from msgbroker.server.deliver.expressions.dear import DearExpressions
-from msgbroker.server.deliver.expressions.helper_frames import Answer, HelperBounds, Request
-from msgbroker.server.deliver.expressions.helper_process import HelperConfig, HelperDiedError, HelperProcess
-from msgbroker.server.deliver.group import GroupDelivery
+from msgbroker.server.deliver.expressions.helper_frames import HelperBounds
+from msgbroker.server.deliver.expressions.helper_process import HelperConfig, HelperDiedError
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.owned_lane import LaneSlot
-from msgbroker.server.log.cache import Block, LogCache
-from msgbroker.server.log.message import LogMessage
-from msgbroker.server.report import slow_expressions
-from msgdb.lanes.records import ClaimedLane, LaneKey
-from msgdb.reports.alarms import Alarm, AlarmKind
+from msgbroker.server.log.cache import Block
+from msgdb.reports.alarms import AlarmKind
 from msgdb.reports.expression_failures import ExpressionFailure
-from tests.support.broker_builders import board, log_message, route, snapshot
+from tests.support.broker_builders import group_route, log_message, route
+from tests.support.dear_scene import QUEUE, WANTED, Brokerlike, Recording, dear, given
 from tests.support.eventually import eventually
 from tests.unit.server.deliver.expressions.test_helper_process import FOR_EVER, LONG
-from tests.unit.server.deliver.test_group import group_route
 
 pytestmark = pytest.mark.slow
-
-WANTED = 'headers.number.endsWith("0")'
-QUEUE = 1
-
-
-class Recording(HelperProcess):
-    """A helper process of which is remembered what it was asked. Faults can be put in its way."""
-
-    def __init__(self, config: HelperConfig | None = None) -> None:
-        super().__init__(config or HelperConfig(HelperBounds(niceness=0), restart_seconds_min=0.0))
-        self.asked: Counter[tuple[str, str]] = Counter()
-        self.requests: list[int] = []
-        self.is_open = asyncio.Event()
-        self.is_open.set()
-        self.fault: Callable[[Request], Exception | None] = lambda _: None
-
-    async def ask(self, request: Request) -> Answer:
-        self.requests.append(len(request.questions))
-        await self.is_open.wait()
-        fault = self.fault(request)
-        if fault is not None:
-            raise fault
-        answer = await super().ask(request)
-        for question, outcomes in zip(request.questions, answer.outcomes, strict=False):
-            for number, _ in zip(question.expressions, outcomes, strict=False):
-                self.asked[request.expressions[number], question.headers["number"]] += 1
-        return answer
-
-
-def never_here(headers: dict[str, str]) -> bool:
-    raise AssertionError("evaluated on the event loop")
-
-
-def dear(expression: str = WANTED, **fields: object) -> SubscriptionRoute:
-    """Return a subscription that costs too much by its structure."""
-    values: dict[str, object] = {
-        "mode": SubscriptionMode.HEADER,
-        "expression": expression,
-        "predicate": never_here,
-        "cost": limits.EXPRESSION_COST_MAX + 1,
-    }
-    return dataclasses.replace(group_route().subscriptions[0], **{**values, **fields})  # type: ignore[arg-type]
-
-
-class Brokerlike:
-    """A hub, the loop with the helper process, and a clock for what is set aside."""
-
-    def __init__(self, helper: Recording) -> None:
-        self.seconds = 0.0
-        self.helper = helper
-        self.board = board()
-        self.hub = DeliveryHub(LogCache(None), self.board)  # type: ignore[arg-type]
-        self.hub.follow(snapshot(route()))
-        self.expressions = DearExpressions(
-            evaluations=self.hub.evaluations,
-            cache=self.hub.cache,
-            lanes=self.hub,
-            helper=helper,
-            board=self.board,
-            now=lambda: self.seconds,
-        )
-        self.epoch = 0
-
-    @classmethod
-    @asynccontextmanager
-    async def running(cls, helper: Recording | None = None) -> AsyncIterator[Brokerlike]:
-        stop = asyncio.Event()
-        brokerlike = cls(helper or Recording())
-        running = asyncio.create_task(brokerlike.expressions.run(stop))
-        try:
-            yield brokerlike
-            assert not running.done(), running
-        finally:
-            stop.set()
-            await asyncio.gather(running, return_exceptions=True)
-        assert brokerlike.hub.tasks._failure is None
-        assert brokerlike.helper.pid is None
-
-    def attach(self, group_id: int, *subscriptions: SubscriptionRoute) -> GroupDelivery:
-        group: GroupRoute = dataclasses.replace(
-            group_route(), group_id=group_id, name=f"SG_{group_id}", subscriptions=subscriptions or (dear(),)
-        )
-        return self.hub.attach(group, Instance("one", 10_000, 1_000_000))
-
-    def open(self, group: GroupDelivery, queue_id: int = QUEUE, acked_offset: int = 0) -> LaneSlot:
-        self.epoch += 1
-        claimed = ClaimedLane(LaneKey(group.route.group_id, "", queue_id), self.epoch, acked_offset, [])
-        self.hub.open_lane(group, route(), claimed, (), 1e9)
-        return group.slots[queue_id]
-
-    def group(self, group_id: int, *subscriptions: SubscriptionRoute) -> GroupDelivery:
-        group = self.attach(group_id, *subscriptions)
-        self.open(group)
-        return group
-
-    def commit(self, count: int, queue_id: int = QUEUE, headers: Mapping[str, str] | None = None) -> list[LogMessage]:
-        first = self.hub.cache.end_of(queue_id)
-        messages = [log_message(offset, queue_id=queue_id) for offset in range(first, first + count)]
-        for message in messages:
-            message.headers = Headers({**(headers or {}), "number": f"{queue_id}-{message.queue_offset}"})
-        self.hub.stored({queue_id: messages})
-        return messages
-
-    async def alarm(self, kind: AlarmKind) -> Alarm:
-        await eventually(lambda: kind in {alarm.kind for alarm in self.board.standing}, 30)
-        return next(alarm for alarm in self.board.standing if alarm.kind is kind)
-
-    async def all_read(self, group: GroupDelivery, queue_id: int = QUEUE) -> None:
-        end = self.hub.cache.end_of(queue_id)
-        await eventually(lambda: group.slots[queue_id].lane.next_offset == end, 30, what="all decided")
-
-
-def given(group: GroupDelivery) -> int:
-    (instance,) = group.instances.values()
-    return instance.unsettled
 
 
 async def test_each_message_is_evaluated_once_in_the_helper_and_the_group_gets_what_matches() -> None:
@@ -330,26 +204,6 @@ async def test_a_lane_that_was_set_aside_is_tried_again_and_goes_on_when_it_can_
         await eventually(lambda: broker.board.standing == [])
 
 
-@pytest.mark.parametrize("change", ["closed", "another expression"])
-async def test_the_alarm_of_a_lane_that_was_set_aside_goes_with_what_it_was_about(change: str) -> None:
-    async with Brokerlike.running() as broker:
-        broker.helper.fault = lambda _: HelperDiedError("again")
-        group = broker.group(1)
-        broker.commit(10)
-        await broker.alarm(AlarmKind.LANE_SET_ASIDE)
-        if change == "closed":
-            broker.hub.close_lane(group, QUEUE)
-        else:
-            cheap = dataclasses.replace(group.route, subscriptions=(dear("true", cost=1, predicate=lambda _: True),))
-            group.reroute(cheap, {1: route()})
-        broker.hub.evaluations.line.wake.set()
-
-        await eventually(lambda: broker.board.standing == [])
-        if change != "closed":
-            await broker.all_read(group)
-            assert given(group) == 10
-
-
 async def test_a_failure_nobody_foresaw_sets_the_lane_aside_and_the_others_go_on() -> None:
     async with Brokerlike.running() as broker:
         broker.helper.fault = lambda request: ValueError("odd") if request.expressions[0] == WANTED else None
@@ -413,46 +267,6 @@ async def _tick(hub: DeliveryHub) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_what_is_asked_of_the_helper_is_said_by_an_alarm_until_the_subscription_goes() -> None:
-    async with Brokerlike.running() as broker:
-        group = broker.group(1)
-        assert slow_expressions(broker.hub) == []
-        broker.helper.is_open.clear()
-        broker.commit(50)
-        await eventually(lambda: broker.helper.requests)
-        (alarm,) = slow_expressions(broker.hub)
-        assert (alarm.kind, alarm.thing) == (AlarmKind.EXPRESSION_SLOW, "group SG_1, topic TP_TRADE")
-        assert (alarm.group_id, alarm.topic_id, alarm.queue_id) == (1, 1, None)
-        assert "not measured yet" in alarm.detail
-        broker.helper.is_open.set()
-        await broker.all_read(group)
-        (alarm,) = slow_expressions(broker.hub)
-        assert "an evaluation takes about " in alarm.detail
-        broker.hub.evaluations.problem = "it cannot be started"
-        (alarm,) = slow_expressions(broker.hub)
-        assert alarm.detail.endswith("; it cannot be started")
-
-        cheap = dataclasses.replace(group.route, subscriptions=(dear("true", cost=1, predicate=lambda _: True),))
-        group.reroute(cheap, {1: route()})
-        assert slow_expressions(broker.hub) == []
-        group.reroute(dataclasses.replace(group.route, subscriptions=(dear(),)), {1: route()})
-        broker.commit(1)
-        await broker.all_read(group)
-        assert len(slow_expressions(broker.hub)) == 1
-        broker.hub.close_lane(group, QUEUE)
-        assert slow_expressions(broker.hub) == []
-
-
-async def test_each_group_and_topic_has_its_alarm() -> None:
-    async with Brokerlike.running() as broker:
-        groups = [broker.group(number) for number in range(1, 6)]
-        broker.commit(10)
-        for group in groups:
-            await broker.all_read(group)
-
-        assert {alarm.group_id for alarm in slow_expressions(broker.hub)} == {1, 2, 3, 4, 5}
-
-
 async def test_a_lane_that_was_set_aside_goes_on_when_the_expressions_turn_out_cheap() -> None:
     async with Brokerlike.running() as broker:
         group = broker.group(1, dear(cost=10, predicate=lambda _: True))
@@ -504,24 +318,3 @@ async def test_what_is_left_over_of_a_change_of_expressions_does_no_harm() -> No
         known = broker.hub.evaluations.known
         (first, *_) = broker.hub.cache.find(QUEUE, 0, 1) or ()
         assert known.find(WANTED, first) in {Outcome.MATCH, None}
-
-
-async def test_the_alarm_of_a_lane_that_stands_in_line_again_goes_with_the_lane(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with Brokerlike.running() as broker:
-        group = broker.group(1)
-        slot = group.slots[QUEUE]
-        with monkeypatch.context() as broken:
-            broken.setattr(broker.expressions, "_messages", AsyncMock(side_effect=ValueError("damaged")))
-            broker.commit(10)
-            await broker.alarm(AlarmKind.LANE_SET_ASIDE)
-        # The helper is being started again: whoever stands in line waits there.
-        monkeypatch.setattr(broker.helper, "is_ready", AsyncMock(return_value=False))
-        broker.seconds += 1_000
-        broker.hub.evaluations.line.wake.set()
-        await eventually(lambda: slot not in broker.expressions._waiting and len(broker.hub.evaluations.line) == 1)
-        broker.hub.close_lane(group, QUEUE)
-        broker.hub.evaluations.line.wake.set()
-
-        await eventually(lambda: not broker.board.standing)

@@ -19,8 +19,7 @@ from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.log.cache import LogCache
 from msgdb.lanes.records import ClaimedLane, LaneKey
-from tests.support.broker_builders import PAID, board, log_message, route, snapshot
-from tests.unit.server.deliver.test_group import group_route
+from tests.support.broker_builders import PAID, board, group_route, log_message, route, snapshot
 
 ONE_MESSAGE = 0.000_1
 SLICE_MESSAGES = TURN_SECONDS / 4 / ONE_MESSAGE + 1
