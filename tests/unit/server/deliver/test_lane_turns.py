@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from msgbroker.engine.lane.lane import Lane
-from msgbroker.engine.matching import Matcher
+from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.lane_rules import lane_config
 from msgbroker.server.deliver.lane_turns import InstanceTurns, LaneTurns
 from msgbroker.server.deliver.owned_lane import LaneSlot
-from msgbroker.server.log.message import LogMessage
+from msgbroker.server.log.cache import LogCache
 from msgdb.lanes.records import ClaimedLane, LaneKey
-from tests.support.broker_builders import route
-from tests.unit.server.deliver.test_group import group_route
+from tests.support.broker_builders import board, group_route, route, snapshot
 
 
-def lane(queue_id: int) -> LaneSlot:
-    claimed = ClaimedLane(LaneKey(1, "", queue_id), 1, 0, [])
-    made: Lane[LogMessage] = Lane(claimed, (), lane_config(group_route()), 0.0)
-    return LaneSlot(made, route(), Matcher(group_route(), route()), lambda _: True, 1e9)
+def lanes(*queue_ids: int) -> list[LaneSlot]:
+    """Return lanes of one group, on these queues."""
+    hub = DeliveryHub(LogCache(None), board())  # type: ignore[arg-type]
+    hub.pump.mark = lambda group: None  # type: ignore[method-assign]
+    hub.follow(snapshot(route()))
+    group = hub.attach(group_route(), Instance("one", 100, 1_000_000))
+    for queue_id in queue_ids:
+        hub.open_lane(group, route(), ClaimedLane(LaneKey(1, "", queue_id), 1, 0, []), (), 1e9)
+    return [group.slots[queue_id] for queue_id in queue_ids]
 
 
 def order_of(turns: LaneTurns) -> list[int]:
@@ -29,17 +31,16 @@ def order_of(turns: LaneTurns) -> list[int]:
 
 def test_lanes_have_their_turns_in_the_order_in_which_they_came() -> None:
     turns = LaneTurns()
-    lanes = [lane(number) for number in (3, 1, 2)]
-    for slot in lanes:
+    three, one, two = lanes(3, 1, 2)
+    for slot in (three, one, two, three):
         turns.add(slot)
-    turns.add(lanes[0])
 
     assert order_of(turns) == [3, 1, 2]
 
 
 def test_a_lane_whose_block_was_read_comes_before_all_others_and_once() -> None:
     turns = LaneTurns()
-    one, two, three = (lane(number) for number in (1, 2, 3))
+    one, two, three = lanes(1, 2, 3)
     for slot in (one, two, three):
         turns.add(slot)
     turns.add_first(three)
@@ -52,7 +53,7 @@ def test_a_lane_whose_block_was_read_comes_before_all_others_and_once() -> None:
 
 def test_a_lane_that_has_more_goes_behind_the_others_and_one_that_is_gone_has_no_turn() -> None:
     turns = LaneTurns()
-    one, two, three = (lane(number) for number in (1, 2, 3))
+    one, two, three = lanes(1, 2, 3)
     for slot in (one, two, three):
         turns.add(slot)
     assert turns.take() is one

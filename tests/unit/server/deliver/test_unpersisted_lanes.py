@@ -13,12 +13,12 @@ from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.unpersisted_lanes import UnpersistedLanes
 from msgbroker.server.log.cache import LogCache
 from tests.support.broker_builders import board
-from tests.unit.server.deliver.test_lane_turns import lane
+from tests.unit.server.deliver.test_lane_turns import lanes
 
 
 def test_a_lane_is_taken_once_however_often_it_changed() -> None:
     unpersisted = UnpersistedLanes()
-    one, two = lane(1), lane(2)
+    one, two = lanes(1, 2)
     for slot in (one, two, one):
         unpersisted.add(slot)
     unpersisted.discard(two)
@@ -48,8 +48,8 @@ async def test_each_change_wakes_the_checkpointer_and_it_ends_when_it_is_stopped
     hub, stop = DeliveryHub(LogCache(None), board()), asyncio.Event()  # type: ignore[arg-type]
     checkpointer = Flushes(hub, is_away=is_away)
     running = asyncio.ensure_future(checkpointer.run(stop))
-    for _ in range(3):
-        hub.unpersisted.add(lane(1))
+    for slot in lanes(1, 2, 3):
+        hub.unpersisted.add(slot)
         await checkpointer.flushes.get()
         assert checkpointer.flushes.empty()
     stop.set()
