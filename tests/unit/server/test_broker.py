@@ -35,7 +35,7 @@ class Parts:
             address="here:1",
             drain_seconds=0.0,
             feed=SimpleNamespace(current=snapshot),  # type: ignore[arg-type]
-            hub=SimpleNamespace(end_reads=list),  # type: ignore[arg-type]
+            hub=SimpleNamespace(tasks=SimpleNamespace(cancel_all=list)),  # type: ignore[arg-type]
             committer=SimpleNamespace(is_idle=True),  # type: ignore[arg-type]
             checkpointer=None,  # type: ignore[arg-type]
             cluster=SimpleNamespace(  # type: ignore[arg-type]

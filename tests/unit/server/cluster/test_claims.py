@@ -48,7 +48,7 @@ class Store:
         yield self
 
     async def claim(
-        self, _: object, __: UUID, lanes: Iterable[LaneToClaim], ___: float, epoch_floor: int, ____: int
+        self, _: object, __: UUID, lanes: Iterable[LaneToClaim], ___: float, *, epoch_floor: int, config_version: int
     ) -> list[ClaimedLane]:
         self.asked += [lane.key.queue_id for lane in lanes]
         self.epoch_floors.append(epoch_floor)
