@@ -45,7 +45,7 @@ coverage: $(VENV)/.installed-dev ## Check that tests reach 95 % of the engine, b
 		|| { echo "$$said"; exit 1; }; echo "Engine: $$(echo "$$said" | grep '^Required')"
 
 .PHONY: check
-check: check-lock check-proto check-format check-lint check-types check-imports check-docs ## Check lock, format, lint, types, import rules, documents, and that generated files are fresh
+check: check-lock check-proto check-format check-lint check-types check-imports check-dead check-docs ## Check lock, format, lint, types, import rules, dead code, documents, and that generated files are fresh
 
 .PHONY: check-lock check-proto check-format check-lint check-types check-imports check-dead check-docs
 check-lock: $(VENV)/.installed-dev
