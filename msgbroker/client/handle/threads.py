@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from msgbroker.client.connect.handler_thread import HandlerThread
 from msgbroker.client.handle.outcomes import discard
+from msgbroker.client.handle.waiters import Waiters
 
 THREADS_MAX: Final = 64
 """How many threads the handlers of one group may have at most."""
@@ -41,7 +41,7 @@ class HandlerThreads:
         self.count_max = min(count_max, THREADS_MAX)
         self._loop = asyncio.get_running_loop()
         self._free_count = self.count_max
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters = Waiters()
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._started_count = 0
         self._idle_count = 0
@@ -52,23 +52,12 @@ class HandlerThreads:
         if self._free_count:
             self._free_count -= 1
             return
-        waiter = self._loop.create_future()
-        self._waiters.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self.give_back()
-            raise
+        await self._waiters.wait(self.give_back)
 
     def give_back(self) -> None:
         """Give up a thread that was taken: the next one who waits for one gets it."""
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        self._free_count += 1
+        if not self._waiters.wake_next():
+            self._free_count += 1
 
     def call(self, function: Callable[..., Any], argument: Any) -> asyncio.Future[Any]:
         """Call *function* in the thread that was taken; it is free again when the call has ended.

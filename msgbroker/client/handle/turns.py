@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
+
+from msgbroker.client.handle.waiters import Waiters
 
 TURN_SECONDS: Final = 0.25
 """How long a turn lasts at most: a handler that takes longer holds up the next one no more."""
@@ -27,7 +28,7 @@ class Turns:
         self._number = 0
         self._holder: int | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters = Waiters()
         self._has_ended = False
         self._start_until = 0.0
         self._start_turns_left = 0
@@ -45,21 +46,14 @@ class Turns:
     def end(self) -> None:
         """Let everybody go on: the session is over."""
         self._has_ended = True
-        self._wake_next()
+        self._waiters.wake_next()
 
     async def take(self) -> int | None:
         """Wait for a turn and return its number, for `give`; None where the session is over."""
         while self._holder is not None and not self._has_ended:
-            waiter = self._loop.create_future()
-            self._waiters.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled():
-                    self._wake_next()
-                raise
+            await self._waiters.wait(self._waiters.wake_next)
         if self._has_ended:
-            self._wake_next()
+            self._waiters.wake_next()
             return None
         self._start_turns_left -= 1
         self._number += 1
@@ -73,17 +67,10 @@ class Turns:
             self._holder = None
             if self._timer is not None:
                 self._timer.cancel()
-            self._wake_next()
+            self._waiters.wake_next()
 
     async def confirmed(self) -> None:
         """Wait until the broker has heard all that was said so far; not for ever, if it does not tell."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TURN_SECONDS):
                 await self._confirmed()
-
-    def _wake_next(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
