@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from msgbroker.client.values.texts import text_of
 from msgbroker.contract.errors import MessageCenterError
 
 
@@ -17,6 +18,11 @@ def given_up(error: MessageCenterError, *, may_be_stored: bool) -> MessageCenter
     told.args = (told.message,)
     told.facts = {**error.facts, "may_be_stored": may_be_stored}
     return told
+
+
+def broken_by(error: BaseException) -> MessageCenterError:
+    """Return what is told to those who wait where a mistake of ours has ended the publisher."""
+    return MessageCenterError(f"the publisher has ended: {type(error).__name__}: {text_of(error)}")
 
 
 def fail(waiters: Iterable[asyncio.Future[Any]], error: MessageCenterError) -> bool:

@@ -21,32 +21,21 @@ from msgbroker.client.connect.background import (
     first_of,
 )
 from msgbroker.client.connect.channel import close_at_once, connect, list_brokers, why_ended
-from msgbroker.client.connect.failures import from_refusal
 from msgbroker.client.connect.outages import OutageLog
 from msgbroker.client.connect.unreachable import none_of, unavailable, why
+from msgbroker.client.publish.answers import Answers, hint_seconds
 from msgbroker.client.publish.buffer import PublishBuffer, new_publisher_id
-from msgbroker.client.publish.frames import Frame, Mark, Reaction
-from msgbroker.client.publish.given_up import given_up
-from msgbroker.client.publish.publishing import ReceiptFuture
+from msgbroker.client.publish.frames import Mark
+from msgbroker.client.publish.given_up import broken_by
 from msgbroker.client.publish.silence import Silence
 from msgbroker.client.publish.wire import frame_messages
 from msgbroker.client.values.config import ClientConfig
 from msgbroker.client.values.log_lines import log_line
-from msgbroker.client.values.texts import text_of
-from msgbroker.contract.errors import (
-    BrokerUnavailableError,
-    FrameForgottenError,
-    MessageCenterError,
-    ResourceExhaustedError,
-    SequenceGapError,
-    UnavailableCause,
-    UnavailableError,
-)
+from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError, UnavailableCause
 from msgbroker.v1 import publisher_pb2
 
 _METHOD: Final = "/msgbroker.v1.Publisher/PublishStream"
 _LOOK_SECONDS: Final = 0.25
-_HINT_SECONDS_MAX: Final = 30.0
 
 
 class _LeaveStreamError(Exception):
@@ -64,6 +53,7 @@ class PublisherStream:
     def __init__(self, config: ClientConfig, outages: OutageLog, on_failure: OnFailure) -> None:
         self.buffer = PublishBuffer(config)
         self._outbox = self.buffer.outbox
+        self._answers = Answers(self.buffer, is_patient=config.on_unavailable == "wait")
         self._config = config
         self._outages = outages
         self._on_failure = on_failure
@@ -121,7 +111,7 @@ class PublisherStream:
             return
         if not isinstance(error, LoopEndedError):
             # Nobody may wait for ever because of it. Where the loop ends nobody does.
-            self.buffer.close(_broken_by(error))
+            self.buffer.close(broken_by(error))
         self._on_failure("the publisher", error)
 
     async def _expire(self) -> None:
@@ -271,50 +261,15 @@ class PublisherStream:
                 raise _LeaveStreamError(is_draining=True)
             if self._outbox.is_quiet:
                 # All frames of the stream are answered: nothing is missed while this waits.
-                await asyncio.sleep(self._backoff.next_seconds(_hint_seconds(result)))
+                await asyncio.sleep(self._backoff.next_seconds(hint_seconds(result)))
                 self._outbox.rewind()
             self.buffer.work.set()
 
     def _take_answer(self, result: publisher_pb2.PublishResult, address: str) -> None:
-        if result.HasField("failure"):
-            self._take_failure(result)
-        else:
+        if not result.HasField("failure"):
             self._backoff.reset()
             self._outages.back(address)
-            self.buffer.trouble = None
-            frame = self._outbox.stored(result.sequence)
-            if frame is not None:
-                self._resolve(frame, result)
-        self.buffer.after_removal()
-
-    def _resolve(self, frame: Frame[ReceiptFuture], result: publisher_pb2.PublishResult) -> None:
-        try:
-            self.buffer.resolve(frame, result)
-        except Exception as error:
-            # An answer that makes no sense. The frame is in the outbox no longer: those who wait for it hear it here.
-            self.buffer.fail_frame(frame, given_up(_broken_by(error), may_be_stored=True))
-            raise
-
-    def _take_failure(self, result: publisher_pb2.PublishResult) -> None:
-        failure = from_refusal(result.failure)
-        if failure.retryable:
-            self.buffer.trouble = failure
-        reaction, frame = self._outbox.failed(
-            result.sequence,
-            failure.reason,
-            retryable=failure.retryable or result.failure.retryable,
-            expected=(failure.expected or None) if isinstance(failure, SequenceGapError) else None,
-        )
-        if frame is not None:
-            self.buffer.fail_frame(frame, failure)
-            log_line(logging.ERROR, "publisher.frame_given_up", failure.message, reason=failure.reason)
-        if reaction is Reaction.RESTART:
-            self._outbox.restart(new_publisher_id())
-            self.buffer.after_removal()
-            raise _LeaveStreamError
-        is_outage = failure.reason not in {SequenceGapError.reason, FrameForgottenError.reason}
-        if reaction is Reaction.WAIT and is_outage and self._config.on_unavailable == "raise":
-            self.buffer.fail_all(failure)
+        if not self._answers.take(result):
             raise _LeaveStreamError
 
     async def _watch(self, address: str) -> None:
@@ -329,14 +284,3 @@ class PublisherStream:
             if self._silence.seconds > seconds_max:
                 words = f"it has answered nothing for {seconds_max:.3g} s"
                 raise _LeaveStreamError(unavailable(address, words, UnavailableCause.TIMEOUT))
-
-
-def _broken_by(error: BaseException) -> MessageCenterError:
-    return MessageCenterError(f"the publisher has ended: {type(error).__name__}: {text_of(error)}")
-
-
-def _hint_seconds(result: publisher_pb2.PublishResult) -> float:
-    """Return how long the broker asks to wait before the next try; 0 if it does not say."""
-    failure = from_refusal(result.failure)
-    seconds = failure.retry_after_seconds if isinstance(failure, ResourceExhaustedError | UnavailableError) else None
-    return min(max(seconds or 0.0, 0.0), _HINT_SECONDS_MAX)

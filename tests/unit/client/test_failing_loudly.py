@@ -104,7 +104,7 @@ async def test_run_ends_with_what_ended_the_publisher_in_the_middle_of_it(
 async def test_a_failed_frame_whose_answer_makes_no_sense_fails_who_waits_for_it(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("msgbroker.client.publish.stream.from_refusal", break_off)
+    monkeypatch.setattr("msgbroker.client.publish.answers.from_refusal", break_off)
     broker.on_frame = lambda frame: "STORE_UNAVAILABLE"
     async with center_of(broker) as center, asyncio.timeout(5):
         with pytest.raises(MessageCenterError, match="a mistake of ours"):

@@ -22,7 +22,7 @@ from msgbroker.client import (
     StoreUnavailableError,
     UnavailableError,
 )
-from msgbroker.client.publish import stream as publisher_stream_module
+from msgbroker.client.publish import answers as answers_module
 from msgbroker.client.publish.buffer import PublishBuffer
 from msgbroker.contract.errors import FrameTooLargeError
 from msgbroker.v1 import publisher_pb2
@@ -321,7 +321,7 @@ async def test_a_refusal_of_a_newer_broker_is_about_its_message_alone(broker: Fa
 async def test_a_hint_that_makes_no_sense_delays_nothing(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, hint: str
 ) -> None:
-    monkeypatch.setattr(publisher_stream_module, "_HINT_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(answers_module, "_HINT_SECONDS_MAX", 0.01)
     refused = [failed(1, "STORE_UNAVAILABLE", retry_after_seconds=hint)]
     store = broker.store.store
     broker.store.store = lambda *frame: refused.pop() if refused else store(*frame)  # type: ignore[method-assign]
