@@ -1,11 +1,31 @@
-"""What is said of messages, in the form of the wire."""
+"""What an instance says, in the form of the wire: who it is, and what has become of its messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgbroker.client.subscribe.settlements import BegunRanges, ExtendedRanges, SettledRanges, error_of
+from msgbroker.client.values.config import ClientConfig
+from msgbroker.contract import limits
 from msgbroker.v1 import subscriber_pb2
+
+
+def hello_of(
+    config: ClientConfig, group: str, process_id: bytes, message_types: Sequence[tuple[str, str]]
+) -> subscriber_pb2.SubscriberHello:
+    """Return how an instance of *group* introduces itself that has handlers of these topics and event codes."""
+    return subscriber_pb2.SubscriberHello(
+        namespace=config.namespace,
+        group=group,
+        instance_id=config.instance_id,
+        host=config.host,
+        process_id=process_id,
+        says_begun=True,
+        handled=[
+            subscriber_pb2.MessageType(topic=topic, event_code=event_code)
+            for topic, event_code in message_types[: limits.SUBSCRIPTIONS_PER_GROUP_MAX]
+        ],
+    )
 
 
 def request_of(

@@ -24,7 +24,7 @@ from msgbroker.client.handle.turns import Turns
 from msgbroker.client.subscribe.closing import Closing
 from msgbroker.client.subscribe.confirmations import Confirmations
 from msgbroker.client.subscribe.credit import CreditGauge
-from msgbroker.client.subscribe.requests import request_of
+from msgbroker.client.subscribe.requests import hello_of, request_of
 from msgbroker.client.subscribe.settlements import Room, Settlements
 from msgbroker.client.values.config import ClientConfig
 from msgbroker.client.values.log_lines import log_line
@@ -226,7 +226,8 @@ class SubscriberSession:
 
     async def _write(self, call: Any) -> None:
         try:
-            await call.write(self._hello())
+            hello = hello_of(self._config, self._group, self._process_id, self._dispatcher.message_types)
+            await call.write(subscriber_pb2.SubscribeRequest(hello=hello, credit=self._gauge.credit))
             while True:
                 await self._ready.wait()
                 self._ready.clear()
@@ -243,24 +244,6 @@ class SubscriberSession:
         except asyncio.InvalidStateError:
             # grpc.aio's word for a call that has ended; the reader hears why.
             return
-
-    def _hello(self) -> subscriber_pb2.SubscribeRequest:
-        config = self._config
-        return subscriber_pb2.SubscribeRequest(
-            hello=subscriber_pb2.SubscriberHello(
-                namespace=config.namespace,
-                group=self._group,
-                instance_id=config.instance_id,
-                host=config.host,
-                process_id=self._process_id,
-                says_begun=True,
-                handled=[
-                    subscriber_pb2.MessageType(topic=topic, event_code=event_code)
-                    for topic, event_code in self._dispatcher.message_types[: limits.SUBSCRIPTIONS_PER_GROUP_MAX]
-                ],
-            ),
-            credit=self._gauge.credit,
-        )
 
     def _next_request(self) -> subscriber_pb2.SubscribeRequest:
         self._say_begun()
