@@ -368,4 +368,5 @@ async def test_a_handler_that_gets_nothing_is_warned_of(harness: Harness, caplog
         await center.start()
 
     (warning,) = [record.getMessage() for record in caplog.records if "gets nothing" in record.getMessage()]
-    assert warning.startswith("subscription.not_found: group=SG topic=TP_TYPO event_code=EC reason=TOPIC_NOT_FOUND: ")
+    # In whatever form a client of another language logs.
+    assert [words for words in ("SG", "TP_TYPO", "EC", "the topic is not registered") if words not in warning] == []
