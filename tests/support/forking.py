@@ -147,6 +147,9 @@ def soon(address: str) -> Said:
     center = SyncMessageCenter(address)
     publish(center, "warm")
     heard: list[int] = []
+    # From here on no other thread has a turn before the fork waits for one: not all are answered by then.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(CHILD_SECONDS)
     futures = [center.publish_soon(TOPIC, PAID, f"soon {n}") for n in range(500)]
     for future in futures:
         future.add_done_callback(lambda _: heard.append(os.getpid()))
@@ -157,6 +160,7 @@ def soon(address: str) -> Said:
         return [sorted(said), len(heard) - parents]
 
     child = in_child(look)
+    sys.setswitchinterval(interval)
     stored = [[f"soon {n}", str(future.result(20).message_id)] for n, future in enumerate(futures)]
     return {"stored": stored, "child": child}
 
