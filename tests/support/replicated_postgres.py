@@ -15,7 +15,7 @@ import confdb.schema
 import msgdb.schema
 from msgdb.embedded import EmbeddedPostgres
 from msgdb.embedded.account import choose_account
-from msgdb.embedded.binaries import find_binaries
+from msgdb.embedded.binaries import get_binaries
 from msgdb.embedded.layout import clean_environment
 from tests.support.eventually import eventually_blocking
 
@@ -127,7 +127,7 @@ def _copy(primary: EmbeddedPostgres, directory: Path) -> None:
     """Make the standby's data: a copy of the primary's, with the way to it."""
     directory.mkdir()
     data = directory / "data"
-    binaries = find_binaries()
+    binaries = get_binaries()
     account = choose_account(data, binaries / "postgres")
     data.mkdir(mode=0o700)
     account.own(data)

@@ -27,25 +27,25 @@ def test_the_migrated_schema_is_the_one_of_the_metadata(database_url: str, empty
 
 
 def test_it_migrates_up_down_and_up_again(empty_database_url: str) -> None:
-    assert schema.current(empty_database_url) is None
+    assert schema.find_revision(empty_database_url) is None
     schema.upgrade(empty_database_url)
     first = describe(empty_database_url)
     schema.downgrade(empty_database_url, "base")
 
-    assert schema.current(empty_database_url) is None
+    assert schema.find_revision(empty_database_url) is None
     assert describe(empty_database_url)["tables"] == []
 
     schema.upgrade(empty_database_url)
 
     assert describe(empty_database_url) == first
-    assert schema.current(empty_database_url) == "0005"
+    assert schema.find_revision(empty_database_url) == "0005"
 
 
 def test_migrating_twice_changes_nothing(empty_database_url: str) -> None:
     schema.upgrade(empty_database_url)
     schema.upgrade(empty_database_url)
 
-    assert schema.current(empty_database_url) == "0005"
+    assert schema.find_revision(empty_database_url) == "0005"
 
 
 def test_two_processes_may_migrate_at_the_same_time(empty_database_url: str) -> None:
@@ -95,4 +95,6 @@ def test_a_url_of_several_hosts_leads_to_the_store(database_url: str) -> None:
     place = f"{quote(str(given['host']), safe='')}:{given.get('port', 5432)}"
     user = ":".join(quote(str(given[name]), safe="") for name in ("user", "password") if given.get(name))
 
-    assert schema.current(f"postgresql://{user}@{place},{place}/{given['dbname']}") == schema.current(database_url)
+    assert schema.find_revision(f"postgresql://{user}@{place},{place}/{given['dbname']}") == schema.find_revision(
+        database_url
+    )

@@ -14,7 +14,7 @@ import pytest
 
 from msgdb.embedded import EmbeddedPostgres, EmbeddedPostgresError
 from msgdb.embedded.account import choose_account
-from msgdb.embedded.binaries import find_binaries
+from msgdb.embedded.binaries import get_binaries
 from tests.support.processes import left_running
 
 FAST = {"fsync": "off"}
@@ -159,7 +159,7 @@ def test_a_directory_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_an_ordinary_user_can_run_it(tmp_path: Path) -> None:
-    account = choose_account(tmp_path / "none", find_binaries() / "postgres")
+    account = choose_account(tmp_path / "none", get_binaries() / "postgres")
     home = tmp_path / "ordinary"
     home.mkdir(mode=0o700)
     account.own(home)

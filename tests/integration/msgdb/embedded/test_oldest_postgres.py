@@ -32,7 +32,7 @@ def postgres_16_url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     def run_as_16(command: list[str], **options: Any) -> Any:
         return run([word for word in command if word not in _OF_18_ONLY], **options)
 
-    monkeypatch.setattr(server, "find_binaries", lambda: binaries)
+    monkeypatch.setattr(server, "get_binaries", lambda: binaries)
     monkeypatch.setattr(layout, "MAJOR_VERSION", 16)
     monkeypatch.setattr(subprocess, "run", run_as_16)
     with tempfile.TemporaryDirectory(prefix="msgcenter-16-") as directory:
