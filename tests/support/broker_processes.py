@@ -6,14 +6,13 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from tests.support.eventually import eventually_blocking
+from tests.support.processes import LoggedProcess, start_program
 
 _READY = "READY "
 _PROGRAM = """
@@ -39,11 +38,9 @@ def port_to_come_back_to() -> int:
 
 
 @dataclass(slots=True)
-class BrokerProcess:
+class BrokerProcess(LoggedProcess):
     """One broker: what `msgcenter broker` runs, without its command line."""
 
-    process: subprocess.Popen[bytes]
-    log_file: Path
     _address: str = ""
 
     @classmethod
@@ -59,17 +56,9 @@ class BrokerProcess:
         }
         variables = {f"MSGCENTER_{name.upper()}": str(value) for name, value in given.items()}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MSGCENTER_")}
-        with log_file.open("wb") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM],
-                env={**inherited, **variables},
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                # Ctrl-C is for the tests; they end it.
-                start_new_session=True,
-            )
-        return cls(process, log_file)
+        # What another broker of the test has said there is not this one's.
+        log_file.write_bytes(b"")
+        return cls(start_program(_PROGRAM, log_file, environment={**inherited, **variables}), log_file)
 
     @property
     def pid(self) -> int:
@@ -82,16 +71,6 @@ class BrokerProcess:
         if not self._address:
             self._address = eventually_blocking(self._find_address, 30, what=f"ready: {self.log_file}")
         return self._address
-
-    @property
-    def log(self) -> str:
-        """What it has said so far."""
-        return self.log_file.read_text()
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        self.process.kill()
-        self.process.wait()
 
     def terminate(self) -> None:
         """Ask it to end."""
@@ -106,11 +85,6 @@ class BrokerProcess:
     def thaw(self) -> None:
         """Let it go on."""
         self.process.send_signal(signal.SIGCONT)
-
-    def end(self) -> None:
-        """End it, whatever state it is in."""
-        if self.process.poll() is None:
-            self.kill()
 
     def _find_address(self) -> str:
         assert self.process.poll() is None, f"the broker has ended:\n{self.log}"

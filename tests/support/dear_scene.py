@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-import pytest
-
 from confdb.routes import Headers, SubscriptionMode, SubscriptionRoute
 from msgbroker.contract import limits
 from msgbroker.server.deliver.expressions.dear import DearExpressions
@@ -25,8 +23,6 @@ from msgdb.lanes.records import ClaimedLane, LaneKey
 from msgdb.reports.alarms import Alarm, AlarmKind
 from tests.support.broker_builders import board, group_route, log_message, route, snapshot, subscription
 from tests.support.eventually import eventually
-
-pytestmark = pytest.mark.slow
 
 WANTED = 'headers.number.endsWith("0")'
 QUEUE = 1

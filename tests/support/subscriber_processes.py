@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from tests.support.processes import LoggedProcess, start_program
 
 _PROGRAM = """
 import asyncio, os, signal, sys
@@ -51,11 +51,8 @@ except InstanceReplacedError as error:
 
 
 @dataclass(slots=True)
-class SubscriberProcess:
+class SubscriberProcess(LoggedProcess):
     """One instance of a group; its handler ends it at a message whose body is `poison`."""
-
-    process: subprocess.Popen[bytes]
-    log_file: Path
 
     @classmethod
     def start(
@@ -75,15 +72,7 @@ class SubscriberProcess:
         log_file = directory / f"{name}.log"
         handled = directory / "handled"
         arguments = [address, group, topic, instance_id, str(handled), how, str(poison_seconds), str(handler_seconds)]
-        with log_file.open("ab") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, *arguments],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        return cls(process, log_file)
+        return cls(start_program(_PROGRAM, log_file, *arguments), log_file)
 
     @property
     def is_ready(self) -> bool:
@@ -94,17 +83,6 @@ class SubscriberProcess:
     def has_ended(self) -> bool:
         """Whether it runs no more."""
         return self.process.poll() is not None
-
-    @property
-    def log(self) -> str:
-        """What it has said so far."""
-        return self.log_file.read_text()
-
-    def end(self) -> None:
-        """End it, whatever state it is in."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
 
 
 def handled_in(directory: Path) -> list[str]:
