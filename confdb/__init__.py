@@ -1,1 +1,1 @@
-"""The metadata: models, the services that change it, the snapshot brokers route by, the broker registry."""
+"""The configuration: its tables, the services that change it, the snapshot brokers route by, the broker registry."""

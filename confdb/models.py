@@ -1,4 +1,4 @@
-"""The metadata tables (SQLAlchemy ORM). `migrations/confdb` makes them; a test proves both equal.
+"""The configuration's tables (SQLAlchemy ORM). `migrations/confdb` makes them; a test proves both equal.
 
 Ids are never reused: a group deleted and created again is another group, and the message store, which refers to
 these ids, can tell. Every constraint has a name by the convention below, so that a violation can be translated by it.

@@ -1,4 +1,4 @@
-"""Bring a database to a version of the metadata schema. Synchronous: migrations run before anything else does."""
+"""Bring a database to a version of confdb's schema. Synchronous: migrations run before anything else does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The services that change the metadata: validation, audit trail and version in one transaction."""
+"""The services that change the configuration: validation, audit trail and version in one transaction."""
 
 from __future__ import annotations
 

@@ -28,9 +28,7 @@ _PACKAGES = ("msgbroker", "confdb", "msgdb", "msgconsole", "spark_etl", "migrati
 _OTHER_SYSTEMS = (_ROOT / "tests" / "bench" / "peers", _ROOT / "docs" / "benchmarks", _ROOT / "docs" / "glossary.md")
 # Where such a word is said still. A phrase goes when its place says it in our words; none is added.
 _SAID_STILL = (
-    "share consuming logic",
     "Consuming. At least once",
-    "as the dispatcher sees it",
     "the client's dispatcher on the other",
     "its lanes and its dispatcher",
 )
