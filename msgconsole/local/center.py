@@ -47,12 +47,6 @@ class LocalCenter:
         self._stack = ExitStack()
         self._broker: BrokerProcess | None = None
         self._postgres: EmbeddedPostgres | None = None
-        self._urls = ("", "")
-
-    @property
-    def urls(self) -> tuple[str, str]:
-        """The databases it runs on: confdb and msgdb."""
-        return self._urls
 
     @property
     def pids(self) -> dict[str, int]:
@@ -93,7 +87,7 @@ class LocalCenter:
         self._lock_directory(stack)
         self._stop_left_broker()
         check_port_is_free(self._config.listen)
-        self._urls = confdb_url, msgdb_url = self._databases(stack)
+        confdb_url, msgdb_url = self._databases(stack)
         upgrade(confdb_url, msgdb_url)
         environment = {**os.environ, CONFDB_VARIABLE: confdb_url, MSGDB_VARIABLE: msgdb_url}
         # It is a developer's own center: programs may register what they need.

@@ -46,11 +46,6 @@ class WorkerProcess:
         return self._process.pid
 
     @property
-    def has_result(self) -> bool:
-        """Whether the worker is done and has told its results."""
-        return self._result is not None
-
-    @property
     def latest(self) -> dict[str, Any]:
         """How far it was when it last said so."""
         return self.history[-1][1] if self.history else {}
