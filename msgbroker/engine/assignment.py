@@ -22,7 +22,7 @@ class BrokerWeight:
     broker_id: UUID
     instances: int
     features: frozenset[str] = frozenset()
-    """That it understands."""
+    """What it understands: it owns only lanes that require nothing else."""
 
 
 def able(brokers: Iterable[BrokerWeight], requires: frozenset[str]) -> list[BrokerWeight]:

@@ -51,7 +51,7 @@ class Outcome(IntEnum):
     MATCH = 1
     NO_MATCH = 0
     FAILED = -1
-    """No match, and counted."""
+    """It could not be evaluated: that is no match, and counted."""
 
 
 class Selected(NamedTuple, Generic[MessageT]):
@@ -69,7 +69,7 @@ class FailedEvaluations:
     expression: str
     count: int = 0
     problem: str = ""
-    """Of the last time; empty where it was evaluated elsewhere."""
+    """What went wrong the last time; empty where it was evaluated elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ class _Selection:
     """What the subscriptions ask of one event code in one queue."""
 
     direct_from: int | None
-    """Every message from this offset on."""
+    """Every message from this offset on is wanted, whatever its headers are; None where no subscription says so."""
     by_header: tuple[tuple[int, HeaderPredicate, str, int], ...]
-    """From this offset on, those that satisfy the predicate; with the expression's text and the subscription_id."""
+    """Each wants, from an offset on, what satisfies a predicate; with the expression's text and the subscription_id."""
 
     def takes(self, queue_offset: int) -> bool:
         """Return whether every message at that offset is wanted, whatever its headers are."""
@@ -104,17 +104,17 @@ class Matcher:
         )
         self._named_codes = frozenset([subscription.event_code for subscription in self._subscriptions])
         self._selections: dict[tuple[int, str], _Selection] = {}
-        """By queue and event code; of all codes that no subscription names, there is one."""
+        """What is asked, by queue and event code. Codes that no subscription names share one entry."""
         self.expressions = tuple(sorted({s.expression or "" for s in self._subscriptions if s.predicate is not None}))
         """The expressions by which it selects."""
         self.cost = max((s.cost for s in self._subscriptions), default=0)
-        """Of the dearest of them, in steps."""
+        """What the dearest of them may cost, in steps."""
         self.evaluations = 0
         """How many messages took an expression here."""
         self.failed_evaluations = 0
         """How often an expression failed on a message, which then did not match by it."""
         self.failed: dict[int, FailedEvaluations] = {}
-        """Those of them that nobody has taken yet, by subscription_id."""
+        """The failures that `take_failed` has not returned yet, by subscription_id."""
 
     def select(
         self, messages: Sequence[MessageT], queue_id: int, facts: BatchFacts | None = None
@@ -270,7 +270,7 @@ class Matcher:
 
 
 _SELECTIONS_MAX = 4_096
-"""Queues times event codes that a matcher remembers."""
+"""How many selections a matcher remembers: one for each queue and event code."""
 
 
 def _never() -> bool:

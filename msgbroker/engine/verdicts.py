@@ -43,7 +43,7 @@ class Held:
 
     queue_id: int
     epoch: int
-    """Of the owner that handed them out. For any other owner all of it is stale."""
+    """The epoch of the owner that handed them out. To any other owner all of it is stale."""
     attempt: int
     ranges: Sequence[OffsetRange]
     """Whatever the instance holds within them is meant. They ascend, do not overlap, and none is empty."""
@@ -56,7 +56,7 @@ class Settlement:
     held: Held
     verdict: Verdict
     delay_seconds: float | None = None
-    """Of the next attempt, for RETRY (None: by the schedule) and RELEASE (None: at once)."""
+    """How long they wait before they come again, for RETRY (None: by the schedule) and RELEASE (None: at once)."""
     error: str = ""
     """What went wrong, for people."""
 
@@ -66,6 +66,6 @@ class Settled:
     """What a settlement did."""
 
     count: int
-    """Messages it decided."""
+    """How many messages it decided."""
     stale: int
-    """Messages it named that were not in flight with that instance and attempt: nothing changed for them."""
+    """How many it named that were not in flight with that instance, attempt and epoch: for them nothing changed."""

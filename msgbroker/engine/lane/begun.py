@@ -12,11 +12,11 @@ class Begun(Enum):
     """Whether a message in flight was begun, as far as its instance says."""
 
     NO = auto()
-    """The instance says what it begins, and has not said it of this one: it does not count, whatever happens."""
+    """The instance says what it begins, and has not said so of this one: whatever happens, that was no attempt."""
     UNKNOWN = auto()
-    """The instance does not say what it begins: no answer in time counts, the end of its stream does not."""
+    """The instance never says what it begins: no answer in time was an attempt, the end of its stream was none."""
     YES = auto()
-    """It has said so, or it is blamed: both count."""
+    """It was begun, or is blamed: no answer in time was an attempt, and so was the end of its instance's stream."""
 
 
 class Late(NamedTuple):
@@ -31,8 +31,8 @@ class FirstHeld(NamedTuple):
     """Of what an instance holds of one lane, the message that it was handed first."""
 
     place: int
-    """It was handed so many messages before, over all lanes."""
+    """How many messages its instance had been handed before it, over all lanes."""
     held: Held
-    """That one message."""
+    """The message, as its instance would name it."""
     has_begun: bool
-    """Whether it has begun any of what it holds of this lane."""
+    """Whether the instance has begun anything of what it holds of this lane."""

@@ -16,7 +16,7 @@ from msgbroker.engine.retry import RetryPolicy
 
 @dataclass(frozen=True, slots=True)
 class LaneConfig:
-    """What a lane takes from its group; may be replaced at run time."""
+    """What a lane takes from its group. It may be replaced while the lane works."""
 
     ack_timeout_seconds: float = limits.ACK_TIMEOUT_SECONDS_DEFAULT
     """How long an instance may take to answer; changes apply to what is handed out afterwards."""
@@ -40,16 +40,16 @@ class Again(NamedTuple, Generic[MessageT]):
 
     message: MessageT
     attempt: int
-    """1 where the attempt before did not count."""
+    """Which attempt this is. It is 1 again where the one before did not count."""
 
 
 class Handed(NamedTuple):
     """Which messages a hand-out was of: what is kept of it where the messages themselves need not be."""
 
     fresh: Sequence[int]
-    """Offsets, ascending."""
+    """The offsets of first hand-outs, ascending."""
     again: Sequence[tuple[int, int]]
-    """Offset and attempt."""
+    """The offset and the attempt of each message that came again."""
 
 
 @dataclass(slots=True)
@@ -57,9 +57,9 @@ class Handout(Generic[MessageT]):
     """What one instance gets at once."""
 
     again: list[Again[MessageT]] = field(default_factory=list)
-    """In the order of the queue, before all of `fresh`."""
+    """Messages that come again, in the order of the queue. All of them lie before all of `fresh`."""
     fresh: list[MessageT] = field(default_factory=list)
-    """First hand-outs, attempt 1, in the order of the queue."""
+    """Messages that are handed out for the first time, in the order of the queue."""
     deadline: float = math.inf
     """When the lane takes back what was not answered."""
     is_suspect: bool = False
@@ -85,13 +85,13 @@ class LaneCounters:
     """What happened in a lane since its owner built it."""
 
     handed_out: int = 0
-    """Without those that were taken back or denied before they were written."""
+    """Messages handed to instances. Those that were taken back or denied before they were written do not count."""
     redelivered: int = 0
-    """Of these, messages that came again."""
+    """Messages among those that had been handed out before."""
     settled: int = 0
     """Messages that a verdict of their instance decided, whichever verdict."""
     stale: int = 0
-    """Verdicts that came too late, or from the wrong instance."""
+    """Messages that a verdict named and that were not in flight with its instance, attempt and epoch."""
     timed_out: int = 0
     """Hand-outs that nobody answered in time."""
     extended: int = 0
@@ -103,3 +103,4 @@ class LaneCounters:
     withdrawn: int = 0
     """Messages taken back from an instance before they were written to it."""
     dead_lettered: int = 0
+    """Messages that became dead letters."""

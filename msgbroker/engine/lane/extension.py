@@ -11,9 +11,9 @@ class Extension(NamedTuple):
 
     now: float
     seconds: float
-    """From now on."""
+    """How much time it asks for, from now on."""
     handle_seconds_max: float
-    """From the first extension of a message on."""
+    """How long a message may be kept in all, from its first extension on."""
 
     def applied_to(self, deadline: float, keep_until: float) -> tuple[float, float]:
         """Return the new deadline, and until when it may be extended again; infinite: it never was before."""

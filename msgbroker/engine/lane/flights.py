@@ -55,7 +55,7 @@ class Flight:
         self.place = place
         """How many messages its instance was handed before these."""
         self.keep_until = keep_until
-        """Where it was extended: until when it may be, again and again; infinite where it was not."""
+        """Until when it may be extended again. Infinite where it never was: its first extension sets it."""
         self.first = offsets[0]
         self.end = offsets[-1] + 1
 
@@ -85,7 +85,7 @@ class Flights:
         # look at all flights is wasted, which is cheaper than keeping deadlines in order for every batch.
         self._next_deadline = math.inf
         self.count = 0
-        """Messages in flight."""
+        """How many messages are in flight."""
 
     def add(self, flight: Flight) -> None:
         """Add a flight; its offsets are above those of every earlier one."""

@@ -10,7 +10,7 @@ from msgbroker.engine.messages import MessageT
 
 
 class ReadyMessages(Generic[MessageT]):
-    """See the module. Asked for its bytes after every hand-out: it counts as it goes."""
+    """The messages, with a running sum of their bytes: the driver asks for it after every hand-out."""
 
     __slots__ = ("_messages", "held_bytes")
 

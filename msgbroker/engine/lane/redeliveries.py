@@ -22,15 +22,15 @@ class Stage(Enum):
     """Where a message that comes again is on its way."""
 
     WAITING = auto()
-    """For its time."""
+    """Its time has not come."""
     DUE = auto()
-    """For the driver to fetch its body."""
+    """Its time has come: the driver is to fetch its body."""
     FETCHING = auto()
-    """The driver was asked for it."""
+    """The driver was asked for its body."""
     READY = auto()
     """Its body is here, it waits for an instance."""
     IN_FLIGHT = auto()
-    """With an instance."""
+    """It is with an instance."""
 
 
 @dataclass(slots=True)
@@ -41,23 +41,23 @@ class Redelivery:
     stored_at_us: int
     ordering_key: str
     attempt: int
-    """The one that comes next, or is under way."""
+    """The attempt that comes next, or is under way."""
     due_at: float
     last_error: str = ""
     stage: Stage = Stage.WAITING
     is_moved: bool = False
     """The cursor may pass it: its redelivery row is stored or is part of the next checkpoint. Never unset."""
     instance_id: str = ""
-    """Where it is in flight, and until when that instance may answer."""
+    """The instance that it is with, or was last, and (`deadline`) until when that may answer."""
     deadline: float = math.inf
     begun: Begun = Begun.NO
-    """Whether it was begun there. What comes again is not begun any more."""
+    """Whether it was begun there. A hand-out sets it anew: what comes again is not begun any more."""
     place: int = 0
     """How many messages that instance was handed before this one."""
     keep_until: float = math.inf
-    """As of a flight."""
+    """Until when it may be extended again, as with a flight. Infinite where it never was."""
     is_suspect: bool = False
-    """It was with an instance that went away without a word, and no other has handled it since."""
+    """It was with an instance that went away without a word, and nobody has handled it since."""
 
 
 class Redeliveries(Generic[MessageT]):

@@ -47,7 +47,7 @@ _RECEIPT: Final = struct.Struct(">QQQI")
 _PULLERS_MAX: Final = 10_000
 _IDLE_SECONDS: Final = 60.0
 _WAIT_SECONDS_MIN: Final = 0.02
-"""A turn or two of the event loop, in which what is ready is handed out."""
+"""How long any pull waits: a turn or two of the event loop, in which what is ready is handed out."""
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +75,7 @@ class PullService:
         """Serve instances from *hub*; the others are as those of `SubscriberService`."""
         self.places = Places("pulling instances", _PULLERS_MAX)
         self.calls = Places("pulls", pulls_max, TooManyCallsError)
-        """Apart from other calls: a pull may wait for long, and must not keep a verdict out meanwhile."""
+        """The places of pulls, apart from other calls': one may wait for long, and must not keep a verdict out."""
         self._hub = hub
         self._check_not_behind = check_not_behind
         self._instances_changed = instances_changed

@@ -7,8 +7,8 @@ request that has many of them lets others have their turn in between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from typing import Final, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidRequestFieldError
@@ -28,55 +28,69 @@ VERDICTS: Final = {
     subscriber_pb2.VERDICT_REJECT: Verdict.REJECT,
 }
 _RANGE_OFFSETS_MAX: Final = 100 * limits.LANE_WINDOW_MAX
-"""A batch is never wider than the window, gaps and all; a client that was held up may have some of them in a row."""
+"""How wide a range may be. A batch is never wider than the window, gaps and all; a client that was held up may have
+some of them in a row."""
 _STRETCH_WORK_MAX: Final = 50_000
-"""A few milliseconds without a turn for anybody else."""
+"""How much work is done without a turn for anybody else: a few milliseconds."""
 _RANGE_WORK: Final = 100
 """What a range costs that covers nothing, in offsets."""
 
 
 async def begin_all(group: GroupDelivery, instance: Instance, begun: Iterable[subscriber_pb2.Begun]) -> None:
     """Note what an instance says it has begun. Raises InvalidRequestFieldError; what came before that counts."""
-    async for _, held in _in_stretches(begun):
-        group.begin(instance, held)
+    for stretch in _stretches(begun):
+        group.begin(instance, stretch.held)
+        if stretch.is_long:
+            await asyncio.sleep(0)
 
 
 async def extend_all(group: GroupDelivery, instance: Instance, extensions: Iterable[subscriber_pb2.Extension]) -> None:
     """Let an instance keep what it is at. Raises InvalidRequestFieldError; what came before that counts."""
-    async for each, held in _in_stretches(extensions):
-        group.extend(instance, held, extension_of(each), clock.now())
+    for stretch in _stretches(extensions):
+        group.extend(instance, stretch.held, extension_of(stretch.said), clock.now())
+        if stretch.is_long:
+            await asyncio.sleep(0)
 
 
 async def settle_all(
     group: GroupDelivery, instance: Instance, settlements: Iterable[subscriber_pb2.Settlement]
 ) -> None:
     """Carry out the verdicts of one request. Raises InvalidRequestFieldError; what came before that counts."""
-    async for each, held in _in_stretches(settlements):
-        group.settle(instance, Settlement(held, *verdict_of(each), error_text_of(each)), clock.now())
+    for stretch in _stretches(settlements):
+        said = stretch.said
+        group.settle(instance, Settlement(stretch.held, *verdict_of(said), error_text_of(said)), clock.now())
+        if stretch.is_long:
+            await asyncio.sleep(0)
 
 
-async def _in_stretches(said: Iterable[SaidT]) -> AsyncIterator[tuple[SaidT, Held]]:
-    """Return what one request says, in pieces of a few milliseconds; others have their turn in between.
+class _Stretch(NamedTuple, Generic[SaidT]):
+    """What is carried out at once of what a request says."""
 
-    Ranges that cannot be are refused with all that is said of them: no piece of that was returned before.
-    """
+    said: SaidT
+    held: Held
+    """All that `said` names, or some of its ranges where they are many."""
+    is_long: bool
+    """So much was carried out in one go that others are to have their turn now."""
+
+
+def _stretches(said: Iterable[SaidT]) -> Iterator[_Stretch[SaidT]]:
+    """Divide what one request says into stretches. Ranges that cannot be are refused before any of their stretches."""
     ranges_left = limits.SETTLEMENT_RANGES_MAX
     work = 0
     for each in said:
         ranges_left -= max(1, len(each.ranges) // 2)
         if ranges_left < 0:
             raise InvalidRequestFieldError("ranges", f"must be {limits.SETTLEMENT_RANGES_MAX} at most in one request")
-        attempt = each.attempt or 1
-        stretch: list[OffsetRange] = []
+        queue_id, epoch, attempt = each.queue_id, each.epoch, each.attempt or 1
+        ranges: list[OffsetRange] = []
         for first, end in _ranges_of(each):
-            stretch.append((first, end))
+            ranges.append((first, end))
             # No more can be in flight, however wide it is.
             work += _RANGE_WORK + min(end - first, limits.LANE_WINDOW_MAX)
             if work > _STRETCH_WORK_MAX:
-                yield each, Held(each.queue_id, each.epoch, attempt, stretch)
-                stretch, work = [], 0
-                await asyncio.sleep(0)
-        yield each, Held(each.queue_id, each.epoch, attempt, stretch)
+                yield _Stretch(each, Held(queue_id, epoch, attempt, ranges), is_long=True)
+                ranges, work = [], 0
+        yield _Stretch(each, Held(queue_id, epoch, attempt, ranges), is_long=False)
 
 
 def _ranges_of(said: SaidT) -> list[OffsetRange]:

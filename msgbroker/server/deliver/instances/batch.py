@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 from msgbroker.engine.lane.config import Again, Handed, Handout
@@ -12,10 +12,10 @@ from msgbroker.server.log.message import WIRE_OVERHEAD_BYTES, LogMessage, Wire
 
 
 class Lease(Protocol):
-    """What a lane is held by."""
+    """What this broker holds a lane by."""
 
     lease_until: float
-    """By `clock.now`. It may be moved on; once it has passed, the lane is given up."""
+    """When it passes, by `clock.now`. It is moved on again and again; once it has passed, the lane is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +28,22 @@ class Stress:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Messages of one lane on their way to one instance, encoded. Never changed: frozen, it would cost three times."""
+    """Messages of one lane for one instance, encoded. Nobody changes it; to make it frozen would cost three times."""
 
     queue_id: int
     epoch: int
     wires: Sequence[Wire]
-    """In the order of the queue."""
+    """The encoded deliveries, in the order of the queue."""
     size_bytes: int
+    _: KW_ONLY
     lease: Lease
     deadline: float
     """When the lane takes back what was not answered."""
     handed: Handed
     stress: Stress | None = None
-    """Where it has stress messages."""
+    """What permitted its stress messages; None where it has none."""
     is_suspect: bool = False
-    """One of it may have ended an instance that went away without a word."""
+    """Whether one of its messages may have ended an instance that went away without a word."""
 
     @property
     def held_bytes(self) -> int:
@@ -51,8 +52,17 @@ class Batch:
 
     def without_wires(self) -> Batch:
         """Return what is kept of it while it is written: which messages they are."""
-        queue_id, epoch, lease, deadline = self.queue_id, self.epoch, self.lease, self.deadline
-        return Batch(queue_id, epoch, (), 0, lease, deadline, self.handed, self.stress, self.is_suspect)
+        return Batch(
+            self.queue_id,
+            self.epoch,
+            (),
+            0,
+            lease=self.lease,
+            deadline=self.deadline,
+            handed=self.handed,
+            stress=self.stress,
+            is_suspect=self.is_suspect,
+        )
 
 
 def wires_of(fresh: list[LogMessage], again: list[Again[LogMessage]]) -> tuple[list[Wire], int]:

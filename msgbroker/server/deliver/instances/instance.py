@@ -48,7 +48,7 @@ class InstanceRoom(NamedTuple):
     """What an instance may be given."""
 
     messages: int
-    """None or less: nothing."""
+    """How many messages it may be given. There is no room for any where this is 0 or less."""
     size_bytes: int
 
 
@@ -56,7 +56,7 @@ _NO_ROOM: Final = InstanceRoom(0, 0)
 
 
 class WayOut(Protocol):
-    """What batches pass as they leave: see `leaving`."""
+    """What batches pass as they leave, given by the group an instance is attached to."""
 
     def check(self, instance: Instance, batch: Batch, now: float) -> Batch | None:
         """Return what of *batch* may be written now, if anything."""
@@ -106,8 +106,9 @@ class Instance:
     credit_max = _OfRoom[int]()
     """What its group allows as things are."""
     unsettled = _OfRoom[int]()
+    """How many messages it holds that it has not settled."""
     handed_max = _OfRoom[int]()
-    """So many it may be given in all: a call asks for so many, whatever is settled meanwhile."""
+    """How many messages it may be given in all: a call asks for some, whatever is settled meanwhile."""
     is_paused = _OfRoom[bool]()
     is_resting = _OfRoom[bool]()
     """It let messages time out that it had not begun: others come first for a while."""
@@ -125,15 +126,15 @@ class Instance:
         encode: EncodeNotice | None = None,
     ) -> None:
         self.on_room: Callable[[], object] = _nothing
-        """Of the group it is attached to."""
+        """Called after all that may have made room; set by the group it is attached to."""
         self.instance_id = instance_id
         self.begun = begun
         """What is known of a message when it is handed to it."""
         self.process_id = process_id
-        """Empty if it does not say."""
+        """What tells its process from others; empty if it does not say."""
         self.host = host
         self.handed_count = 0
-        """Messages it was given so far."""
+        """How many messages it was given so far."""
         self.handed_max = sys.maxsize
         self.said_at = clock.now()
         """When it was heard last."""
@@ -141,7 +142,7 @@ class Instance:
         self.sent_on_count = 0
         """How often it was told to subscribe elsewhere."""
         self.name = f"{instance_id}#{next(_serials)}"
-        """Unique among attachments: an instance that reconnects is another one to the lanes."""
+        """A name that no other attachment has: an instance that reconnects is another one to the lanes."""
         self.credit = credit
         self.credit_max = sys.maxsize
         self.unsettled = 0
@@ -150,14 +151,14 @@ class Instance:
         self.wants_nothing = False
         """It has asked to be given nothing any more."""
         self.has_left = False
-        """It ended its stream in good order: nothing of what it still had was begun."""
+        """It ended its stream in good order: it had begun nothing of what it still held."""
         self.ended_because: Exception | None = None
         self.outbox: deque[Batch] = deque()
         self.outbox_bytes = 0
         self._outbox_bytes_max = outbox_bytes_max
         self.outlet = outlet or Outgoing().open(lambda _: None)
         self.way_out: WayOut | None = None
-        """Of the group it is attached to."""
+        """What its batches pass as they leave; set by the group it is attached to."""
         self.under_way: list[Batch] = []
         """What is being written: gRPC has it, and has not taken it over."""
         self._notices = WaitingNotices(encode, self.outlet)
@@ -194,8 +195,17 @@ class Instance:
         """Queue messages for writing, as long as *lease* has not passed; *permitted_by*, where some are stress ones."""
         wires, size_bytes = wires_of(handout.fresh, handout.again)
         stress = None if permitted_by is None else Stress(permitted_by, handout)
-        is_suspect, deadline = handout.is_suspect, handout.deadline
-        batch = Batch(queue_id, epoch, wires, size_bytes, lease, deadline, handout.handed, stress, is_suspect)
+        batch = Batch(
+            queue_id,
+            epoch,
+            wires,
+            size_bytes,
+            lease=lease,
+            deadline=handout.deadline,
+            handed=handout.handed,
+            stress=stress,
+            is_suspect=handout.is_suspect,
+        )
         self.outbox.append(batch)
         self._hold(batch.held_bytes)
         self.unsettled += len(wires)

@@ -35,15 +35,15 @@ class StressCheck:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """See the module. One for each group."""
+    """Checks all that leaves to the instances of one group."""
 
     slots: Mapping[int, LaneSlot]
     touched: Callable[[LaneSlot], None]
-    """This lane may have something to persist."""
+    """Called with a lane that may have something to persist."""
     activate: Callable[[LaneSlot], None]
-    """This lane may have something to hand out."""
+    """Called with a lane that may have something to hand out."""
     trusted: Callable[[LaneSlot], AbstractContextManager[None]]
-    """Gives the lane up if what happens to it fails."""
+    """Gives a lane up if what is done within it fails."""
 
     def check(self, instance: Instance, batch: Batch, now: float) -> Batch | None:
         """Return what of *batch* may be written now, if anything."""

@@ -18,10 +18,10 @@ class Attached:
 
     unsettled_max: int
     ack_timeout_seconds: float
-    """For what is handed out from now on."""
+    """How long it may take to answer what is handed out from now on."""
     handle_seconds_max: float
     broker_id: str = ""
-    """This and what follows is told once, when it attaches."""
+    """The broker that serves it. This, and what follows, is told once, when it attaches."""
     missing: Sequence[MissingType] = ()
     """What it has handlers for and does not get as things are."""
     careful_seconds: float = 0.0

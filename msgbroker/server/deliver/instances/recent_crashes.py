@@ -11,7 +11,7 @@ from typing import Final
 from msgbroker.server.deliver.instances.instance import Instance
 
 _REMEMBERED_SECONDS: Final = 600.0
-"""Longer than a supervisor waits before it starts a process again."""
+"""How long a crash is kept in mind: longer than a supervisor waits before it starts a process again."""
 _GROUPS_MAX: Final = 10_000
 _PER_GROUP_MAX: Final = 1_000
 
