@@ -247,6 +247,7 @@ class Lane(Generic[MessageT]):
         state.is_stopped = True
         state.ready.clear()
         state.again.drop_ready()
+        # What comes again at once has no row otherwise, and would be a first attempt to the next owner.
         state.keep_attempts(state.again.by_offset.values())
 
     @property

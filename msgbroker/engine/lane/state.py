@@ -87,6 +87,7 @@ class LaneState(Generic[MessageT]):
         """Settle a message that has a record and is in no queue of `again`."""
         self.again.remove(record)
         if record.is_moved:
+            # The cursor may have passed it long ago: all that is left of it is its row.
             self.writes.forget(record.queue_offset)
         else:
             self.settle(record.queue_offset, record.queue_offset + 1)
@@ -172,6 +173,7 @@ class LaneState(Generic[MessageT]):
         """Let the cursor pass it: its row comes with the next checkpoint."""
         self.writes.upsert(record.queue_offset)
         if not record.is_moved:
+            # Safe at once: the checkpoint that takes the cursor past it is never without its row.
             self.again.mark_moved(record)
             self.settle(record.queue_offset, record.queue_offset + 1)
 
