@@ -20,7 +20,7 @@ from confdb.snapshot import SnapshotFeed
 from confdb.store import ConfigStore
 from msgbroker.server.assembly import assemble
 from msgbroker.server.broker import Broker
-from msgbroker.server.log.topic_queues import QueueMap
+from msgbroker.server.log.topic_queues import TopicQueues
 from msgbroker.server.parts import Stores
 from msgbroker.server.settings import BrokerSettings
 from msgdb.days.partitions import ensure_ahead
@@ -60,7 +60,7 @@ async def open_broker(settings: BrokerSettings) -> AsyncIterator[Broker]:
         await feed.load_once()
         # Before anything is remembered of the log.
         await store.follow_history()
-        queues = QueueMap(store)
+        queues = TopicQueues(store)
         await queues.load()
         await _make_days(store)
         broker = assemble(settings, Stores(config_store, store, feed, queues))

@@ -55,7 +55,7 @@ from msgbroker.server.edge.pull_service import PullService
 from msgbroker.server.edge.subscriber_service import SubscriberService
 from msgbroker.server.log.cache import LogCache, LogCacheConfig
 from msgbroker.server.log.message import LogMessage
-from msgbroker.server.log.topic_queues import QueueMap
+from msgbroker.server.log.topic_queues import TopicQueues
 from msgbroker.server.publish.committer import Committer, CommitterConfig
 from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
 from msgbroker.server.settings import BrokerSettings
@@ -82,7 +82,7 @@ class Stores:
     config: ConfigStore
     messages: MessageStore
     feed: SnapshotFeed
-    queues: QueueMap
+    queues: TopicQueues
 
     def cut(self) -> None:
         """Break every connection to the databases that is in use."""

@@ -23,7 +23,7 @@ from msgbroker.engine.assignment import BrokerWeight, able, owner_of
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.log.topic_queues import QueueMap
+from msgbroker.server.log.topic_queues import TopicQueues
 from msgdb.lanes.records import LaneKey
 from msgdb.postgres.failures import RowsHeldError
 
@@ -75,7 +75,7 @@ class WantedLanes:
         *,
         broker_id: UUID,
         hub: DeliveryHub,
-        queues: QueueMap,
+        queues: TopicQueues,
         snapshot: Callable[[], Snapshot],
         topics_aside: SetAside[int],
         features: frozenset[str] = frozenset(),

@@ -34,7 +34,7 @@ _LOCK_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 2.0
 
 
-class QueueMap:
+class TopicQueues:
     """Every queue of the store by its topic."""
 
     def __init__(self, store: MessageStore) -> None:

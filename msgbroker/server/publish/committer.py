@@ -28,7 +28,7 @@ from msgbroker.contract.errors import (
 )
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.log.message import LogMessage
-from msgbroker.server.log.topic_queues import QueueMap
+from msgbroker.server.log.topic_queues import TopicQueues
 from msgbroker.server.publish.batches import BatchBounds, BatchQueues, PendingFrame, WaitingFrames
 from msgbroker.server.publish.byte_budget import ByteBudget, Hold
 from msgbroker.server.publish.queue_choice import QueueChoice, routes_of
@@ -86,7 +86,7 @@ class Committer:
     def __init__(
         self,
         appender: Appender,
-        queues: QueueMap,
+        queues: TopicQueues,
         *,
         on_stored: Callable[[Mapping[int, list[LogMessage]]], None],
         on_elsewhere: Callable[[FrameOutcome], None],

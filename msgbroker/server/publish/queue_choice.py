@@ -9,7 +9,7 @@ from msgbroker.contract.errors import StoreUnavailableError, TopicSetAsideError
 from msgbroker.engine.routing import UnkeyedSpreader, queue_for_key
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.log.message import LogMessage
-from msgbroker.server.log.topic_queues import QueueMap
+from msgbroker.server.log.topic_queues import TopicQueues
 from msgdb.append.plan import AppendFrame
 from msgdb.postgres.failures import RowsHeldError
 
@@ -17,7 +17,7 @@ from msgdb.postgres.failures import RowsHeldError
 class QueueChoice:
     """Gives the messages of a batch their queues. What is found out about a topic holds for that batch."""
 
-    def __init__(self, queues: QueueMap, topics_aside: SetAside[int], *, first_turn: int) -> None:
+    def __init__(self, queues: TopicQueues, topics_aside: SetAside[int], *, first_turn: int) -> None:
         self._queues = queues
         self._topics_aside = topics_aside
         self._spreader = UnkeyedSpreader(first_turn)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from confdb.routes import TopicKind, TopicRoute
-from msgbroker.server.log.topic_queues import QueueMap
+from msgbroker.server.log.topic_queues import TopicQueues
 from msgdb.log.queues import ensure_queues
 from msgdb.store import MessageStore
 
@@ -21,8 +21,8 @@ async def store(database_url: str) -> AsyncIterator[MessageStore]:
 
 
 @pytest.fixture
-async def queues(store: MessageStore) -> QueueMap:
-    queues = QueueMap(store)
+async def queues(store: MessageStore) -> TopicQueues:
+    queues = TopicQueues(store)
     await queues.load()
     return queues
 
@@ -44,7 +44,7 @@ def route(generation: int, queue_count: int) -> TopicRoute:
 
 
 async def test_queues_of_an_older_layout_that_others_made_are_known_with_the_new_one(
-    store: MessageStore, queues: QueueMap
+    store: MessageStore, queues: TopicQueues
 ) -> None:
     async with store.connection() as conn:
         older = await ensure_queues(conn, TOPIC_ID, 1, 2)
@@ -55,7 +55,7 @@ async def test_queues_of_an_older_layout_that_others_made_are_known_with_the_new
     assert set(queues.queues_of(TOPIC_ID)) == {*layout.queue_ids, *(queue.queue_id for queue in older)}
 
 
-async def test_queues_that_are_gone_are_made_again(store: MessageStore, queues: QueueMap) -> None:
+async def test_queues_that_are_gone_are_made_again(store: MessageStore, queues: TopicQueues) -> None:
     lost = await queues.ensure(route(generation=1, queue_count=2))
     async with store.connection() as conn:
         await conn.execute("DELETE FROM queue")

@@ -35,7 +35,7 @@ from msgbroker.server.alarms.not_understood import WITHHELD_MAX, withheld_to_tel
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.cluster.misplaced_instances import ServedHere, find_better_brokers
 from msgbroker.server.cluster.placement import WantedLanes
-from msgbroker.server.log.topic_queues import QueueMap
+from msgbroker.server.log.topic_queues import TopicQueues
 from msgdb.log.queues import QueueRow
 from tests.support.broker_builders import PAID, board, route, topic_alarm
 
@@ -119,7 +119,7 @@ class Version:
         snapshot = configured.read_by(self)
         group = SimpleNamespace(route=snapshot.groups["default", "SG"], instances=dict.fromkeys(range(self.instances)))
         hub: Any = SimpleNamespace(groups={GROUP: _Group(group)})
-        queues = QueueMap(None)  # type: ignore[arg-type]
+        queues = TopicQueues(None)  # type: ignore[arg-type]
         queues._learn(
             QueueRow(topic_id * 1_000 + number, topic_id, 1, number, 0, sealed=False)
             for topic_id in TOPICS

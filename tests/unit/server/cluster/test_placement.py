@@ -17,7 +17,7 @@ from confdb.brokers import LiveBroker
 from confdb.routes import GroupMode, GroupOrder, GroupRoute, Snapshot, SubscriptionMode, SubscriptionRoute
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.cluster.placement import LanesByGroup, WantedLanes
-from msgbroker.server.log.topic_queues import QueueMap
+from msgbroker.server.log.topic_queues import TopicQueues
 from msgdb.log.queues import QueueRow
 from tests.support.broker_builders import PAID, board, route, topic_alarm
 
@@ -46,7 +46,7 @@ class Broker:
 
     def __init__(self) -> None:
         self.hub: Any = SimpleNamespace(groups={})
-        self.queues = QueueMap(None)  # type: ignore[arg-type]
+        self.queues = TopicQueues(None)  # type: ignore[arg-type]
         self.others: list[LiveBroker] = []
         self.worked_out = 0
         for topic_id in TOPICS:
