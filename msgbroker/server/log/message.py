@@ -27,7 +27,7 @@ Wire: TypeAlias = tuple[bytes, ...]
 
 
 class LogMessage:
-    """See the module. Not a dataclass: made for every message, so it is plain and slotted."""
+    """A message from its admission until it leaves. Made for every message, so it is plain and slotted."""
 
     __slots__ = (
         "body",
