@@ -23,7 +23,7 @@ from msgbroker.server.broker import Broker
 from msgbroker.server.log.topic_queues import TopicQueues
 from msgbroker.server.parts import Stores
 from msgbroker.server.settings import BrokerSettings
-from msgdb.days.partitions import ensure_ahead
+from msgdb.log.partitions import ensure_ahead
 from msgdb.store import MessageStore, SessionLimits
 
 __all__ = ["Broker", "BrokerSettings", "configure_logging", "open_broker", "run_broker"]

@@ -50,9 +50,9 @@ from msgbroker.server.edge.grpc_door import GrpcDoor
 from msgbroker.server.edge.health import HealthWatch
 from msgbroker.server.edge.health_service import HealthService
 from msgbroker.server.edge.overload import OverloadWatch
-from msgbroker.server.edge.publisher_service import PublisherService
-from msgbroker.server.edge.pull_service import PullService
-from msgbroker.server.edge.subscriber_service import SubscriberService
+from msgbroker.server.edge.publishing.publisher_service import PublisherService
+from msgbroker.server.edge.subscribing.pull_service import PullService
+from msgbroker.server.edge.subscribing.subscriber_service import SubscriberService
 from msgbroker.server.log.cache import LogCache, LogCacheConfig
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.log.topic_queues import TopicQueues
@@ -60,8 +60,8 @@ from msgbroker.server.publish.committer import Committer, CommitterConfig
 from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
 from msgbroker.server.settings import BrokerSettings
 from msgdb.append.appender import AppendConfig, Appender
-from msgdb.days.partitions import ensure_for
 from msgdb.days.retention import Maintenance, MaintenanceConfig
+from msgdb.log.partitions import ensure_for
 from msgdb.log.queues import QueueTailReader
 from msgdb.reports.alarms import Alarm, AlarmKind
 from msgdb.store import MessageStore

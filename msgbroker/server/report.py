@@ -14,7 +14,7 @@ from msgbroker.server.alarms.board import AlarmBoard
 from msgbroker.server.alarms.names import lane_alarm, reading_alarm
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 from msgbroker.server.loops import pause
 from msgbroker.server.publish.committer import Committer
 from msgdb.reports.alarms import Alarm, AlarmKind

@@ -16,11 +16,11 @@ from typing import Final
 
 from psycopg import sql
 
-from msgdb.days.partitions import DayPartition, day_bounds
 from msgdb.lanes.dead_letters import COPIED_COLUMNS, COPIED_FROM_MESSAGE
 from msgdb.lanes.keys import same_lane
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
 from msgdb.log.ends import last_message
+from msgdb.log.partitions import DayPartition, day_bounds
 from msgdb.postgres.connections import Connection
 
 _BATCH: Final = 1_000

@@ -25,7 +25,9 @@ from msgbroker.contract.errors import InvalidSettingError, StoreUnavailableError
 from msgbroker.contract.limits import RETENTION_DAYS_MAX
 from msgdb import names
 from msgdb.days.expiry import expire_day
-from msgdb.days.partitions import (
+from msgdb.lanes.leases import cut_leases
+from msgdb.locks import MAINTENANCE_LOCK_CLASS
+from msgdb.log.partitions import (
     DAYS_AHEAD,
     DayPartition,
     drop_partition,
@@ -34,8 +36,6 @@ from msgdb.days.partitions import (
     list_partitions,
     today,
 )
-from msgdb.lanes.leases import cut_leases
-from msgdb.locks import MAINTENANCE_LOCK_CLASS
 from msgdb.postgres.failures import translate
 from msgdb.postgres.pausing import pause
 from msgdb.reports.alarms import STORE_ITSELF, Alarm, AlarmKind, forget_alarms, write_alarms

@@ -12,7 +12,7 @@ from msgdb.append.appender import AppendConfig, Appender
 from msgdb.append.copy_rows import row_middle, row_prefix
 from msgdb.append.outcome import Refused
 from msgdb.append.plan import AppendFrame, Buffer, Stored
-from msgdb.days.partitions import ensure_for
+from msgdb.log.partitions import ensure_for
 from msgdb.log.reads import MessageRow, read_range
 from msgdb.postgres.connections import BlockingConnection, Connection
 from msgdb.store import MessageStore

@@ -16,7 +16,7 @@ from msgbroker.server.deliver.expressions.helper_process import HelperConfig, He
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 from msgbroker.server.log.cache import LogCache
 from msgbroker.server.log.message import LogMessage
 from msgdb.lanes.records import ClaimedLane, LaneKey

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from msgdb.days.partitions import ensure_for
 from msgdb.lanes.leases import Checkpointed, checkpoint
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, LaneKey, LaneToClaim
 from msgdb.lanes.writes import prepare
+from msgdb.log.partitions import ensure_for
 from msgdb.log.queues import ensure_queues
 from msgdb.log.reads import MessageRow, read_range
 from msgdb.postgres.connections import Connection

@@ -21,7 +21,7 @@ from msgbroker.server.cluster.lease_terms import LeaseTerms
 from msgbroker.server.cluster.placement import LanesByGroup
 from msgbroker.server.cluster.recovery import LaneRecovery
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.lane_work import LaneWork, Work
+from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgdb.lanes.leases import claim
 from msgdb.lanes.records import ClaimedLane, LaneKey, LaneToClaim
 from msgdb.postgres.failures import RowsHeldError

@@ -30,8 +30,8 @@ from msgbroker.server.cluster.placement import LanesByGroup
 from msgbroker.server.deliver.checkpoints import Checkpointer
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.lane_work import LaneWork, Work
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgdb.lanes.leases import release
 from msgdb.lanes.records import LaneKey, OwnedLane
 from msgdb.postgres.failures import RowsHeldError

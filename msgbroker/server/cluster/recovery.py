@@ -18,7 +18,7 @@ from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import divided
 from msgbroker.server.cluster.placement import LanesByGroup
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.lane_work import LaneWork, Work
+from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgdb.lanes.leases import have_redeliveries, load_redeliveries, release
 from msgdb.lanes.lost_log import clamp_to_ends
 from msgdb.lanes.records import ClaimedLane, LaneKey, OwnedLane, RedeliveryRow

@@ -17,8 +17,8 @@ from msgbroker.server.alarms.set_aside import divided
 from msgbroker.server.cluster.lease_terms import LeaseTerms
 from msgbroker.server.cluster.placement import LanesByGroup
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.lane_work import LaneWork, Work
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgdb.lanes.leases import Renewal, renew
 from msgdb.lanes.records import LaneKey, OwnedLane
 from msgdb.postgres.failures import RowsHeldError

@@ -20,8 +20,8 @@ from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import divided
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.lane_work import LaneWork, Work
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgbroker.server.loops import pause, woken
 from msgdb.lanes.leases import checkpoint
 from msgdb.lanes.records import LaneCheckpoint

@@ -17,7 +17,7 @@ import structlog
 from msgbroker.contract import limits
 from msgbroker.engine.lane.config import LaneCounters
 from msgbroker.engine.verdicts import Held
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 
 log = structlog.get_logger(__name__)
 

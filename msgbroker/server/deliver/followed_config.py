@@ -14,7 +14,7 @@ from confdb.unserved import name_group
 from msgbroker.contract.errors import GroupNotFoundError, UnavailableError
 from msgbroker.server.alarms.not_understood import refusal
 from msgbroker.server.deliver.group import GroupDelivery
-from msgbroker.server.deliver.lane_rules import stress_check
+from msgbroker.server.deliver.lanes.rules import stress_check
 from msgbroker.server.deliver.outgoing import Outgoing
 
 _NO_TOPICS: Final[frozenset[int]] = frozenset()

@@ -31,14 +31,14 @@ from msgbroker.server.deliver.instances.blame import blame_first
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.leaving import Leaving
 from msgbroker.server.deliver.instances.recent_crashes import RecentCrashes
-from msgbroker.server.deliver.lane_rules import lane_config, times_of
 from msgbroker.server.deliver.lane_waits import LaneWaits
-from msgbroker.server.deliver.lane_work import LaneWork
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.rules import lane_config, times_of
+from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
+from msgbroker.server.deliver.lanes.work import LaneWork
 from msgbroker.server.deliver.pump import Marks
 from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.deliver.reader import LaneReader, ReadyBytes
-from msgbroker.server.deliver.unpersisted_lanes import UnpersistedLanes
 from msgbroker.server.deliver.watched_tasks import TaskStarter
 from msgbroker.server.log.cache import LogCache
 

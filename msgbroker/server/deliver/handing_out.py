@@ -17,7 +17,7 @@ from msgbroker.server.deliver.instances.instance import Instance, InstanceRoom
 from msgbroker.server.deliver.instances.leaving import StressCheck
 from msgbroker.server.deliver.lane_turns import InstanceTurns, LaneTurns
 from msgbroker.server.deliver.lane_waits import LaneWaits
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 from msgbroker.server.deliver.pump import BATCH_MESSAGES_MAX
 from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.deliver.reader import BATCH_BYTES_MAX, LaneReader

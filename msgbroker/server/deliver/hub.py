@@ -37,14 +37,14 @@ from msgbroker.server.deliver.followed_config import FollowedConfig
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.recent_crashes import RecentCrashes
-from msgbroker.server.deliver.lane_rules import lane_config, stress_check
-from msgbroker.server.deliver.lane_work import LaneWork, Work
-from msgbroker.server.deliver.lanes_to_recheck import LanesToRecheck
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.rules import lane_config, stress_check
+from msgbroker.server.deliver.lanes.to_recheck import LanesToRecheck
+from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
+from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
-from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.deliver.pump import Pump
 from msgbroker.server.deliver.reader import ReadyBytes
-from msgbroker.server.deliver.unpersisted_lanes import UnpersistedLanes
 from msgbroker.server.deliver.watched_tasks import WatchedTasks
 from msgbroker.server.log.cache import LogCache
 from msgbroker.server.log.message import LogMessage

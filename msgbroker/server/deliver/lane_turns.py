@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from msgbroker.server.deliver.instances.instance import Instance, InstanceRoom
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 
 LOOKS_MAX: Final = 1_000
 """So many instances without room are looked at in one go, which takes a millisecond."""

@@ -15,8 +15,8 @@ from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.instances.blame import blame_first
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.taken_back import tell_taken_back
-from msgbroker.server.deliver.lane_work import LaneWork, Work
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.work import LaneWork, Work
 
 REST_SECONDS: Final = 1.0
 """An instance that did not begin with messages in time gets none for so long: time for others to take them."""

@@ -24,8 +24,8 @@ from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.expressions.evaluations import Evaluations
 from msgbroker.server.deliver.expressions.turns import TimeSlice
-from msgbroker.server.deliver.lane_work import LaneWork, Work
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgbroker.server.deliver.watched_tasks import TaskStarter
 from msgbroker.server.log.cache import BLOCK_OFFSETS, LogCache
 from msgbroker.server.log.message import LogMessage

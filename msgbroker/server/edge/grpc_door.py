@@ -8,9 +8,9 @@ from typing import Final
 import grpc
 
 from msgbroker.server.edge.health import HealthWatch
-from msgbroker.server.edge.publisher_service import PublisherService
-from msgbroker.server.edge.pull_service import PullService
-from msgbroker.server.edge.subscriber_service import SubscriberService
+from msgbroker.server.edge.publishing.publisher_service import PublisherService
+from msgbroker.server.edge.subscribing.pull_service import PullService
+from msgbroker.server.edge.subscribing.subscriber_service import SubscriberService
 
 _CLOSE_SECONDS: Final = 0.5
 """What is still under way then is ended."""

@@ -18,10 +18,10 @@ from msgbroker.server.edge.decoding import decoder, frame_decoder, stream_decode
 from msgbroker.server.edge.directory_service import DirectoryService
 from msgbroker.server.edge.health_service import SERVICE as HEALTH
 from msgbroker.server.edge.health_service import HealthService
-from msgbroker.server.edge.publisher_service import PublisherService
-from msgbroker.server.edge.pull_service import PullService
+from msgbroker.server.edge.publishing.publisher_service import PublisherService
 from msgbroker.server.edge.reflection_service import reflection_methods
-from msgbroker.server.edge.subscriber_service import SubscriberService
+from msgbroker.server.edge.subscribing.pull_service import PullService
+from msgbroker.server.edge.subscribing.subscriber_service import SubscriberService
 from msgbroker.v1 import directory_pb2, publisher_pb2, subscriber_pb2
 
 PUBLISHER: Final = "msgbroker.v1.Publisher"

@@ -16,7 +16,7 @@ from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 from msgbroker.server.log.cache import LogCache
 from msgbroker.server.publish.committer import CommitterCounters
 from msgbroker.server.report import Report

@@ -24,8 +24,8 @@ from msgbroker.server.deliver.expressions.evaluations import Evaluations
 from msgbroker.server.deliver.expressions.helper_frames import Answer, Question, Request
 from msgbroker.server.deliver.expressions.helper_process import HelperDiedError, HelperProcess
 from msgbroker.server.deliver.expressions.lane_line import LaneInLine
-from msgbroker.server.deliver.lane_work import LaneWork, Work
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgbroker.server.log.cache import BLOCK_OFFSETS, LogCache
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.loops import woken

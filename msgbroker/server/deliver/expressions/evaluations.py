@@ -22,7 +22,7 @@ from msgbroker.server.deliver.expressions.failures import ExpressionFailures
 from msgbroker.server.deliver.expressions.known_outcomes import KnownOutcomes
 from msgbroker.server.deliver.expressions.lane_line import GivesTurns, LaneInLine, LaneLine
 from msgbroker.server.deliver.expressions.turns import TURN_SECONDS, TimeSlice
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 from msgbroker.server.log.message import LogMessage
 
 log = structlog.get_logger(__name__)

@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from typing import NamedTuple, Protocol
 
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 
 
 class GivesTurns(Protocol):

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 
 TURN_SECONDS: Final = 0.002
 _SLICES_A_TURN: Final = 4

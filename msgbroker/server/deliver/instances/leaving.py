@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from msgbroker.engine.lane.config import Handout
 from msgbroker.server.deliver.instances.batch import Batch, Stress, wires_of
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 from msgbroker.server.log.message import LogMessage
 
 

@@ -14,7 +14,7 @@ from msgbroker.client import Message, MessageCenter, OutgoingMessage
 from msgbroker.server import clock
 from msgbroker.server.app import Broker
 from msgbroker.server.cluster import planned_moves
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import PAID, TOPIC, register_group, register_topic

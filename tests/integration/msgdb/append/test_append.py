@@ -12,7 +12,7 @@ import pytest
 
 from msgdb.append.appender import Appender, LayoutChangedError
 from msgdb.append.plan import AppendFrame, Gap, Stored, StoredBefore
-from msgdb.days.partitions import ensure_for
+from msgdb.log.partitions import ensure_for
 from msgdb.log.queues import ensure_queues
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore

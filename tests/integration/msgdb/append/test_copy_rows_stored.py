@@ -8,7 +8,7 @@ import pytest
 
 from msgdb.append.copy_rows import SIGNATURE, TRAILER, row_head, row_middle, row_prefix
 from msgdb.append.sql import COPY_MESSAGES
-from msgdb.days.partitions import ensure_for
+from msgdb.log.partitions import ensure_for
 from msgdb.log.reads import read_range
 from msgdb.postgres.connections import Connection
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from msgdb.append import sql
-from msgdb.days.partitions import ensure_for, list_partitions, today
 from msgdb.days.retention import Maintenance, MaintenanceConfig, MaintenanceReport
 from msgdb.lanes.dead_letters import list_dead_letters
 from msgdb.lanes.leases import claim, load_redeliveries
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, RedeliveryUpsert
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
+from msgdb.log.partitions import ensure_for, list_partitions, today
 from msgdb.log.queues import ensure_queues
 from msgdb.log.reads import first_offsets, next_offsets
 from msgdb.names import MESSAGE, PUBLISHER_FRAME

@@ -16,7 +16,7 @@ from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.cluster import claims
 from msgbroker.server.cluster.claims import LaneClaims
 from msgbroker.server.cluster.lease_terms import LeaseTerms
-from msgbroker.server.deliver.lane_work import LaneWork, Work
+from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgdb.lanes.records import ClaimedLane, LaneKey, LaneToClaim
 from msgdb.postgres.history import History
 from msgdb.reports.alarms import Alarm, AlarmKind

@@ -23,14 +23,14 @@ from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.handing_out import BEHIND_MESSAGES
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.lane_rules import lane_config
-from msgbroker.server.deliver.lane_work import LaneWork, Work
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.rules import lane_config
+from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
+from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgbroker.server.deliver.pump import Pumped
 from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.deliver.reader import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
-from msgbroker.server.deliver.unpersisted_lanes import UnpersistedLanes
-from msgbroker.server.edge.notices import encode_notice
+from msgbroker.server.edge.subscribing.notices import encode_notice
 from msgbroker.server.log.cache import Block, LogCache, ReadAgain
 from msgbroker.server.log.message import NO_HEADERS, LogMessage
 from msgbroker.v1 import subscriber_pb2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 from msgbroker.server.log.cache import LogCache
 from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import board, log_message, route, snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.lane_turns import InstanceTurns, LaneTurns
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 from msgbroker.server.log.cache import LogCache
 from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import board, group_route, route, snapshot

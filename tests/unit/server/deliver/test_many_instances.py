@@ -14,10 +14,10 @@ from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server import clock
 from msgbroker.server.deliver.instances.instance import Instance, InstanceRoom
-from msgbroker.server.deliver.lane_rules import lane_config
 from msgbroker.server.deliver.lane_turns import LOOKS_MAX
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.rules import lane_config
 from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
-from msgbroker.server.deliver.owned_lane import LaneSlot
 from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.log.message import LogMessage
 from msgdb.lanes.records import ClaimedLane, LaneKey

@@ -8,8 +8,8 @@ from collections.abc import Hashable
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Settlement, Verdict
-from msgbroker.server.deliver.lane_rules import lane_config
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.rules import lane_config
 from msgbroker.server.deliver.reader import READS_AHEAD_MAX, ReadyBytes
 from msgbroker.server.log.cache import Block, LogCacheConfig
 from msgbroker.server.log.message import LogMessage

@@ -9,7 +9,7 @@ from msgbroker.engine.matching import Outcome
 from msgbroker.server.deliver.expressions.evaluations import CHEAP_SECONDS, SLOW_SECONDS, Measured
 from msgbroker.server.deliver.expressions.known_outcomes import KnownOutcomes
 from msgbroker.server.deliver.expressions.lane_line import LaneInLine, LaneLine
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 from tests.support.broker_builders import log_message
 from tests.unit.server.deliver.expressions.test_turns import Loop
 

@@ -18,12 +18,12 @@ from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.recent_crashes import RecentCrashes
-from msgbroker.server.deliver.lane_rules import lane_config
 from msgbroker.server.deliver.lane_waits import REST_SECONDS
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.rules import lane_config
+from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
 from msgbroker.server.deliver.pump import Pumped
 from msgbroker.server.deliver.pump_budget import PumpBudget
-from msgbroker.server.deliver.unpersisted_lanes import UnpersistedLanes
 from msgbroker.server.log.cache import LogCache
 from msgbroker.server.log.message import LogMessage
 from msgdb.lanes.records import ClaimedLane, LaneKey

@@ -11,7 +11,7 @@ from msgbroker.engine.lane.config import Handout
 from msgbroker.server import clock
 from msgbroker.server.deliver.instances.batch import Batch
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.edge.notices import encode_notice
+from msgbroker.server.edge.subscribing.notices import encode_notice
 from msgbroker.server.log.message import LogMessage
 from msgbroker.v1 import subscriber_pb2
 from tests.support.broker_builders import log_message

@@ -17,7 +17,7 @@ from msgbroker.server.deliver.instances.notices import (
     Relocation,
     TakenBack,
 )
-from msgbroker.server.edge.notices import encode_notice
+from msgbroker.server.edge.subscribing.notices import encode_notice
 from msgbroker.v1 import subscriber_pb2
 
 MISSING = MissingType("TP_NONE", "EC_PAID", "TOPIC_NOT_FOUND")

@@ -36,8 +36,8 @@ from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.edge.calls.ending import end_at_once, when_ended
 from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.refusals import abort_with
-from msgbroker.server.edge.subscriber_service import find_group
-from msgbroker.server.edge.verdicts import error_text_of, extension_of, verdict_of
+from msgbroker.server.edge.subscribing.subscriber_service import find_group
+from msgbroker.server.edge.subscribing.verdicts import error_text_of, extension_of, verdict_of
 from msgbroker.server.log.encoding import delivery_of
 from msgbroker.v1 import subscriber_pb2
 

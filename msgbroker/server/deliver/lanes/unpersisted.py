@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from msgbroker.server.deliver.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
 
 
 class UnpersistedLanes:

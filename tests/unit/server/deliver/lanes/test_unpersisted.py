@@ -10,7 +10,7 @@ import pytest
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.deliver.checkpoints import Checkpointer
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.unpersisted_lanes import UnpersistedLanes
+from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
 from msgbroker.server.log.cache import LogCache
 from tests.support.broker_builders import board
 from tests.unit.server.deliver.test_lane_turns import lanes

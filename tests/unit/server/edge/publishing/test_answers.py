@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig, Outlet
-from msgbroker.server.edge.answers import Answers
+from msgbroker.server.edge.publishing.answers import Answers
 from msgdb.append.plan import FrameResult, Gap
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 
 from msgbroker.contract.errors import InvalidRequestFieldError, MessageCenterError
-from msgbroker.server.edge.answers import Answers
 from msgbroker.server.edge.calls.ending import write
 from msgbroker.server.edge.decoding import Received
-from msgbroker.server.edge.frame_reading import FrameReader
+from msgbroker.server.edge.publishing.answers import Answers
+from msgbroker.server.edge.publishing.frame_reading import FrameReader
 from msgbroker.server.log.message import MESSAGE_OVERHEAD_BYTES
 from msgbroker.server.publish.admission import Admission, Admitted, refused
 from msgbroker.server.publish.committer import Committer

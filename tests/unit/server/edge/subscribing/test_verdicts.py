@@ -10,7 +10,7 @@ import pytest
 from msgbroker.contract.errors import InvalidRequestFieldError
 from msgbroker.engine.verdicts import Held, Settlement, Verdict
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.edge.verdicts import begin_all, settle_all, verdict_of
+from msgbroker.server.edge.subscribing.verdicts import begin_all, settle_all, verdict_of
 from msgbroker.v1 import subscriber_pb2
 from msgdb.lanes.records import OffsetRange
 

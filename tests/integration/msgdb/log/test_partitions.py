@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import date, timedelta
 
-from msgdb.days.partitions import drop_partition, ensure_ahead, ensure_for, list_partitions, today
+from msgdb.log.partitions import drop_partition, ensure_ahead, ensure_for, list_partitions, today
 from msgdb.names import MESSAGE, PARTITIONED_BY_DAY, PUBLISHER_FRAME
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore

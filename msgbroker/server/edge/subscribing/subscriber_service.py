@@ -30,9 +30,9 @@ from msgbroker.server.deliver.instances.notices import Attached
 from msgbroker.server.edge.calls.ending import end_at_once, write
 from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.calls.sending_in_time import sent_in_time
-from msgbroker.server.edge.notices import encode_notice
 from msgbroker.server.edge.refusals import abort_with
-from msgbroker.server.edge.verdicts import begin_all, extend_all, settle_all
+from msgbroker.server.edge.subscribing.notices import encode_notice
+from msgbroker.server.edge.subscribing.verdicts import begin_all, extend_all, settle_all
 from msgbroker.v1 import subscriber_pb2
 
 SubscriberContext = grpc.aio.ServicerContext[Any, Any]

@@ -15,7 +15,7 @@ from msgbroker.contract.errors import ConfigOutdatedError
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.outgoing import Outgoing
 from msgbroker.server.edge.decoding import FramePart, Received, frame_decoder
-from msgbroker.server.edge.publisher_service import PublisherService
+from msgbroker.server.edge.publishing.publisher_service import PublisherService
 from msgbroker.server.publish.committer import Committer
 from msgbroker.v1 import message_pb2, publisher_pb2
 from tests.support.broker_builders import TOPIC, board, route, snapshot, topic_alarm

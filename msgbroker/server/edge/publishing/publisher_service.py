@@ -20,13 +20,13 @@ from msgbroker.contract.errors import (
     MessageCenterError,
 )
 from msgbroker.server.deliver.outgoing import Outgoing
-from msgbroker.server.edge.answers import Answers
 from msgbroker.server.edge.calls.ending import end_at_once
 from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.decoding import Received, parse_message
-from msgbroker.server.edge.frame_reading import FrameReader
-from msgbroker.server.edge.publish_results import encoded_answer, failure_of, result_of
-from msgbroker.server.edge.publisher_stream import PublisherStream, append_frame, bytes_held, now_us
+from msgbroker.server.edge.publishing.answers import Answers
+from msgbroker.server.edge.publishing.frame_reading import FrameReader
+from msgbroker.server.edge.publishing.publisher_stream import PublisherStream, append_frame, bytes_held, now_us
+from msgbroker.server.edge.publishing.results import encoded_answer, failure_of, result_of
 from msgbroker.server.edge.refusals import abort_with
 from msgbroker.server.publish.admission import Admission, check_origin
 from msgbroker.server.publish.admitted_types import Origin

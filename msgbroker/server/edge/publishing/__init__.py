@@ -1,0 +1,1 @@
+"""The service `Publisher`: frames and calls in, results out."""
