@@ -14,7 +14,7 @@ from msgbroker.server.alarms.board import AlarmBoard
 from msgbroker.server.alarms.names import lane_alarm, reading_alarm
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.loops import pause
 from msgbroker.server.publish.committer import Committer
 from msgdb.reports.alarms import Alarm, AlarmKind
@@ -56,11 +56,11 @@ class Report:
     def totals(self) -> dict[str, int]:
         """Return all that was counted since the start."""
         committed = dataclasses.asdict(self._committer.counters)
-        return self._hub.counters.totals((slot for _, slot in self._hub.lanes()), committed)
+        return self._hub.counters.totals((owned for _, owned in self._hub.lanes()), committed)
 
     def watch_once(self) -> None:
         """Raise an alarm for what is at its limit: lanes that read no further, dear expressions, commits that wait."""
-        full = [_redeliveries_full(group, slot) for group, slot in self._hub.lanes() if slot.lane.alarm]
+        full = [_redeliveries_full(group, owned) for group, owned in self._hub.lanes() if owned.lane.alarm]
         self._board.replace(AlarmKind.REDELIVERIES_FULL, full)
         self._board.replace(AlarmKind.EXPRESSION_SLOW, slow_expressions(self._hub))
         self._watch_commits()
@@ -76,9 +76,9 @@ class Report:
             self._board.clear(AlarmKind.COMMIT_WAITS, "storing")
 
 
-def _redeliveries_full(group: GroupDelivery, slot: LaneSlot) -> Alarm:
+def _redeliveries_full(group: GroupDelivery, owned: OwnedLane) -> Alarm:
     detail = f"{REDELIVERIES_PER_LANE_MAX} messages wait for another attempt: no more is read until some are settled"
-    return lane_alarm(AlarmKind.REDELIVERIES_FULL, group.route, slot.topic, slot.lane.key.queue_id, detail=detail)
+    return lane_alarm(AlarmKind.REDELIVERIES_FULL, group.route, owned.topic, owned.lane.key.queue_id, detail=detail)
 
 
 def slow_expressions(hub: DeliveryHub) -> list[Alarm]:
@@ -86,13 +86,13 @@ def slow_expressions(hub: DeliveryHub) -> list[Alarm]:
     alarms: list[Alarm] = []
     for group_id, topic_id in hub.evaluations.slow():
         group = hub.groups.get(group_id)
-        slots = [] if group is None else [slot for slot in group.slots.values() if slot.topic.topic_id == topic_id]
-        if group is None or not slots or not slots[0].matcher.expressions:
+        lanes = [] if group is None else [owned for owned in group.lanes.values() if owned.topic.topic_id == topic_id]
+        if group is None or not lanes or not lanes[0].matcher.expressions:
             continue
-        measured = hub.evaluations.measured(slots[0])
+        measured = hub.evaluations.measured(lanes[0])
         if measured.is_slow:
             detail = _slow_detail(measured.seconds_each, hub.evaluations.problem)
-            alarms.append(reading_alarm(AlarmKind.EXPRESSION_SLOW, group.route, slots[0].topic, detail))
+            alarms.append(reading_alarm(AlarmKind.EXPRESSION_SLOW, group.route, lanes[0].topic, detail))
     return alarms
 
 

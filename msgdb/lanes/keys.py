@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from msgdb.lanes.records import LaneKey, OwnedLane
+from msgdb.lanes.records import LaneEpoch, LaneKey
 from msgdb.postgres.array_rows import integer_array, text_array
 
 LANE_KEY: Final = {"group_id": "bigint", "member": "text", "queue_id": "bigint"}
@@ -39,7 +39,7 @@ def key_columns(keys: Iterable[LaneKey]) -> Parameters:
     }
 
 
-def owned_columns(owner: UUID, lanes: Sequence[OwnedLane]) -> Parameters:
+def owned_columns(owner: UUID, lanes: Sequence[LaneEpoch]) -> Parameters:
     """Return the columns that name lanes with their epochs, and whose they are."""
     return {
         **key_columns(lane.key for lane in lanes),

@@ -19,7 +19,7 @@ from psycopg.types.multirange import Multirange
 
 from msgbroker.contract.limits import LEASE_SECONDS_MAX, REDELIVERIES_PER_LANE_MAX
 from msgdb.lanes.keys import LANE_KEY, Parameters, key_columns, owned_columns, owned_lane, same_lane
-from msgdb.lanes.records import ClaimedLane, LaneKey, LaneToClaim, OffsetRange, OwnedLane, RedeliveryRow
+from msgdb.lanes.records import ClaimedLane, LaneEpoch, LaneKey, LaneToClaim, OffsetRange, RedeliveryRow
 from msgdb.lanes.writes import MOVE_CURSORS, PreparedCheckpoints, write_lanes
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.array_rows import array_rows
@@ -209,7 +209,7 @@ class Renewal(NamedTuple):
     moment later."""
 
 
-async def renew(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane], lease_seconds: float) -> Renewal:
+async def renew(conn: Connection, owner: UUID, lanes: Sequence[LaneEpoch], lease_seconds: float) -> Renewal:
     """Extend the leases of lanes that are still ours. Count the lease from before the call."""
     parameters = {**owned_columns(owner, lanes), "lease_seconds": lease_seconds}
     cursor = await conn.execute(_RENEW, parameters, binary=True)
@@ -219,7 +219,7 @@ async def renew(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane], lease
     return renewal
 
 
-async def release(conn: Connection, owner: UUID, lanes: Sequence[OwnedLane]) -> set[LaneKey]:
+async def release(conn: Connection, owner: UUID, lanes: Sequence[LaneEpoch]) -> set[LaneKey]:
     """Give the lanes up, so that others need not wait for the leases; return those that are given up.
 
     The rest is not ours any more, or its row is locked: ask again later.

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from msgdb.lanes.keys import LANE_KEY, owned_columns, owned_lane, same_lane
-from msgdb.lanes.records import LaneKey, OwnedLane
+from msgdb.lanes.records import LaneEpoch, LaneKey
 from msgdb.log.ends import last_message, next_offset
 from msgdb.log.reads import offset_at_time
 from msgdb.postgres.array_rows import array_rows
@@ -63,7 +63,7 @@ _NOW: Final = f"SELECT clock_timestamp() + {TO_1970}"
 async def clamp_to_ends(
     conn: Connection,
     owner: UUID,
-    lanes: Sequence[OwnedLane],
+    lanes: Sequence[LaneEpoch],
     suspected: Collection[LaneKey] = (),
     look_back_seconds: float = LOOK_BACK_SECONDS,
 ) -> dict[LaneKey, int]:
@@ -98,7 +98,7 @@ async def _trusted_ends(conn: Connection, queue_ids: Collection[int], look_back_
 
 
 async def _change(
-    conn: Connection, statement: str, owner: UUID, lanes: Sequence[OwnedLane], ends: Mapping[int, int]
+    conn: Connection, statement: str, owner: UUID, lanes: Sequence[LaneEpoch], ends: Mapping[int, int]
 ) -> set[LaneKey]:
     end_offsets = [ends[lane.key.queue_id] for lane in lanes]
     cursor = await conn.execute(statement, {**owned_columns(owner, lanes), "end_offset": end_offsets})

@@ -21,7 +21,7 @@ class LaneKey(NamedTuple):
     queue_id: int
 
 
-class OwnedLane(NamedTuple):
+class LaneEpoch(NamedTuple):
     """A lane, and the epoch its owner claimed it with."""
 
     key: LaneKey

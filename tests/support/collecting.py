@@ -89,10 +89,10 @@ async def all_settled(broker: Broker) -> None:
     """Wait until every lane of the broker has settled all there is: nothing more will come."""
 
     def is_settled() -> bool:
-        slots = [slot for _, slot in broker.hub.lanes()]
+        lanes = [owned for _, owned in broker.hub.lanes()]
         # While they are given up and claimed again there may be none for a moment.
-        return bool(slots) and all(
-            slot.lane.acked_offset == broker.hub.cache.end_of(slot.lane.key.queue_id) for slot in slots
+        return bool(lanes) and all(
+            owned.lane.acked_offset == broker.hub.cache.end_of(owned.lane.key.queue_id) for owned in lanes
         )
 
     await eventually(is_settled, what="everything settled")

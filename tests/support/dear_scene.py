@@ -16,7 +16,7 @@ from msgbroker.server.deliver.expressions.helper_process import HelperConfig, He
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.log.cache import LogCache
 from msgbroker.server.log.message import LogMessage
 from msgdb.lanes.records import ClaimedLane, LaneKey
@@ -105,11 +105,11 @@ class Brokerlike:
         group = group_route(group_id, name=f"SG_{group_id}", subscriptions=subscriptions or (dear(),))
         return self.hub.attach(group, Instance("one", 10_000, 1_000_000))
 
-    def open(self, group: GroupDelivery, queue_id: int = QUEUE, acked_offset: int = 0) -> LaneSlot:
+    def open(self, group: GroupDelivery, queue_id: int = QUEUE, acked_offset: int = 0) -> OwnedLane:
         self.epoch += 1
         claimed = ClaimedLane(LaneKey(group.route.group_id, "", queue_id), self.epoch, acked_offset, [])
         self.hub.open_lane(group, route(), claimed, (), 1e9)
-        return group.slots[queue_id]
+        return group.lanes[queue_id]
 
     def group(self, group_id: int, *subscriptions: SubscriptionRoute) -> GroupDelivery:
         group = self.attach(group_id, *subscriptions)
@@ -130,7 +130,7 @@ class Brokerlike:
 
     async def all_read(self, group: GroupDelivery, queue_id: int = QUEUE) -> None:
         end = self.hub.cache.end_of(queue_id)
-        await eventually(lambda: group.slots[queue_id].lane.next_offset == end, 30, what="all decided")
+        await eventually(lambda: group.lanes[queue_id].lane.next_offset == end, 30, what="all decided")
 
 
 def given(group: GroupDelivery) -> int:

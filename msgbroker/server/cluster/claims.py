@@ -106,7 +106,7 @@ class LaneClaims:
         missing = [
             _lane_to_claim(group.route, topics[queue_id].topic_id, queue_id)
             for group, topics in wanted.items()
-            for queue_id in topics.keys() - group.slots.keys()
+            for queue_id in topics.keys() - group.lanes.keys()
         ]
         if clock.now() < self._free_at:
             missing = [lane for lane in missing if lane.key in self._kept]

@@ -93,7 +93,7 @@ class MisplacedInstances:
         for group_id, group in self._hub.groups.items():
             better = NO_BETTER_BROKERS
             if others and group.instances and group.refusal is None:
-                has_lanes = bool(wanted.get(group) or group.slots or not group.route.subscriptions)
+                has_lanes = bool(wanted.get(group) or group.lanes or not group.route.subscriptions)
                 if not has_lanes or group_id in snapshot.withheld:
                     here = ServedHere(has_lanes, owners.get(group, ()), self._features, told.get(group_id, ()))
                     better = find_better_brokers(group.route, self._hub.topics, others, here)

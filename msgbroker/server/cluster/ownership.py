@@ -108,6 +108,6 @@ class LaneOwnership:
     def _end_refused(self) -> None:
         """End the streams of groups that are not served any more, once their lanes are given up."""
         for group in self._hub.groups.values():
-            if group.refusal is not None and not group.slots:
+            if group.refusal is not None and not group.lanes:
                 for instance in group.instances.values():
                     instance.close(group.refusal)

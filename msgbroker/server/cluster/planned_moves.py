@@ -30,10 +30,10 @@ from msgbroker.server.cluster.placement import LanesByGroup
 from msgbroker.server.deliver.checkpoints import Checkpointer
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgdb.lanes.leases import release
-from msgdb.lanes.records import LaneKey, OwnedLane
+from msgdb.lanes.records import LaneEpoch, LaneKey
 from msgdb.postgres.failures import RowsHeldError
 from msgdb.store import MessageStore
 
@@ -49,7 +49,7 @@ _NO_QUEUES: Final[Mapping[int, TopicRoute]] = MappingProxyType({})
 class _GivenUp:
     """A lane that is served here no longer, and is still this broker's by its row: until then nobody serves it."""
 
-    lane: OwnedLane
+    lane: LaneEpoch
     lease_until: float
     """Others may claim it then, whatever the row says."""
 
@@ -75,9 +75,9 @@ class PlannedMoves:
         self._hub = hub
         self._checkpointer = checkpointer
         self._persist_seconds_max = persist_seconds_max
-        self._leaving: dict[LaneSlot, float | None] = {}
+        self._leaving: dict[OwnedLane, float | None] = {}
         """Until when each waits to be persisted; None: it is not drained yet."""
-        self._postponed: dict[LaneSlot, float] = {}
+        self._postponed: dict[OwnedLane, float] = {}
         """Until when each may wait for what its instances are at."""
         self._given_up: dict[LaneKey, _GivenUp] = {}
 
@@ -90,26 +90,26 @@ class PlannedMoves:
     async def go_on(self, wanted: LanesByGroup) -> None:
         """Stop what is not *wanted* here, and give up what may go. Raises StoreUnavailableError."""
         now = clock.now()
-        postponed: dict[LaneSlot, float] = {}
+        postponed: dict[OwnedLane, float] = {}
         for group in list(self._hub.groups.values()):
             wanted_here = wanted.get(group, _NO_QUEUES)
-            for queue_id, slot in list(group.slots.items()):
-                if slot in self._leaving:
+            for queue_id, owned in list(group.lanes.items()):
+                if owned in self._leaving:
                     continue
-                with group.trusted(slot):
+                with group.trusted(owned):
                     # One that was stopped because it was not understood is claimed anew, even if it is again by now.
-                    if queue_id in wanted_here and not slot.lane.is_stopped:
-                        _let_go_on(group, slot)
-                    elif self._may_wait(group, slot, now):
-                        postponed[slot] = self._postponed.get(slot, now + group.route.handle_seconds_max)
+                    if queue_id in wanted_here and not owned.lane.is_stopped:
+                        _let_go_on(group, owned)
+                    elif self._may_wait(group, owned, now):
+                        postponed[owned] = self._postponed.get(owned, now + group.route.handle_seconds_max)
                     else:
-                        group.stop_lane(slot)
-                        self._leaving[slot] = None
+                        group.stop_lane(owned)
+                        self._leaving[owned] = None
         self._postponed = postponed
         self._leaving = {
-            slot: until for slot, until in self._leaving.items() if self._hub.group_serving(slot) is not None
+            owned: until for owned, until in self._leaving.items() if self._hub.group_serving(owned) is not None
         }
-        drained = [slot for slot in self._leaving if slot.lane.is_drained]
+        drained = [owned for owned in self._leaving if owned.lane.is_drained]
         if drained:
             # In this order: what was settled is in the store before the lane is closed, and the lane is closed before
             # others may claim it. So nothing that was settled here is given out by its next owner, and nobody serves
@@ -118,15 +118,15 @@ class PlannedMoves:
             self._close(self._ready(drained))
         await self._release()
 
-    def _may_wait(self, group: GroupDelivery, slot: LaneSlot, now: float) -> bool:
+    def _may_wait(self, group: GroupDelivery, owned: OwnedLane, now: float) -> bool:
         """Return whether a lane that is to move waits for what is in flight, and hold it back or let it go on."""
-        until = self._postponed.get(slot, now + group.route.handle_seconds_max)
-        if slot.lane.is_stopped or now >= until or slot.lane.in_flight_count == 0:
+        until = self._postponed.get(owned, now + group.route.handle_seconds_max)
+        if owned.lane.is_stopped or now >= until or owned.lane.in_flight_count == 0:
             return False
-        if slot.lane.has_extended:
-            _let_go_on(group, slot)
+        if owned.lane.has_extended:
+            _let_go_on(group, owned)
         else:
-            _hold_back(group, slot)
+            _hold_back(group, owned)
         return True
 
     async def leave_all(self, seconds_max: float) -> None:
@@ -147,57 +147,57 @@ class PlannedMoves:
 
         With *is_last_try* those that are not persisted go, too. Raises StoreUnavailableError.
         """
-        slots: list[LaneSlot] = []
-        for group, slot in list(self._hub.lanes()):
-            slots.append(slot)
-            with group.trusted(slot):
-                slot.lane.stop()
-        await self._persist(slots)
-        self._close([slot for slot in slots if is_last_try or slot.lane.is_persisted])
+        lanes: list[OwnedLane] = []
+        for group, owned in list(self._hub.lanes()):
+            lanes.append(owned)
+            with group.trusted(owned):
+                owned.lane.stop()
+        await self._persist(lanes)
+        self._close([owned for owned in lanes if is_last_try or owned.lane.is_persisted])
         await self._release()
         return not self._given_up and not any(self._hub.lanes())
 
-    async def _persist(self, slots: Sequence[LaneSlot]) -> None:
-        for slot in slots:
+    async def _persist(self, lanes: Sequence[OwnedLane]) -> None:
+        for owned in lanes:
             # It may have nothing to persist but what stopping it gave rows to.
-            self._hub.unpersisted.add(slot)
+            self._hub.unpersisted.add(owned)
         await self._checkpointer.flush_once()
 
-    def _ready(self, drained: Sequence[LaneSlot]) -> list[LaneSlot]:
+    def _ready(self, drained: Sequence[OwnedLane]) -> list[OwnedLane]:
         """Return those that are persisted, or that could not be for so long that their queues shall not wait more."""
         now = clock.now()
-        ready: list[LaneSlot] = []
-        for slot in drained:
-            if slot not in self._leaving:
+        ready: list[OwnedLane] = []
+        for owned in drained:
+            if owned not in self._leaving:
                 # Forgotten meanwhile, with the history it was of.
                 continue
-            until = self._leaving[slot]
+            until = self._leaving[owned]
             if until is None:
-                until = self._leaving[slot] = now + self._persist_seconds_max
-            if slot.lane.is_persisted or now >= until:
-                ready.append(slot)
+                until = self._leaving[owned] = now + self._persist_seconds_max
+            if owned.lane.is_persisted or now >= until:
+                ready.append(owned)
         return ready
 
-    def _close(self, slots: Collection[LaneSlot]) -> None:
+    def _close(self, lanes: Collection[OwnedLane]) -> None:
         """Serve these no longer."""
-        for slot in slots:
-            if self._hub.group_serving(slot) is None:
+        for owned in lanes:
+            if self._hub.group_serving(owned) is None:
                 # Lost meanwhile: it is another broker's already.
                 continue
-            key = slot.lane.key
-            self._given_up[key] = _GivenUp(OwnedLane(key, slot.lane.epoch), slot.lease_until)
-            self._hub.give_up(slot)
+            key = owned.lane.key
+            self._given_up[key] = _GivenUp(LaneEpoch(key, owned.lane.epoch), owned.lease_until)
+            self._hub.give_up(owned)
 
     async def _release(self) -> None:
         """Let others claim what is served here no longer. What cannot be given up is theirs when its lease passes."""
         history = self._store.history
         released: set[LaneKey] = set()
 
-        async def release_some(lanes: Sequence[OwnedLane]) -> None:
+        async def release_some(lanes: Sequence[LaneEpoch]) -> None:
             async with self._store.transaction_in(history) as connection:
                 released.update(await release(connection, self._broker_id, lanes))
 
-        def not_released(lane: OwnedLane, error: Exception) -> None:
+        def not_released(lane: LaneEpoch, error: Exception) -> None:
             if not isinstance(error, RowsHeldError):
                 self._given_up.pop(lane.key, None)
                 self._hub.aside.failed(LaneWork(lane.key, Work.RELEASING), error)
@@ -211,13 +211,13 @@ class PlannedMoves:
             log.info("cluster.lanes_released", count=len(released))
 
 
-def _hold_back(group: GroupDelivery, slot: LaneSlot) -> None:
-    if not slot.lane.is_held_back:
-        slot.lane.hold_back()
-        group.take_back_unwritten(slot)
+def _hold_back(group: GroupDelivery, owned: OwnedLane) -> None:
+    if not owned.lane.is_held_back:
+        owned.lane.hold_back()
+        group.take_back_unwritten(owned)
 
 
-def _let_go_on(group: GroupDelivery, slot: LaneSlot) -> None:
-    if slot.lane.is_held_back:
-        slot.lane.go_on()
-        group.activate(slot)
+def _let_go_on(group: GroupDelivery, owned: OwnedLane) -> None:
+    if owned.lane.is_held_back:
+        owned.lane.go_on()
+        group.activate(owned)

@@ -21,7 +21,7 @@ from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgdb.lanes.leases import have_redeliveries, load_redeliveries, release
 from msgdb.lanes.lost_log import clamp_to_ends
-from msgdb.lanes.records import ClaimedLane, LaneKey, OwnedLane, RedeliveryRow
+from msgdb.lanes.records import ClaimedLane, LaneEpoch, LaneKey, RedeliveryRow
 from msgdb.postgres.failures import RowsHeldError, whole_tables
 from msgdb.postgres.history import History
 from msgdb.store import MessageStore
@@ -50,7 +50,7 @@ class LaneRecovery:
         deadline = clock.now() + _SECONDS_MAX
         put_right, have_rows = await self._put_right(claimed)
         known = {lane.key for lane in put_right}
-        left = [OwnedLane(lane.key, lane.epoch) for lane in claimed if lane.key not in known]
+        left = [LaneEpoch(lane.key, lane.epoch) for lane in claimed if lane.key not in known]
         opened = 0
         # Those with nothing to load first.
         for lane in sorted(put_right, key=lambda lane: lane.key in have_rows):
@@ -65,16 +65,16 @@ class LaneRecovery:
             if is_open:
                 opened += 1
             else:
-                left.append(OwnedLane(lane.key, lane.epoch))
+                left.append(LaneEpoch(lane.key, lane.epoch))
 
-        async def release_some(lanes: Sequence[OwnedLane]) -> None:
+        async def release_some(lanes: Sequence[LaneEpoch]) -> None:
             async with self._store.transaction_in(history) as connection:
                 await release(connection, self._broker_id, lanes)
 
         await divided(left, release_some, self._not_released)
         return opened
 
-    def _not_released(self, lane: OwnedLane, error: Exception) -> None:
+    def _not_released(self, lane: LaneEpoch, error: Exception) -> None:
         # Others have it when its lease passes.
         if not isinstance(error, RowsHeldError):
             self._hub.aside.failed(LaneWork(lane.key, Work.RELEASING), error)
@@ -128,7 +128,7 @@ class LaneRecovery:
 
         Before the redeliveries of the lanes are loaded.
         """
-        lanes = [OwnedLane(lane.key, lane.epoch) for lane in claimed]
+        lanes = [LaneEpoch(lane.key, lane.epoch) for lane in claimed]
         to_recheck = self._hub.lanes_to_recheck
         async with self._store.connection() as connection:
             ends = await clamp_to_ends(connection, self._broker_id, lanes, to_recheck.keys())

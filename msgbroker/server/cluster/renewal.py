@@ -17,10 +17,10 @@ from msgbroker.server.alarms.set_aside import divided
 from msgbroker.server.cluster.lease_terms import LeaseTerms
 from msgbroker.server.cluster.placement import LanesByGroup
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgdb.lanes.leases import Renewal, renew
-from msgdb.lanes.records import LaneKey, OwnedLane
+from msgdb.lanes.records import LaneEpoch, LaneKey
 from msgdb.postgres.failures import RowsHeldError
 from msgdb.store import MessageStore
 
@@ -48,17 +48,17 @@ class LeaseRenewal:
         if now - self._renewed_at < self._terms.renewed_after_seconds:
             return
         history = self._store.history
-        here = {slot.lane.key: slot for _, slot in self._hub.lanes()}
+        here = {owned.lane.key: owned for _, owned in self._hub.lanes()}
         held_up: set[LaneKey] = set()
 
-        async def renew_some(lanes: Sequence[OwnedLane]) -> None:
+        async def renew_some(lanes: Sequence[LaneEpoch]) -> None:
             # In the history in which the lanes were claimed, or not at all: in another one it would say nothing.
             async with self._store.transaction_in(history) as connection:
                 renewal = await renew(connection, self._broker_id, lanes, self._terms.seconds)
             held_up.update(renewal.held_up)
             self._take([here[lane.key] for lane in lanes], renewal, now)
 
-        lanes = [OwnedLane(slot.lane.key, slot.lane.epoch) for slot in here.values()]
+        lanes = [LaneEpoch(owned.lane.key, owned.lane.epoch) for owned in here.values()]
         await divided(lanes, renew_some, self._not_renewed)
         if held_up:
             # With the next step, not in a quarter of the lease.
@@ -67,36 +67,36 @@ class LeaseRenewal:
             self._renewed_at = now
         self._forget_failures(here, wanted)
 
-    def _take(self, slots: Sequence[LaneSlot], renewal: Renewal, asked_at: float) -> None:
+    def _take(self, lanes: Sequence[OwnedLane], renewal: Renewal, asked_at: float) -> None:
         """Note until when the leases run; they are counted from before the store was asked."""
         answered_at = clock.now()
         lease_until = self._terms.relied_on_until(asked_at)
-        for slot in slots:
+        for owned in lanes:
             # A lease that had passed when the answer came is over, though the store may have renewed it: the hub gave
             # up what the lane had when it passed. So the lane is claimed anew, from what is stored, with a new epoch.
-            if answered_at >= slot.lease_until or slot.lane.key in renewal.lost:
-                self._lose(slot)
-            elif slot.lane.key not in renewal.held_up:
-                slot.lease_until = lease_until
+            if answered_at >= owned.lease_until or owned.lane.key in renewal.lost:
+                self._lose(owned)
+            elif owned.lane.key not in renewal.held_up:
+                owned.lease_until = lease_until
 
-    def _lose(self, slot: LaneSlot) -> None:
-        if self._hub.give_up(slot):
-            log.warning("cluster.lane_lost", lane=slot.lane.key)
+    def _lose(self, owned: OwnedLane) -> None:
+        if self._hub.give_up(owned):
+            log.warning("cluster.lane_lost", lane=owned.lane.key)
 
-    def _not_renewed(self, lane: OwnedLane, error: Exception) -> None:
+    def _not_renewed(self, lane: LaneEpoch, error: Exception) -> None:
         # Its lease runs on by the clock, and the lane is stopped with it.
         if not isinstance(error, RowsHeldError):
             self._hub.aside.failed(LaneWork(lane.key, Work.RENEWING), error)
 
-    def _forget_failures(self, here: Mapping[LaneKey, LaneSlot], wanted: LanesByGroup) -> None:
+    def _forget_failures(self, here: Mapping[LaneKey, OwnedLane], wanted: LanesByGroup) -> None:
         """Clear the alarms of lanes that have been served well for a while, or are another broker's now."""
         now = clock.now()
         for unit in list(self._hub.aside.units):
-            slot = here.get(unit.key)
-            if slot is None:
+            owned = here.get(unit.key)
+            if owned is None:
                 group = self._hub.groups.get(unit.key.group_id)
                 is_over = group is None or unit.key.queue_id not in wanted.get(group, {})
             else:
-                is_over = unit.work not in _END_BY_THEMSELVES and now - slot.opened_at >= _TRUSTED_AFTER_SECONDS
+                is_over = unit.work not in _END_BY_THEMSELVES and now - owned.opened_at >= _TRUSTED_AFTER_SECONDS
             if is_over:
                 self._hub.aside.worked(unit)

@@ -20,7 +20,7 @@ from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import divided
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgbroker.server.loops import pause, woken
 from msgdb.lanes.leases import checkpoint
@@ -37,7 +37,7 @@ CHANGES_MAX: Final = 2_000
 PREPARED_HERE_MAX: Final = 500
 """To put more together takes milliseconds: in a thread, beside the event loop."""
 
-Mark: TypeAlias = tuple[LaneSlot, LaneCheckpoint]
+Mark: TypeAlias = tuple[OwnedLane, LaneCheckpoint]
 
 
 class Checkpointer:
@@ -72,37 +72,37 @@ class Checkpointer:
                 try:
                     await divided(chunk, partial(self._write, history), self._set_aside)
                 except BaseException:
-                    for slot, mark in chunk:
-                        self._keep(slot, mark)
-                    for slot in waiting:
-                        self._hub.unpersisted.add(slot)
+                    for owned, mark in chunk:
+                        self._keep(owned, mark)
+                    for owned in waiting:
+                        self._hub.unpersisted.add(owned)
                     raise
                 count += len(chunk)
             return count
 
-    def _next_chunk(self, waiting: deque[LaneSlot]) -> list[Mark]:
+    def _next_chunk(self, waiting: deque[OwnedLane]) -> list[Mark]:
         """Take lanes for the next transaction: not so many that it, or putting it together, takes long."""
         now = clock.now()
         chunk: list[Mark] = []
         changes = 0
         while waiting and changes < CHANGES_MAX:
-            slot = waiting.popleft()
-            if self._hub.aside.is_waiting(LaneWork(slot.lane.key, Work.PERSISTING)):
-                self._hub.unpersisted.add(slot)
+            owned = waiting.popleft()
+            if self._hub.aside.is_waiting(LaneWork(owned.lane.key, Work.PERSISTING)):
+                self._hub.unpersisted.add(owned)
                 continue
-            mark = self._mark_of(slot, now)
+            mark = self._mark_of(owned, now)
             if mark is not None:
-                chunk.append((slot, mark))
+                chunk.append((owned, mark))
                 changes += 1 + mark.change_count
         return chunk
 
-    def _mark_of(self, slot: LaneSlot, now: float) -> LaneCheckpoint | None:
-        group = self._hub.group_serving(slot)
+    def _mark_of(self, owned: OwnedLane, now: float) -> LaneCheckpoint | None:
+        group = self._hub.group_serving(owned)
         if group is None:
             # Given up meanwhile: what it has is nobody's any more.
             return None
-        with group.trusted(slot):
-            return slot.lane.checkpoint(now)
+        with group.trusted(owned):
+            return owned.lane.checkpoint(now)
         # mypy does not see that `trusted` may swallow what fails.
         return None  # type: ignore[unreachable]
 
@@ -117,29 +117,29 @@ class Checkpointer:
             prepared = prepare(marks, names)
         async with self._store.transaction_in(history) as connection:
             persisted, held_up = await checkpoint(connection, self._broker_id, prepared)
-        for slot, mark in chunk:
+        for owned, mark in chunk:
             if mark.key in persisted:
-                slot.lane.confirm(mark)
+                owned.lane.confirm(mark)
                 self._hub.aside.worked(LaneWork(mark.key, Work.PERSISTING))
             elif mark.key in held_up:
-                self._keep(slot, mark)
+                self._keep(owned, mark)
             else:
-                self._lose(slot)
+                self._lose(owned)
         if held_up:
             log.warning("checkpoints.held_up", lanes=len(held_up))
 
     def _set_aside(self, part: Mark, error: Exception) -> None:
         """Keep what cannot be written for later: for soon, if only somebody has locked its rows."""
-        slot, mark = part
-        self._keep(slot, mark)
+        owned, mark = part
+        self._keep(owned, mark)
         if not isinstance(error, RowsHeldError):
             self._hub.aside.failed(LaneWork(mark.key, Work.PERSISTING), error)
 
-    def _keep(self, slot: LaneSlot, mark: LaneCheckpoint) -> None:
-        if slot.lane.is_outstanding(mark):
-            slot.lane.abandon(mark)
-            self._hub.unpersisted.add(slot)
+    def _keep(self, owned: OwnedLane, mark: LaneCheckpoint) -> None:
+        if owned.lane.is_outstanding(mark):
+            owned.lane.abandon(mark)
+            self._hub.unpersisted.add(owned)
 
-    def _lose(self, slot: LaneSlot) -> None:
-        log.warning("checkpoints.lane_lost", lane=slot.lane.key)
-        self._hub.give_up(slot)
+    def _lose(self, owned: OwnedLane) -> None:
+        log.warning("checkpoints.lane_lost", lane=owned.lane.key)
+        self._hub.give_up(owned)

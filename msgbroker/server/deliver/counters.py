@@ -17,7 +17,7 @@ import structlog
 from msgbroker.contract import limits
 from msgbroker.engine.lane.config import LaneCounters
 from msgbroker.engine.verdicts import Held
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 
 log = structlog.get_logger(__name__)
 
@@ -36,22 +36,22 @@ class BrokerCounters:
     """How often an expression failed on a message of those lanes."""
     _said: dict[str, int] = field(default_factory=dict)
 
-    def lane_closed(self, slot: LaneSlot) -> None:
+    def lane_closed(self, owned: OwnedLane) -> None:
         """Keep what was counted in a lane that goes."""
-        self.closed = _sum((self.closed, slot.lane.counters))
-        self.closed_failed_evaluations += slot.failed_evaluations
+        self.closed = _sum((self.closed, owned.lane.counters))
+        self.closed_failed_evaluations += owned.failed_evaluations
 
     def settled_elsewhere(self, held: Held) -> None:
         """Count a verdict on a lane that is not here any more as stale: for what may have been in flight at most."""
         self.closed.stale += sum(min(end - first, limits.LANE_WINDOW_MAX) for first, end in held.ranges)
 
-    def totals(self, slots: Iterable[LaneSlot], committed: Mapping[str, int]) -> dict[str, int]:
+    def totals(self, lanes: Iterable[OwnedLane], committed: Mapping[str, int]) -> dict[str, int]:
         """Return all counts by their names: with those of the lanes that are here, and those of the committer."""
-        here = list(slots)
+        here = list(lanes)
         return {
             **{f"committer_{name}": count for name, count in committed.items()},
-            **dataclasses.asdict(_sum((self.closed, *(slot.lane.counters for slot in here)))),
-            "failed_evaluations": self.closed_failed_evaluations + sum(slot.failed_evaluations for slot in here),
+            **dataclasses.asdict(_sum((self.closed, *(owned.lane.counters for owned in here)))),
+            "failed_evaluations": self.closed_failed_evaluations + sum(owned.failed_evaluations for owned in here),
             "lanes_clamped": self.lanes_clamped,
             "ends_lost": self.ends_lost,
         }

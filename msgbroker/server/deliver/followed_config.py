@@ -48,8 +48,8 @@ class FollowedConfig:
         # A copy: one whose only lane fails at this is gone afterwards.
         for group in list(self._groups.values()):
             # Of every lane, stopped ones too: what is on its way out is held against it, whoever is served.
-            for slot in group.slots.values():
-                slot.may_hand_out = stress_check(group.route, slot.topic, snapshot)
+            for owned in group.lanes.values():
+                owned.may_hand_out = stress_check(group.route, owned.topic, snapshot)
             route = routes.get(group.route.group_id)
             if route is not None:
                 self._follow_route(group, route)
@@ -72,6 +72,6 @@ class FollowedConfig:
             group.refuse(refusal(name_group(route), route.not_understood))
             return
         group.refusal = None
-        slots = group.slots.values()
-        if route is not group.route or any(self.topics.get(slot.topic.topic_id) is not slot.topic for slot in slots):
+        lanes = group.lanes.values()
+        if route is not group.route or any(self.topics.get(owned.topic.topic_id) is not owned.topic for owned in lanes):
             group.reroute(route, self.topics)

@@ -32,7 +32,7 @@ from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.leaving import Leaving
 from msgbroker.server.deliver.instances.recent_crashes import RecentCrashes
 from msgbroker.server.deliver.lane_waits import LaneWaits
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.rules import lane_config, times_of
 from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
 from msgbroker.server.deliver.lanes.work import LaneWork
@@ -46,7 +46,7 @@ from msgbroker.server.log.cache import LogCache
 class LaneOwner(Protocol):
     """Who opens and closes the lanes of all groups: the hub."""
 
-    def lane_failed(self, slot: LaneSlot, error: Exception) -> None:
+    def lane_failed(self, owned: OwnedLane, error: Exception) -> None:
         """Hear that what happens in memory failed for this lane: it cannot be trusted any more, and is given up."""
         ...
 
@@ -78,7 +78,7 @@ class GroupDelivery:
     """What all groups here count of lanes that are gone."""
     instances: dict[str, Instance] = field(default_factory=dict)
     """The instances that are attached here, by their names."""
-    slots: dict[int, LaneSlot] = field(default_factory=dict)
+    lanes: dict[int, OwnedLane] = field(default_factory=dict)
     """The lanes that are served here, by queue_id."""
     withheld_topics: frozenset[int] = frozenset()
     """Topics of which nothing is served here: something of them is not understood."""
@@ -92,7 +92,7 @@ class GroupDelivery:
     _leaving: Leaving = field(init=False)
 
     def __post_init__(self) -> None:
-        self._leaving = Leaving(self.slots, self.touched, self.activate, self.trusted)
+        self._leaving = Leaving(self.lanes, self.touched, self.activate, self.trusted)
         self._waits = LaneWaits(group=self, aside=self.aside)
         self._reader = LaneReader(
             lanes=self,
@@ -160,90 +160,90 @@ class GroupDelivery:
         # It was never written to it.
         instance.give_back()
         has_crashed = has_gone and not instance.has_left and instance.ended_because is None
-        if has_crashed and blame_first((slot.lane for slot in self.slots.values()), instance.name):
+        if has_crashed and blame_first((owned.lane for owned in self.lanes.values()), instance.name):
             self.crashes.note(self.route.group_id, instance, now)
         instance.close()
         instance.on_room = _nothing
         self._turns.takers.discard(instance)
         self._waits.forget_instance(instance.name)
-        for slot in list(self.slots.values()):
-            with self.trusted(slot):
+        for owned in list(self.lanes.values()):
+            with self.trusted(owned):
                 counts = not instance.has_left
-                if slot.lane.return_instance(instance.name, now, counts=counts, has_crashed=has_crashed):
-                    self.touched(slot)
-                    self.activate(slot)
+                if owned.lane.return_instance(instance.name, now, counts=counts, has_crashed=has_crashed):
+                    self.touched(owned)
+                    self.activate(owned)
 
     @contextmanager
-    def trusted(self, slot: LaneSlot) -> Iterator[None]:
+    def trusted(self, owned: OwnedLane) -> Iterator[None]:
         """Give the lane up if what happens to it fails: its state in memory may be anything then."""
         try:
             yield
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - one lane must not end all the others
-            self.lane_failed(slot, error)
+            self.lane_failed(owned, error)
 
     def begin(self, instance: Instance, held: Held) -> None:
         """Note what an instance has begun; of a lane that is not here any more, nothing."""
-        slot = self.slots.get(held.queue_id)
-        if slot is not None:
-            with self.trusted(slot):
-                slot.lane.begin(instance.name, held)
+        owned = self.lanes.get(held.queue_id)
+        if owned is not None:
+            with self.trusted(owned):
+                owned.lane.begin(instance.name, held)
 
     def extend(self, instance: Instance, held: Held, seconds: float, now: float) -> int:
         """Let an instance keep messages for so long from now on; return how many. Of a lane that is not here, none."""
-        slot = self.slots.get(held.queue_id)
+        owned = self.lanes.get(held.queue_id)
         count = 0
-        if slot is not None:
-            with self.trusted(slot):
-                count = slot.lane.extend(instance.name, held, seconds, now)
+        if owned is not None:
+            with self.trusted(owned):
+                count = owned.lane.extend(instance.name, held, seconds, now)
         return count
 
     def settle(self, instance: Instance, settlement: Settlement, now: float) -> int:
         """Apply a verdict; return how many messages it settled. Of a lane that is not here any more it is stale."""
-        slot = self.slots.get(settlement.held.queue_id)
-        if slot is None:
+        owned = self.lanes.get(settlement.held.queue_id)
+        if owned is None:
             self.counters.settled_elsewhere(settlement.held)
             return 0
         count = 0
-        with self.trusted(slot):
-            count = slot.lane.settle(instance.name, settlement, now).count
+        with self.trusted(owned):
+            count = owned.lane.settle(instance.name, settlement, now).count
             if count:
                 instance.unsettled -= count
-                self.touched(slot)
-                self.activate(slot)
+                self.touched(owned)
+                self.activate(owned)
         return count
 
     # --- lanes ------------------------------------------------------------------------------------------------------
 
-    def touched(self, slot: LaneSlot) -> None:
+    def touched(self, owned: OwnedLane) -> None:
         """Note that the lane may have something to persist."""
-        self.unpersisted.add(slot)
+        self.unpersisted.add(owned)
 
-    def activate(self, slot: LaneSlot) -> None:
+    def activate(self, owned: OwnedLane) -> None:
         """Give the lane turns: something happened to it."""
-        if self.slots.get(slot.lane.key.queue_id) is not slot:
+        if self.lanes.get(owned.lane.key.queue_id) is not owned:
             # Closed while a read was under way. Its successor's turns are not its own.
             return
-        self._turns.lanes.add(slot)
-        self._waits.watch(slot)
+        self._turns.lanes.add(owned)
+        self._waits.watch(owned)
         self.mark()
 
-    def activate_first(self, slot: LaneSlot) -> None:
+    def activate_first(self, owned: OwnedLane) -> None:
         """Give the lane a turn before all others: its block was just read."""
-        if self.slots.get(slot.lane.key.queue_id) is slot:
-            self._turns.lanes.add_first(slot)
-            self.activate(slot)
+        if self.lanes.get(owned.lane.key.queue_id) is owned:
+            self._turns.lanes.add_first(owned)
+            self.activate(owned)
 
-    def lane_failed(self, slot: LaneSlot, error: Exception) -> None:
+    def lane_failed(self, owned: OwnedLane, error: Exception) -> None:
         """Have the lane given up: its state in memory may be anything."""
-        self.owner.lane_failed(slot, error)
+        self.owner.lane_failed(owned, error)
 
     def queue_went_on(self, queue_id: int) -> None:
         """Take note that there is more in a queue."""
-        slot = self.slots.get(queue_id)
-        if slot is not None:
-            self.activate(slot)
+        owned = self.lanes.get(queue_id)
+        if owned is not None:
+            self.activate(owned)
 
     def serves(self, topic_id: int) -> bool:
         """Return whether lanes of the topic may be opened here."""
@@ -255,46 +255,46 @@ class GroupDelivery:
             for instance in self.instances.values():
                 instance.send_away()
         self.refusal = because
-        for slot in list(self.slots.values()):
-            self.stop_lane(slot)
+        for owned in list(self.lanes.values()):
+            self.stop_lane(owned)
 
-    def add_lane(self, slot: LaneSlot) -> None:
+    def add_lane(self, owned: OwnedLane) -> None:
         """Serve a lane from now on."""
-        self.slots[slot.lane.key.queue_id] = slot
-        self.activate(slot)
+        self.lanes[owned.lane.key.queue_id] = owned
+        self.activate(owned)
 
-    def remove_lane(self, queue_id: int) -> LaneSlot | None:
+    def remove_lane(self, queue_id: int) -> OwnedLane | None:
         """Serve a lane no longer: its instances learn that its messages are not theirs any more."""
-        slot = self.slots.pop(queue_id, None)
-        if slot is None:
+        owned = self.lanes.pop(queue_id, None)
+        if owned is None:
             return None
         self._turns.lanes.discard(queue_id)
         self._waits.forget_lane(queue_id)
-        self._reader.forget(slot)
-        unsettled = dict(slot.lane.unsettled_by_instance)
-        slot.lane.stop()
-        self._reader.count(slot)
+        self._reader.forget(owned)
+        unsettled = dict(owned.lane.unsettled_by_instance)
+        owned.lane.stop()
+        self._reader.count(owned)
         for name, count in unsettled.items():
             instance = self.instances.get(name)
             if instance is not None and count:
                 instance.unsettled -= count
-                instance.revoke(queue_id, slot.lane.epoch)
+                instance.revoke(queue_id, owned.lane.epoch)
         self.mark()
-        return slot
+        return owned
 
-    def stop_lane(self, slot: LaneSlot) -> None:
+    def stop_lane(self, owned: OwnedLane) -> None:
         """Read and hand out nothing more of a lane that is to move, and wait for no answer to what was not written."""
-        slot.lane.stop()
-        self.take_back_unwritten(slot)
-        self._reader.count(slot)
+        owned.lane.stop()
+        self.take_back_unwritten(owned)
+        self._reader.count(owned)
 
-    def take_back_unwritten(self, slot: LaneSlot) -> None:
+    def take_back_unwritten(self, owned: OwnedLane) -> None:
         """Let what waits of a lane, and was written to nobody, go back to it."""
         # Of those who hold nothing of it nothing waits.
-        for name in list(slot.lane.unsettled_by_instance):
+        for name in list(owned.lane.unsettled_by_instance):
             holder = self.instances.get(name)
             if holder is not None:
-                holder.give_back_lane(slot.lane.key.queue_id)
+                holder.give_back_lane(owned.lane.key.queue_id)
 
     def reroute(self, route: GroupRoute, topics: dict[int, TopicRoute]) -> None:
         """Follow a change of the configuration: matching and limits.
@@ -307,16 +307,16 @@ class GroupDelivery:
         for instance in self.instances.values():
             instance.credit_max = route.unsettled_max
         config = lane_config(route)
-        for slot in list(self.slots.values()):
-            if slot.topic.topic_id in self.withheld_topics:
+        for owned in list(self.lanes.values()):
+            if owned.topic.topic_id in self.withheld_topics:
                 # At once: what is matched by the old configuration from now on could be passed over for good.
-                self.stop_lane(slot)
+                self.stop_lane(owned)
                 continue
-            with self.trusted(slot):
-                slot.topic = topics.get(slot.topic.topic_id, slot.topic)
-                slot.match_by(Matcher(route, slot.topic))
-                slot.lane.reconfigure(config)
-                self.activate(slot)
+            with self.trusted(owned):
+                owned.topic = topics.get(owned.topic.topic_id, owned.topic)
+                owned.match_by(Matcher(route, owned.topic))
+                owned.lane.reconfigure(config)
+                self.activate(owned)
         if is_other_time:
             for instance in self.instances.values():
                 instance.follow_limits(route)

@@ -17,7 +17,7 @@ from msgbroker.server.deliver.instances.instance import Instance, InstanceRoom
 from msgbroker.server.deliver.instances.leaving import StressCheck
 from msgbroker.server.deliver.lane_turns import InstanceTurns, LaneTurns
 from msgbroker.server.deliver.lane_waits import LaneWaits
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.pump import BATCH_MESSAGES_MAX
 from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.deliver.reader import BATCH_BYTES_MAX, LaneReader
@@ -31,13 +31,13 @@ class HandingGroup(Protocol):
     """The group that hands out, as far as its turns need it."""
 
     route: GroupRoute
-    slots: dict[int, LaneSlot]
+    lanes: dict[int, OwnedLane]
 
-    def touched(self, slot: LaneSlot) -> None:
+    def touched(self, owned: OwnedLane) -> None:
         """Hear that the lane may have something to persist."""
         ...
 
-    def lane_failed(self, slot: LaneSlot, error: Exception) -> None:
+    def lane_failed(self, owned: OwnedLane, error: Exception) -> None:
         """Hear that the lane's state in memory may be anything: it is given up."""
         ...
 
@@ -60,9 +60,9 @@ class HandingOut:
         is_more = self._take_turns(now, budget)
         if budget.time_slice.held:
             # What had no time left for its expressions keeps its turn; the pump says when there is time again.
-            for queue_id, slot in budget.time_slice.held.items():
-                if self.group.slots.get(queue_id) is slot:
-                    self.lanes.put_back(slot)
+            for queue_id, owned in budget.time_slice.held.items():
+                if self.group.lanes.get(queue_id) is owned:
+                    self.lanes.put_back(owned)
         return is_more
 
     def _take_turns(self, now: float, budget: PumpBudget) -> bool:
@@ -77,45 +77,45 @@ class HandingOut:
                 # Those that nobody has looked at yet, if any: in the next turn of the event loop.
                 return bool(takers)
             taker, room = found
-            slot = lanes.take()
+            owned = lanes.take()
             # It may wait for a time or a read after this.
-            self.waits.watch(slot)
+            self.waits.watch(owned)
             given = 0
             # As `trusted` does it, for the price of nothing: this is done for every batch.
             try:
-                given = self._give(slot, taker, room, now, time_slice=budget.time_slice)
+                given = self._give(owned, taker, room, now, time_slice=budget.time_slice)
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 - one lane must not end all the others
-                self.group.lane_failed(slot, error)
+                self.group.lane_failed(owned, error)
             if given:
-                lanes.put_back(slot)
+                lanes.put_back(owned)
                 budget.messages -= given
         return False
 
-    def _give(self, slot: LaneSlot, taker: Instance, room: InstanceRoom, now: float, *, time_slice: TimeSlice) -> int:
-        """Hand out one batch of *slot* to *taker*; return how much work it was, in messages."""
-        lane = slot.lane
-        if now >= slot.lease_until:
+    def _give(self, owned: OwnedLane, taker: Instance, room: InstanceRoom, now: float, *, time_slice: TimeSlice) -> int:
+        """Hand out one batch of *owned* to *taker*; return how much work it was, in messages."""
+        lane = owned.lane
+        if now >= owned.lease_until:
             # Perhaps another broker's by now. The next tick closes it.
             return 0
-        self.reader.fetch_due(slot, now)
+        self.reader.fetch_due(owned, now)
         count_max = min(room.messages, BATCH_MESSAGES_MAX)
         bytes_max = min(room.size_bytes, BATCH_BYTES_MAX)
         work = 0
         if lane.ready_count < BATCH_MESSAGES_MAX:
-            work = self.reader.feed(slot, count_max, bytes_max, time_slice)
+            work = self.reader.feed(owned, count_max, bytes_max, time_slice)
         ready_count = lane.ready_count
         if not ready_count:
             return work
-        check = StressCheck(slot.may_hand_out)
+        check = StressCheck(owned.may_hand_out)
         begun, place = taker.begun, taker.handed_count
         handout = lane.take(taker.name, count_max, bytes_max, now, check, begun=begun, place=place)
         if handout.count:
-            permitted_by = slot.may_hand_out if check.has_passed else None
-            taker.give(lane.key.queue_id, lane.epoch, handout, slot, permitted_by)
-        self.reader.count(slot)
-        self.group.touched(slot)
+            permitted_by = owned.may_hand_out if check.has_passed else None
+            taker.give(lane.key.queue_id, lane.epoch, handout, owned, permitted_by)
+        self.reader.count(owned)
+        self.group.touched(owned)
         # What was denied was work as well: there may be more behind it.
         return max(work, ready_count - lane.ready_count)
 
@@ -136,8 +136,8 @@ class HandingOut:
             return True
         end_of = self.cache.end_of
         lag = sum(
-            end_of(slot.lane.key.queue_id) - slot.lane.next_offset
-            for slot in self.lanes
-            if slot.topic.topic_id in topic_ids and not slot.is_dear
+            end_of(owned.lane.key.queue_id) - owned.lane.next_offset
+            for owned in self.lanes
+            if owned.topic.topic_id in topic_ids and not owned.is_dear
         )
         return lag > BEHIND_MESSAGES

@@ -37,7 +37,7 @@ from msgbroker.server.deliver.followed_config import FollowedConfig
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.recent_crashes import RecentCrashes
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.rules import lane_config, stress_check
 from msgbroker.server.deliver.lanes.to_recheck import LanesToRecheck
 from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
@@ -104,14 +104,14 @@ class DeliveryHub:
         self._leases_hold_until = math.inf
         """No lane's lease passes before that: leases are only ever moved on."""
 
-    def lanes(self) -> Iterator[tuple[GroupDelivery, LaneSlot]]:
+    def lanes(self) -> Iterator[tuple[GroupDelivery, OwnedLane]]:
         """Go through all lanes that are served here, with their groups. Who may close some of them takes a list."""
-        return ((group, slot) for group in self.groups.values() for slot in group.slots.values())
+        return ((group, owned) for group in self.groups.values() for owned in group.lanes.values())
 
-    def group_serving(self, slot: LaneSlot) -> GroupDelivery | None:
+    def group_serving(self, owned: OwnedLane) -> GroupDelivery | None:
         """Return the group that serves this lane here, or None: it was given up, whoever serves its queue by now."""
-        group = self.groups.get(slot.lane.key.group_id)
-        return group if group is not None and group.slots.get(slot.lane.key.queue_id) is slot else None
+        group = self.groups.get(owned.lane.key.group_id)
+        return group if group is not None and group.lanes.get(owned.lane.key.queue_id) is owned else None
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
@@ -135,12 +135,12 @@ class DeliveryHub:
     def end_not_found(self, queue_id: int, error: Exception) -> None:
         """Set the look at a queue's end aside, for each lane that reads it here."""
         for group in self._readers.get(queue_id, ()):
-            self.aside.failed(LaneWork(group.slots[queue_id].lane.key, Work.LOOKING), error)
+            self.aside.failed(LaneWork(group.lanes[queue_id].lane.key, Work.LOOKING), error)
 
     def is_end_set_aside(self, queue_id: int) -> bool:
         """Return whether looking at the queue's end failed a moment ago."""
         return bool(self.aside.units) and any(
-            self.aside.is_waiting(LaneWork(group.slots[queue_id].lane.key, Work.LOOKING))
+            self.aside.is_waiting(LaneWork(group.lanes[queue_id].lane.key, Work.LOOKING))
             for group in self._readers.get(queue_id, ())
         )
 
@@ -154,7 +154,7 @@ class DeliveryHub:
         """Give up the lanes of a queue that lost its end: they have read what is not there, and are claimed anew."""
         self.counters.ends_lost += 1
         for group in list(self._readers.get(queue_id, ())):
-            self.lanes_to_recheck.add(group.slots[queue_id].lane.key)
+            self.lanes_to_recheck.add(group.lanes[queue_id].lane.key)
             self.close_lane(group, queue_id)
 
     def forget_log(self) -> set[LaneKey]:
@@ -164,10 +164,10 @@ class DeliveryHub:
         """
         now = clock.now()
         lanes = list(self.lanes())
-        for group, slot in lanes:
-            self.close_lane(group, slot.lane.key.queue_id)
+        for group, owned in lanes:
+            self.close_lane(group, owned.lane.key.queue_id)
         self.cache.forget()
-        return {slot.lane.key for _, slot in lanes if now < slot.lease_until}
+        return {owned.lane.key for _, owned in lanes if now < owned.lease_until}
 
     def is_behind(self, topic_ids: Collection[int]) -> bool:
         """Whether a group that would take more of these topics has far more to be given than is on its way."""
@@ -236,35 +236,35 @@ class DeliveryHub:
         """Serve a lane that was just claimed."""
         lane: Lane[LogMessage] = Lane(claimed, redeliveries, lane_config(group.route), clock.now())
         may_hand_out = stress_check(group.route, topic, self._followed.snapshot)
-        slot = LaneSlot(lane, topic, Matcher(group.route, topic), may_hand_out, lease_until)
+        owned = OwnedLane(lane, topic, Matcher(group.route, topic), may_hand_out, lease_until)
         self._leases_hold_until = min(self._leases_hold_until, lease_until)
-        group.add_lane(slot)
+        group.add_lane(owned)
         self._readers.setdefault(claimed.key.queue_id, set()).add(group)
 
     def close_lane(self, group: GroupDelivery, queue_id: int) -> None:
         """Serve a lane no longer. What it had not persisted comes again from its next owner."""
-        slot = group.remove_lane(queue_id)
-        if slot is None:
+        owned = group.remove_lane(queue_id)
+        if owned is None:
             return
-        self.counters.lane_closed(slot)
-        self.unpersisted.discard(slot)
+        self.counters.lane_closed(owned)
+        self.unpersisted.discard(owned)
         readers = self._readers[queue_id]
         readers.discard(group)
         if not readers:
             del self._readers[queue_id]
-        if not group.slots and not group.instances:
+        if not group.lanes and not group.instances:
             del self.groups[group.route.group_id]
 
-    def lane_failed(self, slot: LaneSlot, error: Exception) -> None:
+    def lane_failed(self, owned: OwnedLane, error: Exception) -> None:
         """Give a lane up whose state cannot be trusted; it is claimed anew after a while, from what is stored."""
-        self.aside.failed(LaneWork(slot.lane.key, Work.SERVING), error)
-        self.give_up(slot)
+        self.aside.failed(LaneWork(owned.lane.key, Work.SERVING), error)
+        self.give_up(owned)
 
-    def give_up(self, slot: LaneSlot) -> bool:
+    def give_up(self, owned: OwnedLane) -> bool:
         """Serve this lane no longer, if it still is; return whether it was."""
-        group = self.group_serving(slot)
+        group = self.group_serving(owned)
         if group is not None:
-            self.close_lane(group, slot.lane.key.queue_id)
+            self.close_lane(group, owned.lane.key.queue_id)
         return group is not None
 
     def alarm_of(self, unit: LaneWork) -> Alarm:
@@ -274,8 +274,8 @@ class DeliveryHub:
         if group is None:
             thing = f"group {group_id}, queue {queue_id}: {unit.work}"
             return Alarm(AlarmKind.LANE_SET_ASIDE, thing, "", group_id=group_id, queue_id=queue_id)
-        slot = group.slots.get(queue_id)
-        topic = slot.topic if slot is not None else None
+        owned = group.lanes.get(queue_id)
+        topic = owned.topic if owned is not None else None
         return lane_alarm(AlarmKind.LANE_SET_ASIDE, group.route, topic, queue_id, work=unit.work)
 
     # --- time -------------------------------------------------------------------------------------------------------
@@ -286,17 +286,17 @@ class DeliveryHub:
             self._close_passed(now)
         for group in list(self.groups.values()):
             group.tick(now)
-            if not group.slots and not group.instances:
+            if not group.lanes and not group.instances:
                 self.groups.pop(group.route.group_id, None)
 
     def _close_passed(self, now: float) -> None:
         """Close the lanes whose leases have passed, and note until when those of the others hold."""
-        slots = list(self.lanes())
-        for group, slot in slots:
-            if now >= slot.lease_until:
-                log.warning("delivery.lease_passed", lane=slot.lane.key)
-                self.close_lane(group, slot.lane.key.queue_id)
-        self._leases_hold_until = min((s.lease_until for _, s in slots if s.lease_until > now), default=math.inf)
+        lanes = list(self.lanes())
+        for group, owned in lanes:
+            if now >= owned.lease_until:
+                log.warning("delivery.lease_passed", lane=owned.lane.key)
+                self.close_lane(group, owned.lane.key.queue_id)
+        self._leases_hold_until = min((s.lease_until for _, s in lanes if s.lease_until > now), default=math.inf)
 
     async def run_ticks(self, stop: asyncio.Event) -> None:
         """Tick until *stop* is set."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from msgbroker.server.deliver.instances.instance import Instance, InstanceRoom
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 
 LOOKS_MAX: Final = 1_000
 """So many instances without room are looked at in one go, which takes a millisecond."""
@@ -22,32 +22,32 @@ class LaneTurns:
 
     def __init__(self) -> None:
         # Both by queue_id.
-        self._active: OrderedDict[int, LaneSlot] = OrderedDict()
-        self._first: OrderedDict[int, LaneSlot] = OrderedDict()
+        self._active: OrderedDict[int, OwnedLane] = OrderedDict()
+        self._first: OrderedDict[int, OwnedLane] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._first) + len(self._active)
 
-    def __iter__(self) -> Iterator[LaneSlot]:
+    def __iter__(self) -> Iterator[OwnedLane]:
         return itertools.chain(self._first.values(), self._active.values())
 
-    def add(self, slot: LaneSlot) -> None:
+    def add(self, owned: OwnedLane) -> None:
         """Let a lane have a turn: behind all that wait for theirs, if it does not wait yet."""
-        queue_id = slot.lane.key.queue_id
+        queue_id = owned.lane.key.queue_id
         if queue_id not in self._first:
-            self._active.setdefault(queue_id, slot)
+            self._active.setdefault(queue_id, owned)
 
-    def add_first(self, slot: LaneSlot) -> None:
+    def add_first(self, owned: OwnedLane) -> None:
         """Let a lane have its turn before all others but those of which the same was said."""
-        queue_id = slot.lane.key.queue_id
+        queue_id = owned.lane.key.queue_id
         self._active.pop(queue_id, None)
-        self._first[queue_id] = slot
+        self._first[queue_id] = owned
 
-    def put_back(self, slot: LaneSlot) -> None:
+    def put_back(self, owned: OwnedLane) -> None:
         """Let a lane that had its turn have another one, behind the others."""
-        self._active[slot.lane.key.queue_id] = slot
+        self._active[owned.lane.key.queue_id] = owned
 
-    def take(self) -> LaneSlot:
+    def take(self) -> OwnedLane:
         """Return the lane whose turn it is; it waits no longer. Raises KeyError where none waits."""
         return (self._first or self._active).popitem(last=False)[1]
 

@@ -15,7 +15,7 @@ from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.instances.blame import blame_first
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.taken_back import tell_taken_back
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 
 REST_SECONDS: Final = 1.0
@@ -26,14 +26,14 @@ class WaitingGroup(Protocol):
     """The group whose lanes wait, as far as the passing of time concerns it."""
 
     route: GroupRoute
-    slots: dict[int, LaneSlot]
+    lanes: dict[int, OwnedLane]
     instances: dict[str, Instance]
 
-    def touched(self, slot: LaneSlot) -> None:
+    def touched(self, owned: OwnedLane) -> None:
         """Hear that the lane may have something to persist."""
         ...
 
-    def activate(self, slot: LaneSlot) -> None:
+    def activate(self, owned: OwnedLane) -> None:
         """Hear that the lane may have something to hand out."""
         ...
 
@@ -41,7 +41,7 @@ class WaitingGroup(Protocol):
         """Hear that an instance may have room again."""
         ...
 
-    def trusted(self, slot: LaneSlot) -> AbstractContextManager[None]:
+    def trusted(self, owned: OwnedLane) -> AbstractContextManager[None]:
         """Give the lane up if what is done inside fails."""
         ...
 
@@ -53,14 +53,14 @@ class LaneWaits:
     group: WaitingGroup
     aside: SetAside[LaneWork]
     """Work on lanes that failed for unknown reasons."""
-    _watched: dict[int, LaneSlot] = field(default_factory=dict)
+    _watched: dict[int, OwnedLane] = field(default_factory=dict)
     """Lanes that may wait for a time or a read, by queue_id: every other one has neither."""
     _resting: dict[str, float] = field(default_factory=dict)
     """Until when an instance rests, by its name."""
 
-    def watch(self, slot: LaneSlot) -> None:
+    def watch(self, owned: OwnedLane) -> None:
         """Look at a lane with each tick, as long as it waits for something."""
-        self._watched[slot.lane.key.queue_id] = slot
+        self._watched[owned.lane.key.queue_id] = owned
 
     def forget_lane(self, queue_id: int) -> None:
         """Look no more at a lane that is not served any more."""
@@ -76,53 +76,53 @@ class LaneWaits:
             self._end_rests(now)
         if not self._watched:
             return
-        due = [slot for slot in list(self._watched.values()) if self._is_due(slot, now)]
+        due = [owned for owned in list(self._watched.values()) if self._is_due(owned, now)]
         if due:
             for holder in self.group.instances.values():
                 holder.give_back_overdue(now)
-        for slot in due:
-            with self.group.trusted(slot):
-                self._expire(slot, now)
+        for owned in due:
+            with self.group.trusted(owned):
+                self._expire(owned, now)
 
-    def _is_due(self, slot: LaneSlot, now: float) -> bool:
+    def _is_due(self, owned: OwnedLane, now: float) -> bool:
         """Return whether the lane waits for a time that has come; watch it no longer where it waits for nothing."""
         wakeup: float | None = None
-        with self.group.trusted(slot):
-            wakeup = slot.lane.next_wakeup()
-            if wakeup is None and not (slot.is_reading or slot.is_fetching):
-                self._watched.pop(slot.lane.key.queue_id, None)
-            if slot.is_read_failed:
-                slot.is_read_failed = self._is_reading_aside(slot)
-                self.group.activate(slot)
+        with self.group.trusted(owned):
+            wakeup = owned.lane.next_wakeup()
+            if wakeup is None and not (owned.is_reading or owned.is_fetching):
+                self._watched.pop(owned.lane.key.queue_id, None)
+            if owned.is_read_failed:
+                owned.is_read_failed = self._is_reading_aside(owned)
+                self.group.activate(owned)
         return wakeup is not None and wakeup <= now
 
-    def _is_reading_aside(self, slot: LaneSlot) -> bool:
-        return any(self.aside.is_waiting(LaneWork(slot.lane.key, work)) for work in (Work.READING, Work.FETCHING))
+    def _is_reading_aside(self, owned: OwnedLane) -> bool:
+        return any(self.aside.is_waiting(LaneWork(owned.lane.key, work)) for work in (Work.READING, Work.FETCHING))
 
-    def _expire(self, slot: LaneSlot, now: float) -> None:
-        self._note_silence(slot, now)
+    def _expire(self, owned: OwnedLane, now: float) -> None:
+        self._note_silence(owned, now)
         instances = self.group.instances
-        tell_taken_back(instances, slot.lane, now)
-        for name, count in slot.lane.expire(now).items():
+        tell_taken_back(instances, owned.lane, now)
+        for name, count in owned.lane.expire(now).items():
             instance = instances.get(name)
             if instance is not None:
                 instance.unsettled -= count
-        self.group.touched(slot)
-        self.group.activate(slot)
+        self.group.touched(owned)
+        self.group.activate(owned)
 
-    def _note_silence(self, slot: LaneSlot, now: float) -> None:
+    def _note_silence(self, owned: OwnedLane, now: float) -> None:
         """Let others come first who do not leave messages unbegun, and count one of an instance that says nothing.
 
         It may hang in a message that kept it from saying so, as one would that blocks its event loop.
         """
-        for name in slot.lane.late_and_not_begun(now):
+        for name in owned.lane.late_and_not_begun(now):
             instance = self.group.instances.get(name)
             if instance is None:
                 continue
             instance.is_resting = True
             self._resting[name] = now + REST_SECONDS
             if now - instance.said_at >= self.group.route.ack_timeout_seconds:
-                blame_first((each.lane for each in self.group.slots.values()), name)
+                blame_first((each.lane for each in self.group.lanes.values()), name)
                 # Once for each time that it should have said something.
                 instance.said_at = now
 

@@ -24,7 +24,7 @@ from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.expressions.evaluations import Evaluations
 from msgbroker.server.deliver.expressions.turns import TimeSlice
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgbroker.server.deliver.watched_tasks import TaskStarter
 from msgbroker.server.log.cache import BLOCK_OFFSETS, LogCache
@@ -55,15 +55,15 @@ class ReadyBytes:
 class LaneReads(Protocol):
     """Who hears what came of a lane's reads: the group that the lane is of."""
 
-    def touched(self, slot: LaneSlot) -> None:
+    def touched(self, owned: OwnedLane) -> None:
         """Hear that the lane was fed: it may have something to persist."""
         ...
 
-    def activate(self, slot: LaneSlot) -> None:
+    def activate(self, owned: OwnedLane) -> None:
         """Hear that the lane may have something to hand out, or to read: it wants a turn."""
         ...
 
-    def activate_first(self, slot: LaneSlot) -> None:
+    def activate_first(self, owned: OwnedLane) -> None:
         """Hear that the lane's block was read, and waits in the cache: it wants a turn before all others."""
         ...
 
@@ -85,196 +85,196 @@ class LaneReader:
     """What is known of the expressions of all groups here."""
     reads_under_way: Counter[int] = field(default_factory=Counter)
     """How many blocks are being read, by topic: for lanes that are not held up by expressions of their own."""
-    _ahead: set[LaneSlot] = field(default_factory=set)
+    _ahead: set[OwnedLane] = field(default_factory=set)
     """Lanes whose blocks are being read, or were read and wait for their turns."""
-    _unread: OrderedDict[LaneSlot, None] = field(default_factory=OrderedDict)
+    _unread: OrderedDict[OwnedLane, None] = field(default_factory=OrderedDict)
     """Lanes whose blocks are to be read when there is a place among those."""
 
-    def count(self, slot: LaneSlot) -> None:
+    def count(self, owned: OwnedLane) -> None:
         """Count what the lane holds ready: after everything that changes it."""
-        ready_bytes = slot.lane.ready_bytes + slot.fetching_bytes
-        self.ready.bytes_held += ready_bytes - slot.ready_bytes
-        slot.ready_bytes = ready_bytes
+        ready_bytes = owned.lane.ready_bytes + owned.fetching_bytes
+        self.ready.bytes_held += ready_bytes - owned.ready_bytes
+        owned.ready_bytes = ready_bytes
 
-    def _room_bytes(self, slot: LaneSlot, needed_bytes: int) -> int:
+    def _room_bytes(self, owned: OwnedLane, needed_bytes: int) -> int:
         """Return how many bytes more the lane may have ready: always what is needed of it now."""
-        room_bytes = min(LANE_READY_BYTES_MAX - slot.ready_bytes, self.ready.bytes_max - self.ready.bytes_held)
-        return room_bytes if slot.lane.ready_count else max(room_bytes, needed_bytes)
+        room_bytes = min(LANE_READY_BYTES_MAX - owned.ready_bytes, self.ready.bytes_max - self.ready.bytes_held)
+        return room_bytes if owned.lane.ready_count else max(room_bytes, needed_bytes)
 
-    def feed(self, slot: LaneSlot, count_max: int, bytes_max: int, time_slice: TimeSlice) -> int:
+    def feed(self, owned: OwnedLane, count_max: int, bytes_max: int, time_slice: TimeSlice) -> int:
         """Feed the lane from memory, or have its block read; return how many messages were decided.
 
         So many messages and bytes are taken from it next: it gets more only where there is room for what is left. Those
         that take expressions are decided as far as *time_slice* goes.
         """
-        self._unread.pop(slot, None)
-        if not slot.is_reading:
-            self._ahead.discard(slot)
-        decided = self._feed(slot, count_max, bytes_max, time_slice)
+        self._unread.pop(owned, None)
+        if not owned.is_reading:
+            self._ahead.discard(owned)
+        decided = self._feed(owned, count_max, bytes_max, time_slice)
         self._read_for_next()
         return decided
 
-    def _feed(self, slot: LaneSlot, count_max: int, bytes_max: int, time_slice: TimeSlice) -> int:
-        lane = slot.lane
+    def _feed(self, owned: OwnedLane, count_max: int, bytes_max: int, time_slice: TimeSlice) -> int:
+        lane = owned.lane
         queue_id, offset = lane.key.queue_id, lane.next_offset
-        if slot.is_reading or offset >= self.cache.may_reach(queue_id) or self._is_waiting(slot, Work.READING):
+        if owned.is_reading or offset >= self.cache.may_reach(queue_id) or self._is_waiting(owned, Work.READING):
             return 0
         wanted = min(lane.wants(), BLOCK_OFFSETS)
-        if slot.matcher.expressions:
-            wanted = min(wanted, self.evaluations.reach(slot, time_slice))
-        room_bytes = self._room_bytes(slot, bytes_max)
+        if owned.matcher.expressions:
+            wanted = min(wanted, self.evaluations.reach(owned, time_slice))
+        room_bytes = self._room_bytes(owned, bytes_max)
         if wanted <= 0 or room_bytes <= 0:
             return 0
         messages = self.cache.find(queue_id, offset, wanted)
         if messages is None:
-            self._have_read(slot, offset)
+            self._have_read(owned, offset)
             return 0
         if self.aside.units:
             # What could not be read is in memory now.
             self.aside.worked(LaneWork(lane.key, Work.READING))
         messages = _within(messages, room_bytes)
         is_full = self.ready.bytes_held >= self.ready.bytes_max
-        if not slot.matcher.expressions:
-            matched, decided = slot.matcher.select(messages, queue_id), len(messages)
+        if not owned.matcher.expressions:
+            matched, decided = owned.matcher.select(messages, queue_id), len(messages)
             if is_full and len(matched) > count_max:
                 matched = matched[:count_max]
                 decided = matched[-1].queue_offset + 1 - offset
         else:
             # What is left over would be evaluated again.
             asked = messages[:count_max] if is_full else messages
-            matched, decided = self.evaluations.decide(slot, asked, time_slice, self.lanes)
+            matched, decided = self.evaluations.decide(owned, asked, time_slice, self.lanes)
         if decided:
             lane.feed(offset, offset + decided, matched)
-            self.lanes.touched(slot)
+            self.lanes.touched(owned)
         return decided
 
     def reads_for(self, topic_ids: Collection[int]) -> bool:
         """Return whether blocks of these topics are being read, or are to be."""
         return not self.reads_under_way.keys().isdisjoint(topic_ids) or any(
-            slot.topic.topic_id in topic_ids and not slot.is_dear for slot in self._unread
+            owned.topic.topic_id in topic_ids and not owned.is_dear for owned in self._unread
         )
 
-    def forget(self, slot: LaneSlot) -> None:
+    def forget(self, owned: OwnedLane) -> None:
         """Read nothing more for a lane that is not served any more."""
-        self._unread.pop(slot, None)
-        self._ahead.discard(slot)
+        self._unread.pop(owned, None)
+        self._ahead.discard(owned)
         if self._unread:
             # Not read for at once: it may be the next to go. Its turn begins the read.
             self.lanes.activate(next(iter(self._unread)))
 
-    def _have_read(self, slot: LaneSlot, offset: int) -> None:
+    def _have_read(self, owned: OwnedLane, offset: int) -> None:
         """Start to read the block that the lane needs, or let it wait for a place."""
         if len(self._ahead) >= READS_AHEAD_MAX:
-            self._unread[slot] = None
+            self._unread[owned] = None
             return
-        self._ahead.add(slot)
-        slot.is_reading = True
-        is_waited_for = not slot.is_dear
+        self._ahead.add(owned)
+        owned.is_reading = True
+        is_waited_for = not owned.is_dear
         if is_waited_for:
-            self.reads_under_way[slot.topic.topic_id] += 1
-        self.tasks.start(self._read(slot, offset, is_waited_for=is_waited_for))
+            self.reads_under_way[owned.topic.topic_id] += 1
+        self.tasks.start(self._read(owned, offset, is_waited_for=is_waited_for))
 
     def _read_for_next(self) -> None:
         """Start to read for lanes that wait for a place, as far as there are places now."""
         while self._unread and len(self._ahead) < READS_AHEAD_MAX:
-            slot, _ = self._unread.popitem(last=False)
-            lane = slot.lane
+            owned, _ = self._unread.popitem(last=False)
+            lane = owned.lane
             if lane.wants() and self.cache.find(lane.key.queue_id, lane.next_offset, 1) is None:
-                self._have_read(slot, lane.next_offset)
+                self._have_read(owned, lane.next_offset)
             else:
-                self.lanes.activate(slot)
+                self.lanes.activate(owned)
 
-    async def _read(self, slot: LaneSlot, offset: int, *, is_waited_for: bool) -> None:
+    async def _read(self, owned: OwnedLane, offset: int, *, is_waited_for: bool) -> None:
         """Read the block that the lane needs into the cache, and feed it."""
-        lane, topic_id = slot.lane, slot.topic.topic_id
+        lane, topic_id = owned.lane, owned.topic.topic_id
         try:
-            block = await self._try(slot, Work.READING, self.cache.read(lane.key.queue_id, offset, slot.reader))
+            block = await self._try(owned, Work.READING, self.cache.read(lane.key.queue_id, offset, owned.reader))
         finally:
-            slot.is_reading = False
+            owned.is_reading = False
             if is_waited_for:
                 self.reads_under_way -= Counter((topic_id,))
         if block is None:
-            self.forget(slot)
+            self.forget(owned)
             return
         if block.first > lane.next_offset:
             # Days were dropped between the cursor and the block.
             lane.feed(block.first, block.first, (), days_dropped=True)
-        self.lanes.touched(slot)
-        self.lanes.activate_first(slot)
+        self.lanes.touched(owned)
+        self.lanes.activate_first(owned)
 
-    async def _try(self, slot: LaneSlot, work: Work, read: Coroutine[None, None, ReadT]) -> ReadT | None:
+    async def _try(self, owned: OwnedLane, work: Work, read: Coroutine[None, None, ReadT]) -> ReadT | None:
         """Return what is read, or None where it failed: a later tick tries again."""
-        unit = LaneWork(slot.lane.key, work)
+        unit = LaneWork(owned.lane.key, work)
         try:
             with self.aside.contained(unit):
                 found = await read
                 self.aside.worked(unit)
                 return found
         except StoreUnavailableError:
-            log.warning("delivery.read_failed", lane=slot.lane.key)
-        slot.is_read_failed = True
+            log.warning("delivery.read_failed", lane=owned.lane.key)
+        owned.is_read_failed = True
         return None
 
-    def fetch_due(self, slot: LaneSlot, now: float) -> None:
+    def fetch_due(self, owned: OwnedLane, now: float) -> None:
         """Start fetching what comes again and whose bodies are needed.
 
         How large they are is not known before: they were stored under any limit that the topic ever had. What turns out
         to be too much, of what is in memory or of what is read, is due again.
         """
         # One at least, or it would never come again.
-        room_bytes = self._room_bytes(slot, 1)
-        if slot.is_fetching or room_bytes <= 0 or self._is_waiting(slot, Work.FETCHING):
+        room_bytes = self._room_bytes(owned, 1)
+        if owned.is_fetching or room_bytes <= 0 or self._is_waiting(owned, Work.FETCHING):
             return
-        wanted = slot.lane.due(now, min(FETCH_AGAIN_MAX, max(1, room_bytes // slot.topic.body_bytes_max)))
+        wanted = owned.lane.due(now, min(FETCH_AGAIN_MAX, max(1, room_bytes // owned.topic.body_bytes_max)))
         if not wanted:
-            self._fetched(slot)
+            self._fetched(owned)
             return
         found: list[LogMessage] = []
         missing: list[tuple[int, int]] = []
         for offset, stored_at_us in wanted:
-            messages = self.cache.find(slot.lane.key.queue_id, offset, 1)
+            messages = self.cache.find(owned.lane.key.queue_id, offset, 1)
             if messages:
                 found.extend(messages)
             else:
                 missing.append((offset, stored_at_us))
         if found:
             fitting = _within(found, room_bytes)
-            slot.lane.feed_again(fitting, ())
-            slot.lane.fetch_failed([message.queue_offset for message in found[len(fitting) :]])
+            owned.lane.feed_again(fitting, ())
+            owned.lane.fetch_failed([message.queue_offset for message in found[len(fitting) :]])
         if missing:
-            slot.fetching_bytes = len(missing) * slot.topic.body_bytes_max
-        self.count(slot)
+            owned.fetching_bytes = len(missing) * owned.topic.body_bytes_max
+        self.count(owned)
         if missing:
-            self.tasks.start(self._fetch_again(slot, missing))
+            self.tasks.start(self._fetch_again(owned, missing))
         else:
-            self._fetched(slot)
+            self._fetched(owned)
 
-    def _fetched(self, slot: LaneSlot) -> None:
+    def _fetched(self, owned: OwnedLane) -> None:
         """Note that there is nothing to fetch: what could not be fetched was found in memory."""
         if self.aside.units:
-            self.aside.worked(LaneWork(slot.lane.key, Work.FETCHING))
+            self.aside.worked(LaneWork(owned.lane.key, Work.FETCHING))
 
-    async def _fetch_again(self, slot: LaneSlot, wanted: list[tuple[int, int]]) -> None:
-        lane = slot.lane
+    async def _fetch_again(self, owned: OwnedLane, wanted: list[tuple[int, int]]) -> None:
+        lane = owned.lane
         try:
-            read = self.cache.read_again(lane.key.queue_id, wanted, slot.fetching_bytes, slot.reader)
-            again = await self._try(slot, Work.FETCHING, read)
+            read = self.cache.read_again(lane.key.queue_id, wanted, owned.fetching_bytes, owned.reader)
+            again = await self._try(owned, Work.FETCHING, read)
         finally:
-            slot.fetching_bytes = 0
-            self.count(slot)
+            owned.fetching_bytes = 0
+            self.count(owned)
         if again is None:
             lane.fetch_failed([offset for offset, _ in wanted])
             return
         there = {message.queue_offset for message in again.messages}.union(again.over_bytes)
         lane.feed_again(again.messages, [offset for offset, _ in wanted if offset not in there])
         lane.fetch_failed(again.over_bytes)
-        self.count(slot)
-        self.lanes.touched(slot)
-        self.lanes.activate(slot)
+        self.count(owned)
+        self.lanes.touched(owned)
+        self.lanes.activate(owned)
 
-    def _is_waiting(self, slot: LaneSlot, work: Work) -> bool:
+    def _is_waiting(self, owned: OwnedLane, work: Work) -> bool:
         """Return whether it failed lately, and is not to be tried yet."""
-        return bool(self.aside.units) and self.aside.is_waiting(LaneWork(slot.lane.key, work))
+        return bool(self.aside.units) and self.aside.is_waiting(LaneWork(owned.lane.key, work))
 
 
 def _within(messages: Sequence[LogMessage], bytes_max: int) -> Sequence[LogMessage]:

@@ -46,7 +46,7 @@ async def conn(message_store: MessageStore) -> AsyncIterator[Connection]:
 
 
 def lanes(broker: Broker) -> set[int]:
-    return {queue_id for group in broker.hub.groups.values() for queue_id in group.slots}
+    return {queue_id for group in broker.hub.groups.values() for queue_id in group.lanes}
 
 
 async def first_lease_end(conn: Connection) -> float:
@@ -254,8 +254,8 @@ async def test_a_lane_whose_lease_has_passed_is_given_up_even_if_it_is_renewed_l
         # As if the process had been frozen until now: a turn of the pump finds it passed before the tick does.
         monkeypatch.setattr(broker.hub, "tick_once", lambda _: None)
         for group in broker.hub.groups.values():
-            for slot in group.slots.values():
-                slot.lease_until = 0.0
+            for owned in group.lanes.values():
+                owned.lease_until = 0.0
         await center.publish(TOPIC, PAID, "after the freeze")
 
         assert await got.until(1, 5) == ["after the freeze"]

@@ -16,7 +16,7 @@ from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.log.cache import LogCache
 from msgbroker.server.publish.committer import CommitterCounters
 from msgbroker.server.report import Report
@@ -60,8 +60,8 @@ class OneLane:
         self.counters = Report(self.hub, self.committer, self.board, lambda: self.now)
 
     @property
-    def slot(self) -> LaneSlot:
-        return self.group.slots[1]
+    def owned(self) -> OwnedLane:
+        return self.group.lanes[1]
 
 
 def logged(logs: list[Any], event: str) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ def test_counts_are_logged_when_they_changed() -> None:
     with capture_logs() as logs:
         assert not one.counters.count_once()
         one.stored.messages += 7
-        one.slot.lane.counters.stale += 2
+        one.owned.lane.counters.stale += 2
         assert one.counters.count_once()
         assert not one.counters.count_once()
 
@@ -83,7 +83,7 @@ def test_counts_are_logged_when_they_changed() -> None:
 
 def test_what_a_lane_counted_is_not_forgotten_with_it() -> None:
     one = OneLane()
-    one.slot.lane.counters.timed_out = 3
+    one.owned.lane.counters.timed_out = 3
     one.hub.close_lane(one.group, 1)
 
     assert one.counters.totals()["timed_out"] == 3
@@ -99,11 +99,11 @@ def settle(one: OneLane, queue_id: int, epoch: int, first: int, last: int) -> in
 @pytest.mark.parametrize("epoch", [1, 3])
 def test_a_verdict_of_another_epoch_is_ignored_and_counted(epoch: int) -> None:
     one = OneLane(epoch=2)
-    one.slot.lane.feed(0, 5, [log_message(offset) for offset in range(5)])
-    assert one.slot.lane.take(one.instance.name, 5, 1_000_000, 0.0).count == 5
+    one.owned.lane.feed(0, 5, [log_message(offset) for offset in range(5)])
+    assert one.owned.lane.take(one.instance.name, 5, 1_000_000, 0.0).count == 5
 
     assert settle(one, 1, epoch, 0, 4) == 0
-    assert (one.counters.totals()["stale"], one.slot.lane.in_flight_count) == (5, 5)
+    assert (one.counters.totals()["stale"], one.owned.lane.in_flight_count) == (5, 5)
     assert settle(one, 1, 2, 0, 4) == 5
     assert one.counters.totals()["stale"] == 5
 
@@ -123,7 +123,7 @@ def test_every_count_of_a_lane_is_shown() -> None:
 def test_expressions_that_failed_are_counted_across_changes_of_the_configuration() -> None:
     one = OneLane()
     for change in range(2):
-        one.slot.matcher.select([log_message(change)], 1)
+        one.owned.matcher.select([log_message(change)], 1)
         one.group.reroute(group_route(), {1: route()})
 
     assert one.counters.totals()["failed_evaluations"] == 2
@@ -131,24 +131,24 @@ def test_expressions_that_failed_are_counted_across_changes_of_the_configuration
 
 def test_a_lane_that_reads_no_further_is_an_alarm_until_it_does() -> None:
     one = OneLane(redeliveries=3)
-    one.slot.lane.reconfigure(dataclasses.replace(one.slot.lane._state.config, redeliveries_max=3))
+    one.owned.lane.reconfigure(dataclasses.replace(one.owned.lane._state.config, redeliveries_max=3))
     one.counters.watch_once()
     one.counters.watch_once()
     (alarm,) = one.board.standing
     assert (alarm.kind, alarm.thing) == (AlarmKind.REDELIVERIES_FULL, "group SG_POINTS, topic TP_TRADE, queue 1")
     assert (alarm.group_id, alarm.topic_id, alarm.queue_id) == (1, 1, 1)
 
-    assert one.slot.lane.due(1e12, 1) == [(0, 1_000)]
-    one.slot.lane.feed_again([log_message(0)], ())
-    assert one.slot.lane.take("one", 1, 1_000, 1e12).count == 1
-    assert one.slot.lane.settle("one", Settlement(held(0, 0, 2), Verdict.ACK), 1e12).count == 1
+    assert one.owned.lane.due(1e12, 1) == [(0, 1_000)]
+    one.owned.lane.feed_again([log_message(0)], ())
+    assert one.owned.lane.take("one", 1, 1_000, 1e12).count == 1
+    assert one.owned.lane.settle("one", Settlement(held(0, 0, 2), Verdict.ACK), 1e12).count == 1
     one.counters.watch_once()
     assert one.board.standing == []
 
 
 def test_the_alarm_of_a_lane_that_goes_is_cleared_here() -> None:
     one = OneLane(redeliveries=3)
-    one.slot.lane.reconfigure(dataclasses.replace(one.slot.lane._state.config, redeliveries_max=3))
+    one.owned.lane.reconfigure(dataclasses.replace(one.owned.lane._state.config, redeliveries_max=3))
     one.counters.watch_once()
     assert one.board.standing
 

@@ -24,7 +24,7 @@ from msgbroker.server.deliver.expressions.evaluations import Evaluations
 from msgbroker.server.deliver.expressions.helper_frames import Answer, Question, Request
 from msgbroker.server.deliver.expressions.helper_process import HelperDiedError, HelperProcess
 from msgbroker.server.deliver.expressions.lane_line import LaneInLine
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgbroker.server.log.cache import BLOCK_OFFSETS, LogCache
 from msgbroker.server.log.message import LogMessage
@@ -73,15 +73,15 @@ class DearExpressions:
         board: AlarmBoard,
         now: Callable[[], float] = clock.now,
     ) -> None:
-        self.aside: SetAside[LaneSlot] = SetAside(
-            board, lambda slot: lanes.alarm_of(LaneWork(slot.lane.key, Work.EVALUATING)), now
+        self.aside: SetAside[OwnedLane] = SetAside(
+            board, lambda owned: lanes.alarm_of(LaneWork(owned.lane.key, Work.EVALUATING)), now
         )
         self._evaluations = evaluations
         self._cache = cache
         self._helper = helper
-        self._waiting: dict[LaneSlot, LaneInLine] = {}
+        self._waiting: dict[OwnedLane, LaneInLine] = {}
         """Lanes that are set aside."""
-        self._troubles: dict[LaneSlot, _Trouble] = {}
+        self._troubles: dict[OwnedLane, _Trouble] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Evaluate for the lanes in line until *stop* is set."""
@@ -97,18 +97,18 @@ class DearExpressions:
 
     def tend(self) -> None:
         """Let those that were set aside long enough stand in line again, and forget those that are not served here."""
-        for slot, lane in list(self._waiting.items()):
-            if slot.lane.is_stopped or not self._evaluations.measured(slot).is_slow:
-                del self._waiting[slot]
-                self._forget(slot)
+        for owned, lane in list(self._waiting.items()):
+            if owned.lane.is_stopped or not self._evaluations.measured(owned).is_slow:
+                del self._waiting[owned]
+                self._forget(owned)
                 # Where its expressions are cheap by now, it needs nobody here.
                 lane.activate()
-            elif not self.aside.is_waiting(slot):
-                del self._waiting[slot]
+            elif not self.aside.is_waiting(owned):
+                del self._waiting[owned]
                 self._evaluations.line.add(lane)
         # Those as well that stand in line again: nobody will take them from there.
-        for slot in [slot for slot in {*self._troubles, *self.aside.units} if slot.lane.is_stopped]:
-            self._forget(slot)
+        for owned in [owned for owned in {*self._troubles, *self.aside.units} if owned.lane.is_stopped]:
+            self._forget(owned)
 
     async def evaluate_once(self) -> bool:
         """Have the next lane's messages evaluated; return whether there was something to do, and somebody to do it."""
@@ -122,24 +122,24 @@ class DearExpressions:
         lane = self._evaluations.line.take()
         if lane is None:
             return False
-        if self.aside.is_waiting(lane.slot):
-            self._waiting[lane.slot] = lane
+        if self.aside.is_waiting(lane.owned):
+            self._waiting[lane.owned] = lane
             return True
         try:
-            with self.aside.contained(lane.slot):
+            with self.aside.contained(lane.owned):
                 await self._evaluate(lane)
         except StoreUnavailableError:
             # As with any read: the next tick tries again.
-            lane.slot.is_read_failed = True
+            lane.owned.is_read_failed = True
             lane.activate()
-        if self.aside.is_waiting(lane.slot):
-            self._waiting[lane.slot] = lane
+        if self.aside.is_waiting(lane.owned):
+            self._waiting[lane.owned] = lane
         return True
 
     async def _evaluate(self, lane: LaneInLine) -> None:
-        slot = lane.slot
-        measured = self._evaluations.measured(slot)
-        asked = self._to_ask(slot, await self._messages(slot))
+        owned = lane.owned
+        measured = self._evaluations.measured(owned)
+        asked = self._to_ask(owned, await self._messages(owned))
         if asked:
             request = _request(asked)
             try:
@@ -150,32 +150,32 @@ class DearExpressions:
             self._take(asked, request, answer)
             measured.add_elsewhere(answer.seconds, answer.evaluations, answer.longest_seconds)
             if not measured.is_slow:
-                log.warning("expressions.moved_back", lane=slot.lane.key, seconds=round(measured.seconds_each, 6))
-            self._worked(slot)
-        elif slot not in self._troubles or self._is_past_trouble(slot):
-            self._forget(slot)
+                log.warning("expressions.moved_back", lane=owned.lane.key, seconds=round(measured.seconds_each, 6))
+            self._worked(owned)
+        elif owned not in self._troubles or self._is_past_trouble(owned):
+            self._forget(owned)
         lane.activate()
 
-    async def _messages(self, slot: LaneSlot) -> Sequence[LogMessage]:
+    async def _messages(self, owned: OwnedLane) -> Sequence[LogMessage]:
         """Return what the lane reads next."""
-        cache, queue_id = self._cache, slot.lane.key.queue_id
-        offset = slot.lane.next_offset
-        if slot.lane.is_stopped or offset >= cache.end_of(queue_id):
+        cache, queue_id = self._cache, owned.lane.key.queue_id
+        offset = owned.lane.next_offset
+        if owned.lane.is_stopped or offset >= cache.end_of(queue_id):
             return ()
         messages = cache.find(queue_id, offset, BLOCK_OFFSETS)
         if messages is not None:
             return messages
         # It was in memory when the lane came to the line, and is not any more. That may happen again before its turn
         # comes, so it is not sent back to read it.
-        await cache.read(queue_id, offset, slot.reader)
+        await cache.read(queue_id, offset, owned.reader)
         return cache.find(queue_id, offset, BLOCK_OFFSETS) or ()
 
-    def _to_ask(self, slot: LaneSlot, messages: Sequence[LogMessage]) -> list[tuple[LogMessage, tuple[str, ...]]]:
+    def _to_ask(self, owned: OwnedLane, messages: Sequence[LogMessage]) -> list[tuple[LogMessage, tuple[str, ...]]]:
         """Return the first messages of which something must be evaluated, with what that is."""
         find = self._evaluations.known.find
         asked: list[tuple[LogMessage, tuple[str, ...]]] = []
-        count_max, bytes_left = self._count_max(slot), _REQUEST_BYTES_MAX
-        for message, texts in zip(messages, slot.matcher.questions(messages, slot.lane.key.queue_id), strict=False):
+        count_max, bytes_left = self._count_max(owned), _REQUEST_BYTES_MAX
+        for message, texts in zip(messages, owned.matcher.questions(messages, owned.lane.key.queue_id), strict=False):
             known = [find(text, message) for text in texts]
             if not texts or Outcome.MATCH in known or None not in known:
                 continue
@@ -185,10 +185,10 @@ class DearExpressions:
             asked.append((message, tuple(text for text, outcome in zip(texts, known, strict=True) if outcome is None)))
         return asked
 
-    def _count_max(self, slot: LaneSlot) -> int:
-        if slot in self._troubles and not self._is_past_trouble(slot):
+    def _count_max(self, owned: OwnedLane) -> int:
+        if owned in self._troubles and not self._is_past_trouble(owned):
             return 1
-        seconds_each = self._evaluations.measured(slot).seconds_each
+        seconds_each = self._evaluations.measured(owned).seconds_each
         if not seconds_each:
             return _REQUEST_MESSAGES_FIRST
         return min(_REQUEST_MESSAGES_MAX, int(_REQUEST_SECONDS / seconds_each) + 1)
@@ -203,28 +203,28 @@ class DearExpressions:
 
     def _died(self, lane: LaneInLine, end: int, error: HelperDiedError) -> None:
         """Ask again with more care, or set the lane aside."""
-        trouble = self._troubles.setdefault(lane.slot, _Trouble(0, 0))
+        trouble = self._troubles.setdefault(lane.owned, _Trouble(0, 0))
         trouble.deaths += 1
         trouble.careful_until = max(trouble.careful_until, end)
-        log.warning("expressions.not_finished", lane=lane.slot.lane.key, deaths=trouble.deaths, problem=str(error))
+        log.warning("expressions.not_finished", lane=lane.owned.lane.key, deaths=trouble.deaths, problem=str(error))
         if trouble.deaths > _DEATHS_MAX:
-            self.aside.failed(lane.slot, error)
+            self.aside.failed(lane.owned, error)
         else:
             self._evaluations.line.add(lane)
 
-    def _worked(self, slot: LaneSlot) -> None:
-        self.aside.worked(slot)
-        if slot in self._troubles:
-            self._troubles[slot].deaths = 0
-            if self._is_past_trouble(slot):
-                del self._troubles[slot]
+    def _worked(self, owned: OwnedLane) -> None:
+        self.aside.worked(owned)
+        if owned in self._troubles:
+            self._troubles[owned].deaths = 0
+            if self._is_past_trouble(owned):
+                del self._troubles[owned]
 
-    def _is_past_trouble(self, slot: LaneSlot) -> bool:
-        return slot.lane.next_offset >= self._troubles[slot].careful_until
+    def _is_past_trouble(self, owned: OwnedLane) -> bool:
+        return owned.lane.next_offset >= self._troubles[owned].careful_until
 
-    def _forget(self, slot: LaneSlot) -> None:
-        self.aside.worked(slot)
-        self._troubles.pop(slot, None)
+    def _forget(self, owned: OwnedLane) -> None:
+        self.aside.worked(owned)
+        self._troubles.pop(owned, None)
 
 
 def _request(asked: list[tuple[LogMessage, tuple[str, ...]]]) -> Request:

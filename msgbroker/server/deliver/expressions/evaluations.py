@@ -22,7 +22,7 @@ from msgbroker.server.deliver.expressions.failures import ExpressionFailures
 from msgbroker.server.deliver.expressions.known_outcomes import KnownOutcomes
 from msgbroker.server.deliver.expressions.lane_line import GivesTurns, LaneInLine, LaneLine
 from msgbroker.server.deliver.expressions.turns import TURN_SECONDS, TimeSlice
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.log.message import LogMessage
 
 log = structlog.get_logger(__name__)
@@ -125,9 +125,9 @@ class Evaluations:
         self._cpu_now = cpu_now
         self._measured: dict[TopicOfGroup, Measured] = {}
 
-    def reach(self, slot: LaneSlot, time_slice: TimeSlice) -> int:
+    def reach(self, owned: OwnedLane, time_slice: TimeSlice) -> int:
         """Return how many messages are worth looking at for *time_slice*: those that it will do for, and some more."""
-        measured = self.measured(slot)
+        measured = self.measured(owned)
         if measured.is_slow:
             return _REACH_MIN
         seconds = min(time_slice.seconds_left, TURN_SECONDS)
@@ -135,63 +135,63 @@ class Evaluations:
 
     def decide(
         self,
-        slot: LaneSlot,
+        owned: OwnedLane,
         messages: Sequence[LogMessage],
         time_slice: TimeSlice,
         group: GivesTurns,
     ) -> Selected[LogMessage]:
         """Decide what the lane reads, as far as it can be decided now. Where more can be, *group* is told."""
-        measured = self.measured(slot)
+        measured = self.measured(owned)
         if measured.is_slow:
-            slot.is_dear = True
-            selected = slot.matcher.select_known(messages, slot.lane.key.queue_id, self.known.find)
-            self._take_failed(slot)
+            owned.is_dear = True
+            selected = owned.matcher.select_known(messages, owned.lane.key.queue_id, self.known.find)
+            self._take_failed(owned)
             if selected.decided < len(messages):
-                self.line.add(LaneInLine(slot, group))
+                self.line.add(LaneInLine(owned, group))
             return selected
         if time_slice.is_over:
             # What takes no expression takes no time either.
-            selected = slot.matcher.select_known(messages, slot.lane.key.queue_id, _nothing_known)
+            selected = owned.matcher.select_known(messages, owned.lane.key.queue_id, _nothing_known)
             if selected.decided < len(messages):
-                time_slice.held[slot.lane.key.queue_id] = slot
+                time_slice.held[owned.lane.key.queue_id] = owned
             return selected
-        return self._evaluate(slot, measured, messages, time_slice)
+        return self._evaluate(owned, measured, messages, time_slice)
 
     def _evaluate(
-        self, slot: LaneSlot, measured: Measured, messages: Sequence[LogMessage], time_slice: TimeSlice
+        self, owned: OwnedLane, measured: Measured, messages: Sequence[LogMessage], time_slice: TimeSlice
     ) -> Selected[LogMessage]:
-        matcher, now = slot.matcher, self._now
+        matcher, now = owned.matcher, self._now
         evaluated_before = matcher.evaluations
         cpu_before = self._cpu_now()
         started_at = now()
         ends_at = started_at + time_slice.seconds_left
-        selected = matcher.select_within(messages, slot.lane.key.queue_id, lambda: now() >= ends_at)
+        selected = matcher.select_within(messages, owned.lane.key.queue_id, lambda: now() >= ends_at)
         evaluations = matcher.evaluations - evaluated_before
         if evaluations:
             spent_seconds = now() - started_at
             looking_seconds = selected.decided * _LOOK_SECONDS
             measured.add_slice(max(0.0, self._cpu_now() - cpu_before - looking_seconds), evaluations)
             time_slice.spend(spent_seconds, are_long=measured.seconds_each >= LONG_SECONDS)
-            slot.is_dear = measured.seconds_each >= DEAR_SECONDS
+            owned.is_dear = measured.seconds_each >= DEAR_SECONDS
             if measured.is_slow:
-                log.warning("expressions.moved_out", lane=slot.lane.key, seconds=round(measured.seconds_each, 6))
-        self._take_failed(slot)
+                log.warning("expressions.moved_out", lane=owned.lane.key, seconds=round(measured.seconds_each, 6))
+        self._take_failed(owned)
         return selected
 
-    def _take_failed(self, slot: LaneSlot) -> None:
-        if not slot.matcher.failed:
+    def _take_failed(self, owned: OwnedLane) -> None:
+        if not owned.matcher.failed:
             return
-        for subscription_id, failed in slot.matcher.take_failed().items():
+        for subscription_id, failed in owned.matcher.take_failed().items():
             problem = failed.problem or self.known.problem_of(failed.expression)
-            self.failures.note(slot.lane.key.group_id, subscription_id, failed.count, problem)
+            self.failures.note(owned.lane.key.group_id, subscription_id, failed.count, problem)
 
-    def measured(self, slot: LaneSlot) -> Measured:
+    def measured(self, owned: OwnedLane) -> Measured:
         """Return what is known of the lane's expressions; of others than those it selects by now nothing is."""
-        name = (slot.lane.key.group_id, slot.topic.topic_id)
+        name = (owned.lane.key.group_id, owned.topic.topic_id)
         measured = self._measured.get(name)
-        if measured is None or measured.expressions != slot.matcher.expressions:
-            is_costly = slot.matcher.cost > limits.EXPRESSION_COST_MAX
-            measured = self._measured[name] = Measured(slot.matcher.expressions, is_costly, is_slow=is_costly)
+        if measured is None or measured.expressions != owned.matcher.expressions:
+            is_costly = owned.matcher.cost > limits.EXPRESSION_COST_MAX
+            measured = self._measured[name] = Measured(owned.matcher.expressions, is_costly, is_slow=is_costly)
             if len(self._measured) > _MEASURED_MAX:
                 del self._measured[next(iter(self._measured))]
         return measured

@@ -6,13 +6,13 @@ import asyncio
 from collections import OrderedDict
 from typing import NamedTuple, Protocol
 
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 
 
 class GivesTurns(Protocol):
     """Who gives a lane its turns: the group that it is of."""
 
-    def activate(self, slot: LaneSlot) -> None:
+    def activate(self, owned: OwnedLane) -> None:
         """Hear that more of the lane's messages can be decided: it wants a turn."""
         ...
 
@@ -20,13 +20,13 @@ class GivesTurns(Protocol):
 class LaneInLine(NamedTuple):
     """A lane whose next messages are to be evaluated."""
 
-    slot: LaneSlot
+    owned: OwnedLane
     group: GivesTurns
     """Told when something is known."""
 
     def activate(self) -> None:
         """Give the lane turns again."""
-        self.group.activate(self.slot)
+        self.group.activate(self.owned)
 
 
 class LaneLine:
@@ -35,14 +35,14 @@ class LaneLine:
     def __init__(self) -> None:
         self.wake = asyncio.Event()
         """Set when a lane has come."""
-        self._groups: OrderedDict[int, OrderedDict[LaneSlot, LaneInLine]] = OrderedDict()
+        self._groups: OrderedDict[int, OrderedDict[OwnedLane, LaneInLine]] = OrderedDict()
 
     def __len__(self) -> int:
         return sum(len(lanes) for lanes in self._groups.values())
 
     def add(self, lane: LaneInLine) -> None:
         """Let a lane wait, if it does not yet."""
-        self._groups.setdefault(lane.slot.lane.key.group_id, OrderedDict()).setdefault(lane.slot, lane)
+        self._groups.setdefault(lane.owned.lane.key.group_id, OrderedDict()).setdefault(lane.owned, lane)
         self.wake.set()
 
     def take(self) -> LaneInLine | None:
@@ -52,6 +52,6 @@ class LaneLine:
             _, lane = lanes.popitem(last=False)
             if lanes:
                 self._groups[group_id] = lanes
-            if not lane.slot.lane.is_stopped:
+            if not lane.owned.lane.is_stopped:
                 return lane
         return None

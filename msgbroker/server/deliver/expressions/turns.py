@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 
 TURN_SECONDS: Final = 0.002
 _SLICES_A_TURN: Final = 4
@@ -33,7 +33,7 @@ class TimeSlice:
         self.seconds_spent = 0.0
         self.long_seconds = 0.0
         """The part of these seconds that went to expressions of which each evaluation takes long."""
-        self.held: dict[int, LaneSlot] = {}
+        self.held: dict[int, OwnedLane] = {}
         """Lanes, by queue_id, that had something to decide and no time left for it."""
 
     @property

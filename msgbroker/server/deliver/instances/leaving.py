@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from msgbroker.engine.lane.config import Handout
 from msgbroker.server.deliver.instances.batch import Batch, Stress, wires_of
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.log.message import LogMessage
 
 
@@ -37,12 +37,12 @@ class StressCheck:
 class Leaving:
     """Checks all that leaves to the instances of one group."""
 
-    slots: Mapping[int, LaneSlot]
-    touched: Callable[[LaneSlot], None]
+    lanes: Mapping[int, OwnedLane]
+    touched: Callable[[OwnedLane], None]
     """Called with a lane that may have something to persist."""
-    activate: Callable[[LaneSlot], None]
+    activate: Callable[[OwnedLane], None]
     """Called with a lane that may have something to hand out."""
-    trusted: Callable[[LaneSlot], AbstractContextManager[None]]
+    trusted: Callable[[OwnedLane], AbstractContextManager[None]]
     """Gives a lane up if what is done within it fails."""
 
     def check(self, instance: Instance, batch: Batch, now: float) -> Batch | None:
@@ -50,43 +50,43 @@ class Leaving:
         if now >= batch.deadline:
             self.give_back(instance, (batch,), now)
             return None
-        slot = self._slot_of(batch)
-        if slot is None:
+        owned = self._lane_of(batch)
+        if owned is None:
             # Not taken out with its lane: a late answer had settled all that the instance held of it.
             return None
-        if batch.stress is None or slot.may_hand_out is batch.stress.permitted_by:
+        if batch.stress is None or owned.may_hand_out is batch.stress.permitted_by:
             return batch
-        return self._without_denied(instance, batch, batch.stress.handout, slot)
+        return self._without_denied(instance, batch, batch.stress.handout, owned)
 
     def give_back(self, instance: Instance, batches: Iterable[Batch], now: float) -> None:
         """Return what was never written to its lanes: that was no attempt."""
         for batch in batches:
-            slot = self._slot_of(batch)
-            if slot is None:
+            owned = self._lane_of(batch)
+            if owned is None:
                 continue
-            with self.trusted(slot):
-                instance.unsettled -= slot.lane.withdraw(instance.name, batch.handed, now)
-                self.touched(slot)
-                self.activate(slot)
+            with self.trusted(owned):
+                instance.unsettled -= owned.lane.withdraw(instance.name, batch.handed, now)
+                self.touched(owned)
+                self.activate(owned)
 
     def permits(self, batches: Iterable[Batch]) -> bool:
         """Return whether all stress messages in *batches* may be written as things are."""
         return all(self._permits(batch, batch.stress.handout) for batch in batches if batch.stress is not None)
 
     def _permits(self, batch: Batch, handout: Handout[LogMessage]) -> bool:
-        slot = self._slot_of(batch)
-        return slot is not None and not _denied_of(handout, slot).count
+        owned = self._lane_of(batch)
+        return owned is not None and not _denied_of(handout, owned).count
 
     def _without_denied(
-        self, instance: Instance, batch: Batch, handout: Handout[LogMessage], slot: LaneSlot
+        self, instance: Instance, batch: Batch, handout: Handout[LogMessage], owned: OwnedLane
     ) -> Batch | None:
         """Settle what the group may not see any more, and return the rest."""
-        denied = _denied_of(handout, slot)
+        denied = _denied_of(handout, owned)
         if denied.count:
-            with self.trusted(slot):
-                instance.unsettled -= slot.lane.deny(instance.name, denied.handed)
-                self.touched(slot)
-                self.activate(slot)
+            with self.trusted(owned):
+                instance.unsettled -= owned.lane.deny(instance.name, denied.handed)
+                self.touched(owned)
+                self.activate(owned)
             gone = {id(message) for message in [*denied.fresh, *(again.message for again in denied.again)]}
             handout = Handout(
                 [again for again in handout.again if id(again.message) not in gone],
@@ -95,20 +95,20 @@ class Leaving:
         if not handout.count:
             return None
         wires, size_bytes = wires_of(handout.fresh, handout.again)
-        stress = Stress(slot.may_hand_out, handout)
+        stress = Stress(owned.may_hand_out, handout)
         return replace(batch, wires=wires, size_bytes=size_bytes, handed=handout.handed, stress=stress)
 
-    def _slot_of(self, batch: Batch) -> LaneSlot | None:
+    def _lane_of(self, batch: Batch) -> OwnedLane | None:
         """Return the lane that handed it out, if it is still here."""
-        slot = self.slots.get(batch.queue_id)
-        return slot if slot is not None and slot.lane.epoch == batch.epoch else None
+        owned = self.lanes.get(batch.queue_id)
+        return owned if owned is not None and owned.lane.epoch == batch.epoch else None
 
 
-def _denied_of(handout: Handout[LogMessage], slot: LaneSlot) -> Handout[LogMessage]:
+def _denied_of(handout: Handout[LogMessage], owned: OwnedLane) -> Handout[LogMessage]:
     """Return what of a hand-out its group may not see any more."""
 
     def is_denied(message: LogMessage) -> bool:
-        return message.stress and not slot.may_hand_out(message)
+        return message.stress and not owned.may_hand_out(message)
 
     return Handout(
         [again for again in handout.again if is_denied(again.message)],

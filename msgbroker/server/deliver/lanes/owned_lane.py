@@ -13,7 +13,7 @@ from msgbroker.server.log.message import LogMessage
 
 
 @dataclass(slots=True, eq=False)
-class LaneSlot:
+class OwnedLane:
     """The pure `Lane`, by what it selects and may hand out, until when it is owned, and which reads are under way."""
 
     lane: Lane[LogMessage]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 
 
 class UnpersistedLanes:
@@ -13,18 +13,18 @@ class UnpersistedLanes:
     def __init__(self) -> None:
         self.wake = asyncio.Event()
         """Set when a lane has come."""
-        self._slots: set[LaneSlot] = set()
+        self._lanes: set[OwnedLane] = set()
 
-    def add(self, slot: LaneSlot) -> None:
+    def add(self, owned: OwnedLane) -> None:
         """Note that a lane may have something to persist."""
-        self._slots.add(slot)
+        self._lanes.add(owned)
         self.wake.set()
 
-    def discard(self, slot: LaneSlot) -> None:
+    def discard(self, owned: OwnedLane) -> None:
         """Forget a lane that is not served here any more: what it has is not this broker's to persist."""
-        self._slots.discard(slot)
+        self._lanes.discard(owned)
 
-    def take(self) -> set[LaneSlot]:
+    def take(self) -> set[OwnedLane]:
         """Return all of them; they are not in it any more."""
-        taken, self._slots = self._slots, set()
+        taken, self._lanes = self._lanes, set()
         return taken

@@ -146,7 +146,7 @@ async def test_where_one_topic_of_a_group_is_not_understood_the_others_are_serve
             alarm = await alarmed(message_store, made.says)
             topic_id = (await trade.topics.get("default", TOPIC)).topic_id
             assert alarm.topic_id == topic_id
-            assert {slot.topic.topic_id for _, slot in broker.hub.lanes()} == {
+            assert {owned.topic.topic_id for _, owned in broker.hub.lanes()} == {
                 (await trade.topics.get("default", OTHER_TOPIC)).topic_id
             }
 
@@ -252,7 +252,7 @@ async def test_a_topic_that_is_served_and_not_understood_any_more_is_given_up_an
         await raw.settle(given[2], raw.given[3])
 
         def topics_served() -> set[int]:
-            return {slot.topic.topic_id for _, slot in broker.hub.lanes()}
+            return {owned.topic.topic_id for _, owned in broker.hub.lanes()}
 
         await eventually(lambda: topic_id not in topics_served(), what="the lanes are given up")
         await alarmed(message_store, made.says)
@@ -392,18 +392,18 @@ async def test_nothing_is_read_by_a_configuration_that_is_not_understood_though_
     async with subscribed(broker.address) as got, MessageCenter(broker.address) as center:
         await publish(center, "1")
         await got.until(1)
-        slots = [slot for _, slot in broker.hub.lanes()]
+        lanes = [owned for _, owned in broker.hub.lanes()]
         async with cluster_held_up(broker, monkeypatch):
             await publish(center, *(str(number) for number in range(2, 50)))
             await routed(await by_hand(database_url, *made.change), broker)
-            reached = {slot.lane.key.queue_id: slot.lane.next_offset for slot in slots}
+            reached = {owned.lane.key.queue_id: owned.lane.next_offset for owned in lanes}
             last = 50 if made in OF_TOPIC.values() else 100
             if last > 50:
                 await publish(center, *(str(number) for number in range(50, last)))
             # Two turns of the event loop hand out what there is.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            assert {slot.lane.key.queue_id: slot.lane.next_offset for slot in slots} == reached
+            assert {owned.lane.key.queue_id: owned.lane.next_offset for owned in lanes} == reached
             await routed(await by_hand(database_url, *made.mending), broker)
             await publish(center, str(last))
             # Understood again, before anybody has looked: these lanes are stopped for good, and claimed anew.

@@ -265,7 +265,7 @@ async def test_a_lane_that_cannot_be_given_up_ends_no_broker_and_keeps_no_other_
     await eventually(is_left_alone, 20, what="the others are given up")
     async with subscribed(broker.address, instance_id="next") as got:
         # It takes the lane again, too, and fails of nothing.
-        await eventually(lambda: sum(len(group.slots) for group in broker.hub.groups.values()) == 4, 20)
+        await eventually(lambda: sum(len(group.lanes) for group in broker.hub.groups.values()) == 4, 20)
         await center.publish(TOPIC, PAID, "after")
         await got.until(1)
 

@@ -63,7 +63,7 @@ async def cut(relay: Relay, broker: Broker, database_url: str) -> None:
 
 
 def slots_of(broker: Broker) -> int:
-    return sum(len(group.slots) for group in broker.hub.groups.values())
+    return sum(len(group.lanes) for group in broker.hub.groups.values())
 
 
 async def test_its_lanes_go_to_the_others_before_a_subscription_is_reported_active(

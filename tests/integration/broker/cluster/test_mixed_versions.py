@@ -88,8 +88,8 @@ def lanes(broker: Broker, topic: str) -> set[int]:
     return {
         queue_id
         for group in broker.hub.groups.values()
-        for queue_id, slot in group.slots.items()
-        if slot.topic.name == topic and not slot.lane.is_stopped
+        for queue_id, owned in group.lanes.items()
+        if owned.topic.name == topic and not owned.lane.is_stopped
     }
 
 

@@ -14,7 +14,7 @@ from msgbroker.client import Message, MessageCenter, OutgoingMessage
 from msgbroker.server import clock
 from msgbroker.server.app import Broker
 from msgbroker.server.cluster import planned_moves
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import PAID, TOPIC, register_group, register_topic
@@ -57,8 +57,8 @@ async def some_steps(broker: Broker, steps: list[None]) -> None:
         await eventually(lambda count=count: len(steps) >= count, what="a step")  # type: ignore[misc]
 
 
-def slots(broker: Broker) -> list[LaneSlot]:
-    return [slot for _, slot in broker.hub.lanes()]
+def lanes(broker: Broker) -> list[OwnedLane]:
+    return [owned for _, owned in broker.hub.lanes()]
 
 
 async def register_wide(config: ConfigService, **settings: float) -> None:
@@ -77,7 +77,7 @@ async def publish(address: str, prefix: str = "", topic: str = TOPIC) -> None:
 async def settle_all(broker: Broker, raw: RawSubscriber) -> None:
     """Acknowledge all, and wait until the broker has taken note of it."""
     await raw.settle(*raw.given)
-    await eventually(lambda: all(slot.lane.in_flight_count == 0 for slot in slots(broker)))
+    await eventually(lambda: all(owned.lane.in_flight_count == 0 for owned in lanes(broker)))
 
 
 async def given_anew(address: str) -> list[str]:
@@ -100,7 +100,7 @@ async def test_what_was_acknowledged_before_a_move_does_not_come_again_though_th
 ) -> None:
     async with await psycopg.AsyncConnection.connect(database_url) as holder:
         async with raw_subscriber(broker.address) as raw:
-            await eventually(lambda: len(slots(broker)) == 4)
+            await eventually(lambda: len(lanes(broker)) == 4)
             await publish(broker.address)
             await raw.until(_COUNT)
             await holder.execute(_HOLD)
@@ -120,13 +120,13 @@ async def test_what_was_acknowledged_before_a_broker_stops_does_not_come_again_t
 
         async def flush() -> int:
             count = await flush_once()
-            if all(slot.lane.is_stopped for slot in slots(broker)):
+            if all(owned.lane.is_stopped for owned in lanes(broker)):
                 # It has met the locked rows once.
                 await holder.rollback()
             return count
 
         async with raw_subscriber(broker.address) as raw:
-            await eventually(lambda: len(slots(broker)) == 4)
+            await eventually(lambda: len(lanes(broker)) == 4)
             await publish(broker.address)
             await raw.until(_COUNT)
             await holder.execute(_HOLD)
@@ -143,7 +143,7 @@ async def test_a_row_that_is_locked_keeps_no_other_lane_from_its_next_owner(
 ) -> None:
     async with await psycopg.AsyncConnection.connect(database_url) as holder:
         async with raw_subscriber(broker.address):
-            await eventually(lambda: len(slots(broker)) == 4)
+            await eventually(lambda: len(lanes(broker)) == 4)
             await holder.execute(f"{_HOLD.replace('FOR', 'LIMIT 1 FOR')}")
 
         async def is_alone() -> bool:
@@ -167,21 +167,21 @@ async def test_what_is_handled_within_the_ack_timeout_is_given_to_nobody_else_ho
 ) -> None:
     await register_wide(trade, ack_timeout_seconds=3_600)
     async with raw_subscriber(broker.address, _WIDE_GROUP, instance_id="one") as one:
-        await eventually(lambda: len(slots(broker)) == _WIDE_QUEUES)
+        await eventually(lambda: len(lanes(broker)) == _WIDE_QUEUES)
         await publish(broker.address, topic=_WIDE)
         busy = {given.queue_id for given in await one.until(_COUNT)}
         await one.begin(*one.given)
         other = await start_broker(lease_seconds=60)
         async with raw_subscriber(other.address, _WIDE_GROUP, instance_id="two") as two:
-            await eventually(lambda: any(slot.lane.is_held_back for slot in slots(broker)))
+            await eventually(lambda: any(owned.lane.is_held_back for owned in lanes(broker)))
             in_half_an_hour = SimpleNamespace(now=lambda: clock.now() + 1_800)
             monkeypatch.setattr(planned_moves, "clock", in_half_an_hour)
             await some_steps(broker, steps)
-            assert busy <= {slot.lane.key.queue_id for slot in slots(broker)}
+            assert busy <= {owned.lane.key.queue_id for owned in lanes(broker)}
 
             await one.settle(*one.given)
-            await eventually(lambda: not any(slot.lane.is_held_back for slot in slots(broker)))
-            await eventually(lambda: len(slots(broker)) + len(slots(other)) == _WIDE_QUEUES)
+            await eventually(lambda: not any(owned.lane.is_held_back for owned in lanes(broker)))
+            await eventually(lambda: len(lanes(broker)) + len(lanes(other)) == _WIDE_QUEUES)
             await publish(other.address, "after ", topic=_WIDE)
             await eventually(lambda: len(one.given) + len(two.given) == 2 * _COUNT)
             assert {body.split()[0] for body in two.bodies} == {"after"}
@@ -201,17 +201,17 @@ async def test_a_handler_that_has_just_begun_is_alone_at_its_message_though_its_
     async with MessageCenter(broker.address) as first:
         first.subscriber(group=_WIDE_GROUP, topic=_WIDE, concurrency=32)(handle)
         await first.start()
-        await eventually(lambda: len(slots(broker)) == _WIDE_QUEUES)
+        await eventually(lambda: len(lanes(broker)) == _WIDE_QUEUES)
         await publish(broker.address, topic=_WIDE)
         await eventually(lambda: len(begun) == _COUNT)
         other = await start_broker(lease_seconds=60)
         async with MessageCenter(other.address) as second:
             second.subscriber(group=_WIDE_GROUP, topic=_WIDE, concurrency=32)(handle)
             await second.start()
-            extended = await eventually(lambda: [slot for slot in slots(broker) if slot.lane.has_extended])
-            await eventually(lambda: not any(slot.lane.is_held_back for slot in extended), what="they go on")
+            extended = await eventually(lambda: [owned for owned in lanes(broker) if owned.lane.has_extended])
+            await eventually(lambda: not any(owned.lane.is_held_back for owned in extended), what="they go on")
             may_end.set()
-            await eventually(lambda: all(slot.lane.in_flight_count == 0 for slot in slots(broker)))
+            await eventually(lambda: all(owned.lane.in_flight_count == 0 for owned in lanes(broker)))
     assert begun == {(str(number), 1): 1 for number in range(_COUNT)}
 
 
@@ -224,7 +224,7 @@ async def test_a_lane_does_not_move_while_a_handler_takes_longer_than_the_ack_ti
 ) -> None:
     await register_wide(trade, ack_timeout_seconds=60, handle_seconds_max=600)
     async with raw_subscriber(broker.address, _WIDE_GROUP, instance_id="one", credit=1_000) as one:
-        await eventually(lambda: len(slots(broker)) == _WIDE_QUEUES)
+        await eventually(lambda: len(lanes(broker)) == _WIDE_QUEUES)
         async with MessageCenter(broker.address) as center:
             # So many keys that no chance keeps a lane that is to move without one.
             keys = [str(number) for number in range(100)]
@@ -235,16 +235,16 @@ async def test_a_lane_does_not_move_while_a_handler_takes_longer_than_the_ack_ti
         async with raw_subscriber(other.address, _WIDE_GROUP, instance_id="two", credit=1_000) as two:
             await eventually(lambda: broker.cluster.ownership._moves._postponed, what="lanes are to move, and wait")
             await some_steps(broker, steps)
-            assert not any(slot.lane.is_stopped for slot in slots(broker))
+            assert not any(owned.lane.is_stopped for owned in lanes(broker))
             await publish(other.address, "after ", topic=_WIDE)
             await eventually(lambda: len(one.given) + len(two.given) == 100 + _COUNT, what="they go on here")
 
             at_the_limit = SimpleNamespace(now=lambda: clock.now() + 601)
             monkeypatch.setattr(planned_moves, "clock", at_the_limit)
-            await eventually(lambda: any(slot.lane.is_stopped for slot in slots(broker)), what="the limit ends it")
+            await eventually(lambda: any(owned.lane.is_stopped for owned in lanes(broker)), what="the limit ends it")
             await one.settle(*one.given)
-            await eventually(lambda: slots(broker) and not any(slot.lane.is_stopped for slot in slots(broker)))
-            await eventually(lambda: len(slots(broker)) + len(slots(other)) == _WIDE_QUEUES)
+            await eventually(lambda: lanes(broker) and not any(owned.lane.is_stopped for owned in lanes(broker)))
+            await eventually(lambda: len(lanes(broker)) + len(lanes(other)) == _WIDE_QUEUES)
     assert len({*one.bodies, *two.bodies}) == len([*one.bodies, *two.bodies]) == 100 + _COUNT
 
 
@@ -253,12 +253,12 @@ async def test_a_lane_moves_when_the_time_of_what_is_in_flight_has_passed_though
 ) -> None:
     await register_wide(trade, ack_timeout_seconds=1)
     async with raw_subscriber(broker.address, _WIDE_GROUP, instance_id="hangs", says_begun=True) as hangs:
-        await eventually(lambda: len(slots(broker)) == _WIDE_QUEUES)
+        await eventually(lambda: len(lanes(broker)) == _WIDE_QUEUES)
         other = await start_broker(lease_seconds=60)
         await publish(broker.address, topic=_WIDE)
         await hangs.until(_COUNT)
         async with raw_subscriber(other.address, _WIDE_GROUP, instance_id="next") as following:
-            await eventually(lambda: slots(other) and len(slots(broker)) + len(slots(other)) == _WIDE_QUEUES)
+            await eventually(lambda: lanes(other) and len(lanes(broker)) + len(lanes(other)) == _WIDE_QUEUES)
             await eventually(lambda: following.given, what="what was in flight is given to others")
 
 
@@ -269,12 +269,12 @@ async def test_a_store_that_goes_on_with_another_history_while_lanes_move_ends_n
 
     async def flush() -> int:
         count = await flush_once()
-        if any(slot.lane.is_stopped for slot in slots(broker)):
+        if any(owned.lane.is_stopped for owned in lanes(broker)):
             ownership.follow_history(ownership._claims._store.history)
         return count
 
     async with raw_subscriber(broker.address):
-        await eventually(lambda: len(slots(broker)) == 4)
+        await eventually(lambda: len(lanes(broker)) == 4)
         monkeypatch.setattr(broker.checkpointer, "flush_once", flush)
-    await eventually(lambda: not slots(broker))
+    await eventually(lambda: not lanes(broker))
     assert await given_anew(broker.address) == []

@@ -52,7 +52,7 @@ async def conn(message_store: MessageStore) -> AsyncIterator[Connection]:
 
 
 def lanes(broker: Broker) -> set[int]:
-    return {queue_id for group in broker.hub.groups.values() for queue_id in group.slots}
+    return {queue_id for group in broker.hub.groups.values() for queue_id in group.lanes}
 
 
 async def spread(broker: Broker, other: Broker, count: int = QUEUES) -> None:

@@ -22,7 +22,7 @@ async def broker(start_broker: StartBroker) -> Broker:
 
 
 def in_flight(broker: Broker) -> int:
-    return sum(slot.lane.in_flight_count for _, slot in broker.hub.lanes())
+    return sum(owned.lane.in_flight_count for _, owned in broker.hub.lanes())
 
 
 async def test_whenever_the_lane_was_persisted_in_between(

@@ -20,7 +20,7 @@ STORED = [str(number) for number in range(10)]
 
 
 def slots_of(broker: Broker) -> int:
-    return sum(len(group.slots) for group in broker.hub.groups.values())
+    return sum(len(group.lanes) for group in broker.hub.groups.values())
 
 
 @pytest.fixture

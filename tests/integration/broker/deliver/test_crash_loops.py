@@ -144,8 +144,8 @@ async def test_the_second_time_that_a_message_ends_its_instance_it_waits_by_the_
             await eventually(lambda: any(told.confirmed for told in crashing.told))
     async with raw_subscriber(broker.address, instance_id="next") as following:
         await following.until(1)
-        (slot,) = [s for s in _group(broker).slots.values() if s.lane.redelivery_count]
-        wakeup = slot.lane.next_wakeup()
+        (owned,) = [s for s in _group(broker).lanes.values() if s.lane.redelivery_count]
+        wakeup = owned.lane.next_wakeup()
 
         assert attempts(following.given) == {"1": 1}
         assert wakeup is not None

@@ -17,8 +17,8 @@ def serves_instances(broker: Broker) -> bool:
 
 
 def extended_count(broker: Broker) -> int:
-    slots = [slot for _, slot in broker.hub.lanes()]
-    return sum(slot.lane.counters.extended for slot in slots)
+    lanes = [owned for _, owned in broker.hub.lanes()]
+    return sum(owned.lane.counters.extended for owned in lanes)
 
 
 async def test_what_has_begun_when_a_broker_stops_is_settled_there(

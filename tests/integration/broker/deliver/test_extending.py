@@ -45,8 +45,8 @@ async def timed_out(broker: Broker, count: int) -> None:
 
 
 def lane_counter(broker: Broker, name: str) -> list[int]:
-    slots = [slot for _, slot in broker.hub.lanes()]
-    return [getattr(slot.lane.counters, name) for slot in slots]
+    lanes = [owned for _, owned in broker.hub.lanes()]
+    return [getattr(owned.lane.counters, name) for owned in lanes]
 
 
 async def test_what_is_extended_stays_with_its_instance_and_its_neighbour_comes_again(broker: Broker) -> None:

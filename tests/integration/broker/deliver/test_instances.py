@@ -91,7 +91,7 @@ async def test_what_the_group_allows_is_obeyed_by_those_who_are_attached_as_soon
 ) -> None:
     await register_group(trade, unsettled_max=before)
     async with raw_subscriber(broker.address, credit=100) as raw:
-        await eventually(lambda: any(len(group.slots) == 4 for group in broker.hub.groups.values()))
+        await eventually(lambda: any(len(group.lanes) == 4 for group in broker.hub.groups.values()))
         changed = await trade.subscriber_groups.update("default", GROUP, unsettled_max=then)
         await trade.wait_until_active(changed.version)
         await publish(center, 50)
@@ -163,7 +163,7 @@ async def test_a_verdict_on_what_was_not_given_changes_nothing(
         # Requests are carried out in their order: the last one shows that those before it were.
         await raw.send(credit=2)
         await raw.until(2)
-        lane = next(iter(broker.hub.groups.values())).slots[given.queue_id].lane
+        lane = next(iter(broker.hub.groups.values())).lanes[given.queue_id].lane
 
         assert raw.bodies == ["0", "1"]
         assert lane.acked_offset == 0
@@ -268,7 +268,7 @@ async def test_unsubscribing_ends_delivery_and_a_topic_can_then_be_deleted(
 
         with pytest.raises(TopicNotFoundError, match=TOPIC):
             await center.publish(TOPIC, PAID, "b")
-        await eventually(lambda: not any(group.slots for group in broker.hub.groups.values()))
+        await eventually(lambda: not any(group.lanes for group in broker.hub.groups.values()))
     assert got.bodies == ["a"]
 
 

@@ -61,14 +61,14 @@ class Scene:
 
     def fail_all(self) -> None:
         """Let every message of a full window fail once."""
-        for slot in [slot for _, slot in self.hub.lanes()]:
-            lane = slot.lane
+        for owned in [owned for _, owned in self.hub.lanes()]:
+            lane = owned.lane
             first = lane.next_offset
             lane.feed(first, first + EACH, [log_message(first + number) for number in range(EACH)])
             assert lane.take("one", EACH, 1 << 40, 0.0).count == EACH
             held = Held(lane.key.queue_id, lane.epoch, 1, [(first, first + EACH)])
             assert lane.settle("one", Settlement(held, Verdict.RETRY, error="it failed"), 0.0).count == EACH
-            self.hub.unpersisted.add(slot)
+            self.hub.unpersisted.add(owned)
 
 
 def make_scene(store: MessageStore) -> Scene:
@@ -130,8 +130,8 @@ async def test_much_is_persisted_and_loaded_in_steps_that_leave_the_event_loop_a
             opened = max(opened, await heir.claim())
             if opened == LANES:
                 break
-    slots = [slot for _, slot in heir.hub.lanes()]
-    assert sum(slot.lane.redelivery_count for slot in slots) == len(slots) * EACH
+    lanes = [owned for _, owned in heir.hub.lanes()]
+    assert sum(owned.lane.redelivery_count for owned in lanes) == len(lanes) * EACH
     assert probe.held_seconds_max < HELD_SECONDS_MAX
 
 
@@ -145,9 +145,9 @@ async def test_many_lanes_with_little_share_transactions(scene: Scene, monkeypat
 
     monkeypatch.setattr(checkpoints, "checkpoint", counted)
     assert await scene.claim() == LANES
-    for slot in [slot for _, slot in scene.hub.lanes()]:
-        slot.lane.feed(0, 5, ())
-        scene.hub.unpersisted.add(slot)
+    for owned in [owned for _, owned in scene.hub.lanes()]:
+        owned.lane.feed(0, 5, ())
+        scene.hub.unpersisted.add(owned)
     assert await scene.checkpointer.flush_once() == LANES
 
     assert lanes == [LANES]
@@ -156,16 +156,16 @@ async def test_many_lanes_with_little_share_transactions(scene: Scene, monkeypat
 
 async def test_what_cannot_be_written_now_is_kept_and_written_later(scene: Scene) -> None:
     assert await scene.claim() == LANES
-    for slot in [slot for _, slot in scene.hub.lanes()]:
-        slot.lane.feed(0, 5, ())
-        scene.hub.unpersisted.add(slot)
+    for owned in [owned for _, owned in scene.hub.lanes()]:
+        owned.lane.feed(0, 5, ())
+        scene.hub.unpersisted.add(owned)
     async with scene.store.transaction() as holder:
         await holder.execute("SELECT FROM cursor WHERE queue_id IN (3, 7) FOR UPDATE")
         assert await scene.checkpointer.flush_once() == LANES
-        assert {slot.lane.key.queue_id for slot in scene.hub.unpersisted._slots} == {3, 7}
+        assert {owned.lane.key.queue_id for owned in scene.hub.unpersisted._lanes} == {3, 7}
     await scene.checkpointer.flush_once()
 
-    assert scene.hub.unpersisted._slots == set()
+    assert scene.hub.unpersisted._lanes == set()
     async with scene.store.connection() as conn:
         rows = await conn.execute("SELECT DISTINCT acked_offset FROM cursor")
         assert await rows.fetchall() == [(5,)]

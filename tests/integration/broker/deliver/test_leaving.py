@@ -74,8 +74,8 @@ async def at_rest(broker: Broker) -> Instance:
 
 def denied(broker: Broker) -> int:
     """Return how many messages were kept from the group."""
-    slots = (slot for _, slot in broker.hub.lanes())
-    return broker.hub.counters.totals(slots, {})["denied"]
+    lanes = (owned for _, owned in broker.hub.lanes())
+    return broker.hub.counters.totals(lanes, {})["denied"]
 
 
 async def test_no_stress_message_is_written_once_the_groups_removal_from_the_whitelist_is_active(
@@ -218,7 +218,7 @@ async def test_a_pull_that_comes_late_gets_nothing_that_is_denied_by_then(
         pulling = subscriber_pb2.PullRequest(group=WHITELISTED, instance_id="one", messages_max=10)
         await stub.Pull(pulling)
         (instance,) = instances(broker)
-        await eventually(lambda: [slot for _, slot in broker.hub.lanes()])
+        await eventually(lambda: [owned for _, owned in broker.hub.lanes()])
         # As if the call that asked for them had ended in the same moment.
         instance.credit = 10
         await center.publish(TOPIC, PAID, "stress", headers=STRESS)

@@ -102,7 +102,7 @@ async def test_a_message_that_comes_again_is_denied_once_the_group_is_off_the_wh
         await center.publish(TOPIC, PAID, "normal")
         await got.until(2)
         await all_settled(broker)
-        lanes = [slot.lane for _, slot in broker.hub.lanes()]
+        lanes = [owned.lane for _, owned in broker.hub.lanes()]
         await eventually(lambda: sum(lane.redelivery_count for lane in lanes) == 0)
 
     assert got.bodies == ["stress", "normal"]

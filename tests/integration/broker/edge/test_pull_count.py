@@ -27,7 +27,7 @@ async def test_a_pull_gets_no_more_than_it_asks_for_when_others_are_settled_mean
             return list((await stub.Pull(request)).messages)
 
         await pull(1, 0)
-        await eventually(lambda: [s for g in broker.hub.groups.values() for s in g.slots.values()])
+        await eventually(lambda: [s for g in broker.hub.groups.values() for s in g.lanes.values()])
         held: list[Any] = []
         await center.publish_many([OutgoingMessage(TOPIC, PAID, str(n)) for n in range(100)])
         while len(held) < 100:

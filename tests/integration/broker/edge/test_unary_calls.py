@@ -224,7 +224,7 @@ async def test_a_pull_waits_for_what_is_published_meanwhile(
 ) -> None:
     await register_group(trade)
     waiting = asyncio.ensure_future(subscriber.Pull(pulling(wait_ms=20_000)))
-    await eventually(lambda: any(group.slots for group in broker.hub.groups.values()))
+    await eventually(lambda: any(group.lanes for group in broker.hub.groups.values()))
     await publisher.Publish(publisher_pb2.PublishRequest(messages=[said("a")]))
 
     async with asyncio.timeout(5):
@@ -245,8 +245,8 @@ async def test_a_receipt_that_was_used_is_stale(
     assert (first.settled, first.stale) == (1, 0)
     assert (again.settled, again.stale) == (0, 1)
     assert (stranger.settled, stranger.stale) == (0, 1)
-    slots = [slot for group in broker.hub.groups.values() for slot in group.slots.values()]
-    assert broker.hub.counters.totals(slots, {})["stale"] == 2
+    lanes = [owned for group in broker.hub.groups.values() for owned in group.lanes.values()]
+    assert broker.hub.counters.totals(lanes, {})["stale"] == 2
 
 
 async def test_receipts_may_come_in_any_order_and_more_than_once(
@@ -423,7 +423,7 @@ async def test_a_pull_that_waits_is_sent_elsewhere_when_the_broker_drains(
         subscriber: Any = subscriber_pb2_grpc.SubscriberStub(channel)
         # The second one waits for the first.
         calls = [subscriber.Pull(pulling(wait_ms=30_000)) for _ in range(2)]
-        await eventually(lambda: any(group.slots for group in broker.hub.groups.values()))
+        await eventually(lambda: any(group.lanes for group in broker.hub.groups.values()))
         async with asyncio.timeout(15):
             await broker.shut_down()
             for call in calls:

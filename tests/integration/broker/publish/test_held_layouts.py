@@ -87,12 +87,12 @@ async def test_layouts_that_wait_cost_no_other_lane_its_lease(
             await center.publish(TOPIC, PAID, "before")
             await points.until(1)
             group = next(g for g in broker.hub.groups.values() if g.route.name == GROUP)
-            await eventually(lambda: group.slots)
+            await eventually(lambda: group.lanes)
             async with grown(trade, database_url, 60):
                 without_lanes = 0.0
                 deadline = time.monotonic() + 16
                 while time.monotonic() < deadline:
-                    without_lanes += 0.1 * (not group.slots)
+                    without_lanes += 0.1 * (not group.lanes)
                     await asyncio.sleep(0.1)
     lost = [entry for entry in logs if entry["event"] == "delivery.lease_passed"]
     assert not lost, f"{len(lost)} leases have passed; a group that has nothing to do with it: {without_lanes:.1f} s"

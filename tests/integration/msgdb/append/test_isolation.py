@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from msgdb.lanes.leases import claim, renew
-from msgdb.lanes.records import LaneCheckpoint, OwnedLane
+from msgdb.lanes.records import LaneCheckpoint, LaneEpoch
 from msgdb.log.queues import ensure_queues
 from msgdb.store import MessageStore, SessionLimits
 from tests.support.appending import bodies, frame, message, new_publisher, open_appender, places
@@ -74,7 +74,7 @@ async def test_lanes_are_claimed_and_moved_on_beside_each_other_at_any_default_i
         async with strict_store.connection() as conn:
             claimed = await claim(conn, owner, lanes_to_claim(queue_ids), 60.0)
             for acked_offset in range(10):
-                owned = [OwnedLane(lane.key, lane.epoch) for lane in claimed]
+                owned = [LaneEpoch(lane.key, lane.epoch) for lane in claimed]
                 assert not (await renew(conn, owner, owned, 60.0)).lost
                 marks = [LaneCheckpoint(lane.key, lane.epoch, acked_offset, []) for lane in claimed]
                 await persist(conn, owner, marks, GROUP_NAMES)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgbroker.contract.limits import LEASE_SECONDS_MAX
 from msgdb.lanes.leases import claim, cut_leases, release, renew
-from msgdb.lanes.records import LaneKey, LaneToClaim, OwnedLane
+from msgdb.lanes.records import LaneEpoch, LaneKey, LaneToClaim
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.support.rows import GROUP, OTHER_OWNER, OWNER, keys_of, lanes_to_claim
@@ -24,7 +24,7 @@ async def test_a_lane_that_was_never_claimed_starts_at_its_initial_offset(conn: 
 
 async def test_a_lane_that_was_claimed_before_continues_where_it_was(conn: Connection) -> None:
     (lane,) = await claim(conn, OWNER, lanes_to_claim([1], initial_offset=40), 10)
-    await release(conn, OWNER, [OwnedLane(lane.key, lane.epoch)])
+    await release(conn, OWNER, [LaneEpoch(lane.key, lane.epoch)])
 
     (again,) = await claim(conn, OTHER_OWNER, lanes_to_claim([1], initial_offset=99), 10)
 
@@ -79,7 +79,7 @@ async def test_an_owner_that_lives_while_the_clock_is_set_back_keeps_its_lane(co
     await set_clock_back(conn)
     await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10)
 
-    assert await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10) == (set(), set())
+    assert await renew(conn, OWNER, [LaneEpoch(lane.key, lane.epoch)], 10) == (set(), set())
 
     assert await lease_seconds(conn) <= 10
     assert await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10) == []
@@ -145,7 +145,7 @@ async def test_a_lane_whose_row_is_locked_is_left_for_later_and_does_not_hold_up
 
 async def test_a_lane_whose_row_is_locked_does_not_cost_the_others_their_leases(store: MessageStore) -> None:
     async with store.connection() as conn:
-        owned = [OwnedLane(lane.key, lane.epoch) for lane in await claim(conn, OWNER, lanes_to_claim([1, 2]), 0)]
+        owned = [LaneEpoch(lane.key, lane.epoch) for lane in await claim(conn, OWNER, lanes_to_claim([1, 2]), 0)]
         async with store.transaction() as holder:
             await holder.execute("SELECT FROM cursor WHERE queue_id = 1 FOR UPDATE")
             lost, held_up = await renew(conn, OWNER, owned, 10)
@@ -157,7 +157,7 @@ async def test_a_lane_whose_row_is_locked_does_not_cost_the_others_their_leases(
 
 async def test_a_lane_whose_row_is_locked_does_not_keep_the_others_from_being_given_up(store: MessageStore) -> None:
     async with store.connection() as conn:
-        owned = [OwnedLane(lane.key, lane.epoch) for lane in await claim(conn, OWNER, lanes_to_claim([1, 2]), 60)]
+        owned = [LaneEpoch(lane.key, lane.epoch) for lane in await claim(conn, OWNER, lanes_to_claim([1, 2]), 60)]
         async with store.transaction() as holder:
             await holder.execute("SELECT FROM cursor WHERE queue_id = 1 FOR UPDATE")
             released = await release(conn, OWNER, owned)
@@ -169,7 +169,7 @@ async def test_a_lane_whose_row_is_locked_does_not_keep_the_others_from_being_gi
 async def test_a_renewed_lease_keeps_others_away(conn: Connection) -> None:
     (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 0)
 
-    renewal = await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10)
+    renewal = await renew(conn, OWNER, [LaneEpoch(lane.key, lane.epoch)], 10)
 
     assert renewal == (set(), set())
     assert await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10) == []
@@ -177,7 +177,7 @@ async def test_a_renewed_lease_keeps_others_away(conn: Connection) -> None:
 
 async def test_lanes_of_members_with_any_name_are_renewed(conn: Connection) -> None:
     wanted = [LaneToClaim(GROUP, member, 1, 0) for member in ("", "NULL", "a,b", '{"c"}', "d\\", "'e'")]
-    owned = [OwnedLane(lane.key, lane.epoch) for lane in await claim(conn, OWNER, wanted, 0)]
+    owned = [LaneEpoch(lane.key, lane.epoch) for lane in await claim(conn, OWNER, wanted, 0)]
 
     assert await renew(conn, OWNER, owned, 10) == (set(), set())
     assert {passed for _, passed in await (await conn.execute(_PASSED)).fetchall()} == {False}
@@ -187,20 +187,20 @@ async def test_a_lease_that_another_took_over_is_not_renewed(conn: Connection) -
     (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 0)
     await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 10)
 
-    assert await renew(conn, OWNER, [OwnedLane(lane.key, lane.epoch)], 10) == ({lane.key}, set())
+    assert await renew(conn, OWNER, [LaneEpoch(lane.key, lane.epoch)], 10) == ({lane.key}, set())
 
 
 async def test_an_epoch_of_before_renews_nothing_even_for_its_owner(conn: Connection) -> None:
     (before,) = await claim(conn, OWNER, lanes_to_claim([1]), 10)
     await claim(conn, OWNER, lanes_to_claim([1]), 10)
 
-    assert await renew(conn, OWNER, [OwnedLane(before.key, before.epoch)], 10) == ({before.key}, set())
+    assert await renew(conn, OWNER, [LaneEpoch(before.key, before.epoch)], 10) == ({before.key}, set())
 
 
 async def test_a_released_lane_is_free_at_once(conn: Connection) -> None:
     (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 60)
 
-    assert await release(conn, OWNER, [OwnedLane(lane.key, lane.epoch)]) == {lane.key}
+    assert await release(conn, OWNER, [LaneEpoch(lane.key, lane.epoch)]) == {lane.key}
     assert keys_of(await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 60)) == {lane.key}
 
 
@@ -208,7 +208,7 @@ async def test_a_stale_owner_releases_nothing(conn: Connection) -> None:
     (lane,) = await claim(conn, OWNER, lanes_to_claim([1]), 0)
     await claim(conn, OTHER_OWNER, lanes_to_claim([1]), 60)
 
-    assert await release(conn, OWNER, [OwnedLane(lane.key, lane.epoch)]) == set()
+    assert await release(conn, OWNER, [LaneEpoch(lane.key, lane.epoch)]) == set()
     assert await claim(conn, OWNER, lanes_to_claim([1]), 60) == []
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from msgdb.lanes.leases import claim, load_redeliveries, release
 from msgdb.lanes.lost_log import clamp_to_ends
-from msgdb.lanes.records import LaneCheckpoint, LaneKey, OffsetRange, OwnedLane, RedeliveryUpsert
+from msgdb.lanes.records import LaneCheckpoint, LaneEpoch, LaneKey, OffsetRange, RedeliveryUpsert
 from msgdb.postgres.connections import Connection
 from tests.support.rows import GROUP, OTHER_OWNER, OWNER, lanes_to_claim, make_queue, persist, put_messages
 
 
 async def settled(
     conn: Connection, queue_id: int, acked_offset: int, ranges: list[OffsetRange], *waiting: RedeliveryUpsert
-) -> OwnedLane:
+) -> LaneEpoch:
     """Return a lane that was just claimed, after a checkpoint of an earlier owner's."""
     (first,) = await claim(conn, OWNER, lanes_to_claim([queue_id]), 60)
     mark = LaneCheckpoint(first.key, first.epoch, acked_offset, ranges, list(waiting))
     await persist(conn, OWNER, [mark], {})
-    await release(conn, OWNER, [OwnedLane(first.key, first.epoch)])
+    await release(conn, OWNER, [LaneEpoch(first.key, first.epoch)])
     (again,) = await claim(conn, OTHER_OWNER, lanes_to_claim([queue_id]), 60)
-    return OwnedLane(again.key, again.epoch)
+    return LaneEpoch(again.key, again.epoch)
 
 
 async def lose_from(conn: Connection, queue_id: int, offset: int) -> None:
@@ -109,4 +109,4 @@ async def test_a_lane_that_another_broker_has_is_left_alone(conn: Connection) ->
 
     assert await clamp_to_ends(conn, OWNER, [lane], {lane.key}) == {}
     assert await clamp_to_ends(conn, OTHER_OWNER, [lane._replace(epoch=lane.epoch - 1)], {lane.key}) == {}
-    assert await clamp_to_ends(conn, OTHER_OWNER, [OwnedLane(LaneKey(GROUP + 1, "", queue_id), 1)]) == {}
+    assert await clamp_to_ends(conn, OTHER_OWNER, [LaneEpoch(LaneKey(GROUP + 1, "", queue_id), 1)]) == {}

@@ -31,7 +31,7 @@ class Group:
 
     def __init__(self, *queue_ids: int) -> None:
         self.route = SimpleNamespace(group_id=GROUP, subscriptions=())
-        self.slots: dict[int, Any] = dict.fromkeys(queue_ids)
+        self.lanes: dict[int, Any] = dict.fromkeys(queue_ids)
 
 
 class Store:

@@ -45,7 +45,7 @@ class OneBroker:
         )  # fmt: skip
         self.snapshot: Snapshot = snapshot(topic, withheld=WITHHELD)
         self.group: Any = Group(
-            route=group, instances={each.name: each for each in instances}, slots={1: None}, refusal=None
+            route=group, instances={each.name: each for each in instances}, lanes={1: None}, refusal=None
         )
         hub: Any = SimpleNamespace(groups={GROUP: self.group}, topics={TOPIC: topic})
         self.misplaced = MisplacedInstances(

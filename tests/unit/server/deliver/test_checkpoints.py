@@ -44,9 +44,9 @@ async def test_ranges_of_many_lanes_are_put_together_beside_the_event_loop_and_f
     group = hub.attach(group_route(), Instance("one", 100, 1_000_000))
     for queue_id in range(1, LANES + 1):
         hub.open_lane(group, route(), ClaimedLane(LaneKey(1, "", queue_id), 1, 0, EVERY_OTHER), (), 1e9)
-        slot = group.slots[queue_id]
-        slot.lane.feed(0, 1, ())
-        hub.unpersisted.add(slot)
+        owned = group.lanes[queue_id]
+        owned.lane.feed(0, 1, ())
+        hub.unpersisted.add(owned)
     here = threading.get_ident()
     put_together: list[tuple[bool, int]] = []
 

@@ -23,7 +23,7 @@ from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.handing_out import BEHIND_MESSAGES
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.rules import lane_config
 from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
@@ -80,7 +80,7 @@ class OneGroup:
         )
         self.lane = lane
         matcher = Matcher(group_route(), route())
-        self.group.add_lane(LaneSlot(lane, route(), matcher, lambda _: True, lease_until=1e9))
+        self.group.add_lane(OwnedLane(lane, route(), matcher, lambda _: True, lease_until=1e9))
 
     def pump(self) -> int:
         self.group.pump(1.0, PumpBudget())
@@ -112,7 +112,7 @@ class OneGroup:
     def mark(self, group: Pumped) -> None:
         """The test pumps it when it likes."""
 
-    def lane_failed(self, slot: LaneSlot, error: Exception) -> None:
+    def lane_failed(self, owned: OwnedLane, error: Exception) -> None:
         self.failed.append(error)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -266,7 +266,7 @@ def test_lanes_beyond_the_bound_hold_nothing_ready_but_what_is_taken_at_once() -
 
 def test_bodies_that_are_needed_again_are_bounded_as_well() -> None:
     one = OneGroup()
-    one.group.slots[QUEUE].topic = route(body_bytes_max=64 * 1024)
+    one.group.lanes[QUEUE].topic = route(body_bytes_max=64 * 1024)
     one.commit(0, 100, b"x" * 64 * 1024)
     for _ in range(40):
         one.pump()
@@ -387,7 +387,7 @@ async def test_the_alarm_of_a_body_that_cannot_be_fetched_goes_when_the_message_
     one.settle_all(Verdict.RETRY)
     one.cache._tail.forget()
     with patch.object(one.cache, "read_again", side_effect=ValueError("a page of an index is damaged")):
-        one.group.activate(one.group.slots[QUEUE])
+        one.group.activate(one.group.lanes[QUEUE])
         one.pump()
         await asyncio.gather(*one.tasks)
     assert [alarm.thing for alarm in one.board.standing] == [Work.FETCHING]

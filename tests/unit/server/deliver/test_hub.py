@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.log.cache import LogCache
 from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import board, log_message, route, snapshot
@@ -29,8 +29,8 @@ class Leases:
         self.opened = 0
 
     @property
-    def slots(self) -> list[LaneSlot]:
-        return list(self.group.slots.values())
+    def lanes(self) -> list[OwnedLane]:
+        return list(self.group.lanes.values())
 
     def open(self, lease_until: float) -> None:
         self.opened += 1
@@ -48,30 +48,30 @@ def test_with_every_tick_just_those_lanes_are_closed_whose_leases_have_passed(se
             case 0:
                 leases.open(now + chance.randint(-1, 5))
             case 1:
-                for slot in leases.slots:
+                for owned in leases.lanes:
                     # A renewal leaves out what somebody has locked.
                     if chance.random() < 0.8:
-                        slot.lease_until = max(slot.lease_until, now + 5)
+                        owned.lease_until = max(owned.lease_until, now + 5)
             case _:
                 now += chance.choice([0.1, 1.0, 3.0])
-                held = [slot for slot in leases.slots if slot.lease_until > now]
+                held = [owned for owned in leases.lanes if owned.lease_until > now]
                 leases.hub.tick_once(now)
-                assert leases.slots == held
+                assert leases.lanes == held
 
 
 def test_a_lane_that_was_claimed_again_is_not_given_up_for_its_predecessor() -> None:
     leases = Leases()
     leases.open(5.0)
-    (before,) = leases.slots
+    (before,) = leases.lanes
     assert leases.hub.give_up(before)
     leases.opened = 0
     leases.open(5.0)
-    (after,) = leases.slots
+    (after,) = leases.lanes
 
     assert leases.hub.group_serving(before) is None
     assert not leases.hub.give_up(before)
     leases.hub.lane_failed(before, ValueError("too late"))
-    assert [slot for _, slot in leases.hub.lanes()] == [after]
+    assert [owned for _, owned in leases.hub.lanes()] == [after]
     assert leases.hub.group_serving(after) is leases.group
 
 
@@ -81,15 +81,15 @@ def test_a_change_elsewhere_leaves_a_groups_lanes_alone_but_for_who_may_see_stre
     groups = {(group.namespace, group.name): group}
     leases.hub.follow(snapshot(topic, groups=groups))
     leases.open(5.0)
-    (slot,) = leases.slots
-    slot.topic = topic
-    matcher, message = slot.matcher, log_message()
-    assert not slot.may_hand_out(message)
+    (owned,) = leases.lanes
+    owned.topic = topic
+    matcher, message = owned.matcher, log_message()
+    assert not owned.may_hand_out(message)
     allowed = frozenset({(group.group_id, topic.topic_id, "*")})
     leases.hub.follow(snapshot(topic, route(2, name="TP_OTHER"), groups=groups, stress_whitelist=allowed))
 
-    assert slot.matcher is matcher
-    assert slot.may_hand_out(message)
+    assert owned.matcher is matcher
+    assert owned.may_hand_out(message)
 
 
 def test_a_lane_that_fails_at_a_change_is_given_up_and_the_other_groups_follow_it() -> None:
@@ -100,10 +100,10 @@ def test_a_lane_that_fails_at_a_change_is_given_up_and_the_other_groups_follow_i
     groups = {(each.namespace, each.name): each for each in (first, other)}
     leases.hub.follow(snapshot(topic, groups=groups))
     leases.open(5.0)
-    (slot,) = leases.slots
+    (owned,) = leases.lanes
     (instance,) = leases.group.instances.values()
     leases.hub.detach(leases.group, instance)
-    slot.lane.reconfigure = None  # type: ignore[assignment, method-assign]
+    owned.lane.reconfigure = None  # type: ignore[assignment, method-assign]
     changed = {name: dataclasses.replace(each, attempts_max=7) for name, each in groups.items()}
     leases.hub.follow(snapshot(topic, groups=changed))
 
@@ -115,13 +115,13 @@ def test_a_lane_that_fails_at_a_change_is_given_up_and_the_other_groups_follow_i
 def test_a_change_of_a_topic_or_of_the_group_is_followed_by_its_lanes() -> None:
     leases, topic = Leases(), route(stress_refused=True)
     leases.open(5.0)
-    (slot,) = leases.slots
+    (owned,) = leases.lanes
     group = dataclasses.replace(leases.group.route, paused=True)
-    matchers = [slot.matcher]
+    matchers = [owned.matcher]
     for groups in ({(group.namespace, group.name): leases.group.route}, {(group.namespace, group.name): group}):
         leases.hub.follow(snapshot(topic, groups=groups))
-        matchers.append(slot.matcher)
+        matchers.append(owned.matcher)
 
-    assert slot.topic is topic
+    assert owned.topic is topic
     assert leases.group.route is group
     assert len({id(matcher) for matcher in matchers}) == 3

@@ -5,13 +5,13 @@ from __future__ import annotations
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.lane_turns import InstanceTurns, LaneTurns
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.log.cache import LogCache
 from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import board, group_route, route, snapshot
 
 
-def lanes(*queue_ids: int) -> list[LaneSlot]:
+def lanes(*queue_ids: int) -> list[OwnedLane]:
     """Return lanes of one group, on these queues."""
     hub = DeliveryHub(LogCache(None), board())  # type: ignore[arg-type]
     hub.pump.mark = lambda group: None  # type: ignore[method-assign]
@@ -19,7 +19,7 @@ def lanes(*queue_ids: int) -> list[LaneSlot]:
     group = hub.attach(group_route(), Instance("one", 100, 1_000_000))
     for queue_id in queue_ids:
         hub.open_lane(group, route(), ClaimedLane(LaneKey(1, "", queue_id), 1, 0, []), (), 1e9)
-    return [group.slots[queue_id] for queue_id in queue_ids]
+    return [group.lanes[queue_id] for queue_id in queue_ids]
 
 
 def order_of(turns: LaneTurns) -> list[int]:
@@ -32,8 +32,8 @@ def order_of(turns: LaneTurns) -> list[int]:
 def test_lanes_have_their_turns_in_the_order_in_which_they_came() -> None:
     turns = LaneTurns()
     three, one, two = lanes(3, 1, 2)
-    for slot in (three, one, two, three):
-        turns.add(slot)
+    for owned in (three, one, two, three):
+        turns.add(owned)
 
     assert order_of(turns) == [3, 1, 2]
 
@@ -41,21 +41,21 @@ def test_lanes_have_their_turns_in_the_order_in_which_they_came() -> None:
 def test_a_lane_whose_block_was_read_comes_before_all_others_and_once() -> None:
     turns = LaneTurns()
     one, two, three = lanes(1, 2, 3)
-    for slot in (one, two, three):
-        turns.add(slot)
+    for owned in (one, two, three):
+        turns.add(owned)
     turns.add_first(three)
     turns.add_first(two)
     turns.add(three)
 
-    assert [slot.lane.key.queue_id for slot in turns] == [3, 2, 1]
+    assert [owned.lane.key.queue_id for owned in turns] == [3, 2, 1]
     assert order_of(turns) == [3, 2, 1]
 
 
 def test_a_lane_that_has_more_goes_behind_the_others_and_one_that_is_gone_has_no_turn() -> None:
     turns = LaneTurns()
     one, two, three = lanes(1, 2, 3)
-    for slot in (one, two, three):
-        turns.add(slot)
+    for owned in (one, two, three):
+        turns.add(owned)
     assert turns.take() is one
     turns.put_back(one)
     turns.discard(2)

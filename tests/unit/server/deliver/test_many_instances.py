@@ -15,7 +15,7 @@ from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server import clock
 from msgbroker.server.deliver.instances.instance import Instance, InstanceRoom
 from msgbroker.server.deliver.lane_turns import LOOKS_MAX
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.rules import lane_config
 from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.deliver.pump_budget import PumpBudget
@@ -77,7 +77,7 @@ def test_one_turn_of_the_event_loop_looks_at_a_bounded_number_of_instances() -> 
 def test_a_lane_that_is_stopped_asks_only_those_who_hold_something_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     one, instances = full_group(10)
     lane: Lane[LogMessage] = Lane(ClaimedLane(LaneKey(1, "", 2), 1, 0, []), (), lane_config(group_route()), 0.0)
-    other = LaneSlot(lane, route(), Matcher(group_route(), route()), lambda _: True, lease_until=1e9)
+    other = OwnedLane(lane, route(), Matcher(group_route(), route()), lambda _: True, lease_until=1e9)
     one.group.add_lane(other)
     asked: list[str] = []
     give_back = Instance.give_back_lane
@@ -89,7 +89,7 @@ def test_a_lane_that_is_stopped_asks_only_those_who_hold_something_of_it(monkeyp
     monkeypatch.setattr(Instance, "give_back_lane", noted)
     one.group.stop_lane(other)
     assert asked == []
-    one.group.stop_lane(one.group.slots[QUEUE])
+    one.group.stop_lane(one.group.lanes[QUEUE])
 
     assert sorted(asked) == sorted(instance.name for instance in instances)
     assert [instance.unsettled for instance in instances] == [0] * 10, "none of it was written"

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Settlement, Verdict
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.rules import lane_config
 from msgbroker.server.deliver.reader import READS_AHEAD_MAX, ReadyBytes
 from msgbroker.server.log.cache import Block, LogCacheConfig
@@ -39,7 +39,7 @@ class Behind(OneGroup):
                     ClaimedLane(LaneKey(1, "", queue_id), 1, 0, []), (), lane_config(group_route()), 0.0
                 )
                 matcher = Matcher(group_route(), route())
-                self.group.add_lane(LaneSlot(lane, route(), matcher, lambda _: True, lease_until=1e9))
+                self.group.add_lane(OwnedLane(lane, route(), matcher, lambda _: True, lease_until=1e9))
 
     async def _read(self, queue_id: int, offset: int, reader: Hashable) -> Block:
         self.read.append(queue_id)
@@ -86,7 +86,7 @@ async def test_all_lanes_take_turns_however_few_are_read_for_at_a_time() -> None
 async def test_a_lane_that_is_given_up_leaves_its_place_to_the_next() -> None:
     one = Behind()
     one.pump()
-    reading = {slot.lane.key.queue_id for slot in one.group.slots.values() if slot.is_reading}
+    reading = {owned.lane.key.queue_id for owned in one.group.lanes.values() if owned.is_reading}
     assert len(reading) == READS_AHEAD_MAX
     for queue_id in reading:
         one.group.remove_lane(queue_id)
@@ -100,7 +100,7 @@ async def test_a_lane_that_is_given_up_leaves_its_place_to_the_next() -> None:
 async def test_nothing_is_read_for_lanes_that_go_together() -> None:
     one = Behind()
     one.pump()
-    for queue_id in list(one.group.slots):
+    for queue_id in list(one.group.lanes):
         one.group.remove_lane(queue_id)
     one.pump()
     await asyncio.gather(*one.tasks)
@@ -111,7 +111,7 @@ async def test_nothing_is_read_for_lanes_that_go_together() -> None:
 async def test_publishers_wait_for_what_is_to_be_read_once_there_is_a_place() -> None:
     one = Behind()
     other = route(2)
-    last = one.group.slots[LANES]
+    last = one.group.lanes[LANES]
     last.topic = other
     one.pump()
 

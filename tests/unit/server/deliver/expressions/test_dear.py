@@ -57,7 +57,7 @@ async def test_an_expression_that_fails_on_a_message_does_not_match_and_is_count
         await broker.all_read(group)
 
         assert given(group) == 1
-        assert group.slots[QUEUE].failed_evaluations == 2 * 9
+        assert group.lanes[QUEUE].failed_evaluations == 2 * 9
 
 
 async def test_what_was_missing_where_the_helper_evaluated_is_told_here() -> None:
@@ -119,7 +119,7 @@ async def test_a_lane_that_lapses_again_and_again_has_each_message_evaluated_onc
         group = broker.group(1)
         broker.commit(60)
         for _ in range(20):
-            asked, lane = len(broker.helper.requests), group.slots[QUEUE].lane
+            asked, lane = len(broker.helper.requests), group.lanes[QUEUE].lane
             await eventually(lambda: len(broker.helper.requests) > asked or lane.next_offset == 60)  # noqa: B023
             broker.hub.close_lane(group, QUEUE)
             broker.open(group)
@@ -172,7 +172,7 @@ async def test_a_message_that_cannot_be_finished_sets_its_lane_aside_and_nothing
         assert "takes more than 0.3 s" in alarm.detail
         assert alarm.thing == f"group SG_1, topic TP_TRADE, queue {QUEUE}: its expressions"
         assert (alarm.group_id, alarm.topic_id, alarm.queue_id) == (1, 1, QUEUE)
-        lane = group.slots[QUEUE].lane
+        lane = group.lanes[QUEUE].lane
         # All before it are decided, and it is neither matched nor settled.
         assert (given(group), lane.next_offset, lane.acked_offset) == (3, 3, 0)
         assert "long" not in {number for _, number in helper.asked}
@@ -194,7 +194,7 @@ async def test_a_lane_that_was_set_aside_is_tried_again_and_goes_on_when_it_can_
         broker.hub.evaluations.line.wake.set()
         await eventually(lambda: len(broker.helper.requests) == tried + 1)
         assert [alarm.kind for alarm in broker.board.standing] == [AlarmKind.LANE_SET_ASIDE]
-        assert group.slots[QUEUE].lane.next_offset == 0
+        assert group.lanes[QUEUE].lane.next_offset == 0
         is_broken = False
         broker.seconds += 10.0
         broker.hub.evaluations.line.wake.set()
@@ -213,7 +213,7 @@ async def test_a_failure_nobody_foresaw_sets_the_lane_aside_and_the_others_go_on
         await broker.all_read(other)
 
         assert alarm.detail == "ValueError: odd"
-        assert (given(group), group.slots[QUEUE].lane.next_offset, given(other)) == (0, 0, 10)
+        assert (given(group), group.lanes[QUEUE].lane.next_offset, given(other)) == (0, 0, 10)
 
 
 async def test_the_event_loop_is_never_asked_to_do_more_than_a_little_for_a_request() -> None:
@@ -270,7 +270,7 @@ async def _tick(hub: DeliveryHub) -> None:
 async def test_a_lane_that_was_set_aside_goes_on_when_the_expressions_turn_out_cheap() -> None:
     async with Brokerlike.running() as broker:
         group = broker.group(1, dear(cost=10, predicate=lambda _: True))
-        measured = broker.hub.evaluations.measured(group.slots[QUEUE])
+        measured = broker.hub.evaluations.measured(group.lanes[QUEUE])
         for _ in range(3):
             measured.add_slice(0.010, 1)
         broker.helper.fault = lambda _: HelperDiedError("again")
@@ -288,7 +288,7 @@ async def test_a_lane_that_was_set_aside_goes_on_when_the_expressions_turn_out_c
 async def test_an_expression_that_is_cheap_after_all_comes_back_to_the_event_loop() -> None:
     async with Brokerlike.running() as broker:
         group = broker.group(1, dear(cost=10, predicate=lambda headers: headers["number"].endswith("0")))
-        measured = broker.hub.evaluations.measured(group.slots[QUEUE])
+        measured = broker.hub.evaluations.measured(group.lanes[QUEUE])
         for _ in range(3):
             measured.add_slice(0.010, 1)
         with capture_logs() as logs:

@@ -82,7 +82,7 @@ async def test_the_alarm_of_a_lane_that_stands_in_line_again_goes_with_the_lane(
 ) -> None:
     async with Brokerlike.running() as broker:
         group = broker.group(1)
-        slot = group.slots[QUEUE]
+        owned = group.lanes[QUEUE]
         with monkeypatch.context() as broken:
             broken.setattr(broker.expressions, "_messages", AsyncMock(side_effect=ValueError("damaged")))
             broker.commit(10)
@@ -91,7 +91,7 @@ async def test_the_alarm_of_a_lane_that_stands_in_line_again_goes_with_the_lane(
         monkeypatch.setattr(broker.helper, "is_ready", AsyncMock(return_value=False))
         broker.seconds += 1_000
         broker.hub.evaluations.line.wake.set()
-        await eventually(lambda: slot not in broker.expressions._waiting and len(broker.hub.evaluations.line) == 1)
+        await eventually(lambda: owned not in broker.expressions._waiting and len(broker.hub.evaluations.line) == 1)
         broker.hub.close_lane(group, QUEUE)
         broker.hub.evaluations.line.wake.set()
 

@@ -9,7 +9,7 @@ from msgbroker.engine.matching import Outcome
 from msgbroker.server.deliver.expressions.evaluations import CHEAP_SECONDS, SLOW_SECONDS, Measured
 from msgbroker.server.deliver.expressions.known_outcomes import KnownOutcomes
 from msgbroker.server.deliver.expressions.lane_line import LaneInLine, LaneLine
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from tests.support.broker_builders import log_message
 from tests.unit.server.deliver.expressions.test_turns import Loop
 
@@ -121,7 +121,7 @@ async def test_an_expression_that_costs_too_much_by_its_structure_is_not_evaluat
     assert {group_id for group_id, _ in loop.evaluated} == {2}
     assert len(loop.hub.evaluations.line) == 1
     # Nothing was settled, nothing skipped.
-    assert (group.slots[1].lane.next_offset, group.slots[1].lane.acked_offset) == (0, 0)
+    assert (group.lanes[1].lane.next_offset, group.lanes[1].lane.acked_offset) == (0, 0)
 
 
 async def test_what_turns_out_slow_waits_for_the_helper_and_keeps_what_was_decided() -> None:
@@ -133,11 +133,11 @@ async def test_what_turns_out_slow_waits_for_the_helper_and_keeps_what_was_decid
         loop.seconds += 1.0
 
     assert len(loop.evaluated) == 3
-    assert group.slots[1].lane.next_offset == 3
+    assert group.lanes[1].lane.next_offset == 3
     assert loop.hub.evaluations.slow() == [(1, 1)]
     lane = loop.hub.evaluations.line.take()
     assert lane is not None
-    assert lane.slot is group.slots[1]
+    assert lane.owned is group.lanes[1]
 
 
 async def test_what_is_known_is_fed_as_far_as_it_goes() -> None:
@@ -154,7 +154,7 @@ async def test_what_is_known_is_fed_as_far_as_it_goes() -> None:
     await loop.turn()
 
     (instance,) = group.instances.values()
-    assert (instance.unsettled, group.slots[1].lane.next_offset) == (3, 3)
+    assert (instance.unsettled, group.lanes[1].lane.next_offset) == (3, 3)
     assert len(loop.hub.evaluations.line) == 1
 
 
@@ -185,12 +185,12 @@ def test_what_is_known_is_of_one_expression_and_one_message_as_it_is_stored() ->
 class NoTurns:
     """Stands for a group that gives its lanes no turns."""
 
-    def activate(self, slot: LaneSlot) -> None:
+    def activate(self, owned: OwnedLane) -> None:
         """Do nothing."""
 
 
-def in_line(slot: LaneSlot) -> LaneInLine:
-    return LaneInLine(slot, NoTurns())
+def in_line(owned: OwnedLane) -> LaneInLine:
+    return LaneInLine(owned, NoTurns())
 
 
 async def test_in_the_line_groups_take_turns_and_in_a_group_its_lanes() -> None:
@@ -198,24 +198,24 @@ async def test_in_the_line_groups_take_turns_and_in_a_group_its_lanes() -> None:
     one, two = loop.header_group(1), loop.header_group(2)
     line = LaneLine()
     for _ in range(3):
-        for slot in (one.slots[1], one.slots[2], two.slots[1]):
-            line.add(in_line(slot))
+        for owned in (one.lanes[1], one.lanes[2], two.lanes[1]):
+            line.add(in_line(owned))
     assert len(line) == 3
     assert line.wake.is_set()
     taken = [line.take() for _ in range(4)]
 
-    assert [lane and lane.slot for lane in taken] == [one.slots[1], two.slots[1], one.slots[2], None]
+    assert [lane and lane.owned for lane in taken] == [one.lanes[1], two.lanes[1], one.lanes[2], None]
 
 
 async def test_a_lane_that_is_not_served_any_more_does_not_get_its_turn() -> None:
     loop = Loop()
     one, two = loop.header_group(1), loop.header_group(2)
     line = LaneLine()
-    line.add(in_line(one.slots[1]))
-    line.add(in_line(two.slots[1]))
+    line.add(in_line(one.lanes[1]))
+    line.add(in_line(two.lanes[1]))
     one.remove_lane(1)
     lane = line.take()
 
     assert lane is not None
-    assert lane.slot is two.slots[1]
+    assert lane.owned is two.lanes[1]
     assert (line.take(), len(line)) == (None, 0)

@@ -208,12 +208,12 @@ async def test_no_more_is_looked_at_than_there_is_time_for() -> None:
     group = loop.header_group(1, 0.000_01)
     loop.commit(1_000)
     await loop.turns()
-    evaluations, slot = loop.hub.evaluations, group.slots[1]
+    evaluations, owned = loop.hub.evaluations, group.lanes[1]
 
-    assert evaluations.reach(slot, TimeSlice(0.000_1)) == 64
-    assert evaluations.reach(slot, TimeSlice(TURN_SECONDS)) == pytest.approx(200, rel=0.1)
+    assert evaluations.reach(owned, TimeSlice(0.000_1)) == 64
+    assert evaluations.reach(owned, TimeSlice(TURN_SECONDS)) == pytest.approx(200, rel=0.1)
     # Nothing is known of it yet.
-    assert evaluations.reach(loop.header_group(2).slots[1], TimeSlice(TURN_SECONDS)) == 2_000
+    assert evaluations.reach(loop.header_group(2).lanes[1], TimeSlice(TURN_SECONDS)) == 2_000
 
 
 async def test_what_waits_for_time_goes_on_by_itself() -> None:
@@ -285,7 +285,7 @@ async def test_publishers_do_not_wait_for_a_group_that_its_own_expressions_hold_
     loop.header_group(1, 0.000_005)
     assert loop.hub.is_behind({route().topic_id})
     dear = loop.header_group(2, 0.000_2)
-    dear_slots = list(dear.slots.values())
+    dear_slots = list(dear.lanes.values())
     for _ in range(10):
         await loop.turn()
         loop.seconds += TURN_SECONDS
@@ -301,12 +301,12 @@ async def test_other_expressions_than_those_that_were_measured_begin_with_a_clea
     group = loop.header_group(1, 0.000_2)
     loop.commit(5)
     await loop.turns()
-    slot = group.slots[1]
-    assert loop.hub.evaluations.measured(slot).seconds_each == pytest.approx(0.000_2, rel=0.01)
+    owned = group.lanes[1]
+    assert loop.hub.evaluations.measured(owned).seconds_each == pytest.approx(0.000_2, rel=0.01)
 
     (subscription,) = group.route.subscriptions
     changed = dataclasses.replace(group.route, subscriptions=(dataclasses.replace(subscription, expression="other"),))
     group.reroute(changed, {1: route()})
 
-    assert loop.hub.evaluations.measured(slot).seconds_each == 0.0
+    assert loop.hub.evaluations.measured(owned).seconds_each == 0.0
     assert subscription.event_code == PAID

@@ -19,7 +19,7 @@ from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.recent_crashes import RecentCrashes
 from msgbroker.server.deliver.lane_waits import REST_SECONDS
-from msgbroker.server.deliver.lanes.owned_lane import LaneSlot
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.rules import lane_config
 from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
 from msgbroker.server.deliver.pump import Pumped
@@ -64,12 +64,12 @@ class Lanes:
             lane: Lane[LogMessage] = Lane(
                 ClaimedLane(LaneKey(1, "", queue_id), 1, 0, []), (), lane_config(group_route()), self.now
             )
-            self.group.add_lane(LaneSlot(lane, route(), Matcher(group_route(), route()), lambda _: True, 1e18))
+            self.group.add_lane(OwnedLane(lane, route(), Matcher(group_route(), route()), lambda _: True, 1e18))
 
     def mark(self, group: Pumped) -> None:
         """The test pumps it when it likes."""
 
-    def lane_failed(self, slot: LaneSlot, error: Exception) -> None:
+    def lane_failed(self, owned: OwnedLane, error: Exception) -> None:
         self.failed.append(error)
 
     def start(self, work: Coroutine[None, None, None]) -> None:
@@ -102,8 +102,8 @@ class Lanes:
         """Return the attempts of what comes again, by queue and offset."""
         return {
             (queue_id, offset): record.attempt
-            for queue_id, slot in self.group.slots.items()
-            for offset, record in slot.lane._state.again.by_offset.items()
+            for queue_id, owned in self.group.lanes.items()
+            for offset, record in owned.lane._state.again.by_offset.items()
         }
 
     def counted(self) -> list[tuple[int, int]]:
@@ -296,7 +296,7 @@ def test_a_message_in_which_every_instance_hangs_becomes_a_dead_letter() -> None
         lanes.pass_time(REST_SECONDS)
         lanes.pass_time(25.0)
 
-    assert lanes.group.slots[1].lane.counters.dead_lettered == 1
+    assert lanes.group.lanes[1].lane.counters.dead_lettered == 1
 
 
 def test_nothing_pays_for_an_instance_that_is_only_slow_and_goes_on_talking() -> None:

@@ -19,8 +19,8 @@ from tests.unit.server.deliver.test_lane_turns import lanes
 def test_a_lane_is_taken_once_however_often_it_changed() -> None:
     unpersisted = UnpersistedLanes()
     one, two = lanes(1, 2)
-    for slot in (one, two, one):
-        unpersisted.add(slot)
+    for owned in (one, two, one):
+        unpersisted.add(owned)
     unpersisted.discard(two)
 
     assert unpersisted.wake.is_set()
@@ -48,8 +48,8 @@ async def test_each_change_wakes_the_checkpointer_and_it_ends_when_it_is_stopped
     hub, stop = DeliveryHub(LogCache(None), board()), asyncio.Event()  # type: ignore[arg-type]
     checkpointer = Flushes(hub, is_away=is_away)
     running = asyncio.ensure_future(checkpointer.run(stop))
-    for slot in lanes(1, 2, 3):
-        hub.unpersisted.add(slot)
+    for owned in lanes(1, 2, 3):
+        hub.unpersisted.add(owned)
         await checkpointer.flushes.get()
         assert checkpointer.flushes.empty()
     stop.set()
