@@ -19,11 +19,11 @@ from msgbroker.client.connect.background import first_of
 from msgbroker.client.handle.dispatch import Dispatcher
 from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.handle.holding import Hold
-from msgbroker.client.handle.in_loop import InLoop
 from msgbroker.client.handle.turns import Turns
 from msgbroker.client.subscribe.closing import Closing
 from msgbroker.client.subscribe.confirmations import Confirmations
 from msgbroker.client.subscribe.credit import CreditGauge
+from msgbroker.client.subscribe.in_loop import InLoop
 from msgbroker.client.subscribe.requests import hello_of, request_of
 from msgbroker.client.subscribe.settlements import Room, Settlements
 from msgbroker.client.values.config import ClientConfig

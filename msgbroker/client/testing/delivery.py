@@ -14,7 +14,7 @@ from confdb.routes import GroupRoute, TopicRoute
 from msgbroker.client.connect.background import cancel_and_wait
 from msgbroker.client.handle.dispatch import Dispatcher
 from msgbroker.client.handle.handed import HandedMessage
-from msgbroker.client.handle.in_loop import InLoop
+from msgbroker.client.subscribe.in_loop import InLoop
 from msgbroker.client.testing.log import MemoryLog, StoredMessage
 from msgbroker.client.testing.registry import Registry, queue_ids_of
 from msgbroker.client.values.message import Message
