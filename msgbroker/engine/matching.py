@@ -34,11 +34,11 @@ class BatchFacts:
 
     event_codes: frozenset[str]
     has_targets: bool
-    """Some of its messages are for one group only."""
+    """Whether some of its messages are for one group only."""
 
 
 def facts_of(messages: Sequence[MessageT]) -> BatchFacts:
-    """Return the facts of a batch."""
+    """Return what is true of a batch for every group that matches it."""
     return BatchFacts(
         frozenset([message.event_code for message in messages]),
         any(message.target_group is not None for message in messages),
@@ -55,7 +55,7 @@ class Outcome(IntEnum):
 
 
 class Selected(NamedTuple, Generic[MessageT]):
-    """The beginning of a batch, decided."""
+    """How far a batch was decided, and which messages of that match."""
 
     matched: Sequence[MessageT]
     decided: int
@@ -110,7 +110,7 @@ class Matcher:
         self.cost = max((s.cost for s in self._subscriptions), default=0)
         """What the dearest of them may cost, in steps."""
         self.evaluations = 0
-        """How many messages took an expression here."""
+        """On how many messages this matcher evaluated an expression."""
         self.failed_evaluations = 0
         """How often an expression failed on a message, which then did not match by it."""
         self.failed: dict[int, FailedEvaluations] = {}

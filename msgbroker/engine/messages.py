@@ -11,7 +11,7 @@ class Routable(Protocol):
 
     @property
     def queue_offset(self) -> int:
-        """Its place in its queue."""
+        """The message's place in its queue."""
 
     @property
     def stored_at_us(self) -> int:
@@ -27,11 +27,11 @@ class Routable(Protocol):
 
     @property
     def ordering_key(self) -> str:
-        """Empty if it has none."""
+        """The message's ordering key; empty if it has none."""
 
     @property
     def stress(self) -> bool:
-        """Whether it is stress-test traffic."""
+        """Whether the message is stress traffic."""
 
     @property
     def target_group(self) -> int | None:

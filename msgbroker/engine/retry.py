@@ -9,7 +9,7 @@ from msgbroker.contract import limits
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """A group's retry schedule."""
+    """How long a message waits before each further attempt, and after how many it is a dead letter."""
 
     schedule_seconds: tuple[float, ...] = limits.RETRY_SCHEDULE_SECONDS_DEFAULT
     """The wait after attempt n is entry n - 1."""

@@ -17,15 +17,15 @@ class Verdict(StrEnum):
     """What an instance says of a message."""
 
     ACK = "ACK"
-    """Done: settled."""
+    """The message is done, and settled."""
     RETRY = "RETRY"
-    """Failed: the next attempt, or a dead letter after the last."""
+    """The attempt failed: the next one comes, or a dead letter after the last."""
     RELEASE = "RELEASE"
-    """Given back: comes again, and the attempt does not count."""
+    """The message is given back: it comes again, and the attempt does not count."""
     REJECT = "REJECT"
-    """Will never work: a dead letter."""
+    """The message will never work: it becomes a dead letter now."""
     UNREADABLE = "UNREADABLE"
-    """Rejected because its body cannot be read: a dead letter that says so."""
+    """The message is rejected because its body cannot be read: a dead letter that says so."""
 
 
 class DeadLetterReason(StrEnum):
@@ -63,7 +63,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a settlement did."""
+    """What became of a settlement."""
 
     count: int
     """How many messages it decided."""

@@ -77,7 +77,7 @@ _HEALTH_READING_MAX: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What a broker stands on."""
+    """The two databases that a broker stands on, and what it follows of them."""
 
     config: ConfigStore
     messages: MessageStore

@@ -101,5 +101,5 @@ class BrokerSettings(BaseSettings):
 
     @classmethod
     def load(cls, **overrides: object) -> Self:
-        """Read the environment; *overrides* win."""
+        """Return the settings of the environment; *overrides* take precedence."""
         return cls(**overrides)  # type: ignore[arg-type]

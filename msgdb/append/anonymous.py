@@ -22,7 +22,7 @@ class AnonymousNumbers:
     def __init__(self) -> None:
         self._own_id = secrets.token_bytes(16)
         self._numbered: list[AppendFrame] = []
-        """By the transaction that is open."""
+        """The frames that were given numbers by the transaction that is open."""
 
     def adopt(self, frames: Iterable[AppendFrame]) -> None:
         """Give frames without a publisher the own id; their numbers come in the transaction."""

@@ -39,7 +39,7 @@ class Appender:
         self._ensure_partitions = ensure_partitions
         self._thread = ThreadPoolExecutor(1, "append")
         self._is_disturbed = False
-        """The last transaction did not go through as a whole. Only the thread looks at it."""
+        """Whether the last transaction did not go through as a whole. Only the thread looks at it."""
 
     async def append(
         self,

@@ -24,20 +24,20 @@ log = structlog.get_logger(__name__)
 
 _OID_MASK: Final = 0xFFFFFFFF
 _COPY_LOOKS_SECONDS: Final = 0.5
-"""A COPY that has not got a byte between two looks this far apart gets none."""
+"""How far two looks at a COPY are apart that has got no byte in between: it gets none."""
 
 Lock = tuple[int, int]
-"""Class and key."""
+"""An advisory lock: its class and its key."""
 
 
 @dataclass(slots=True)
-class SetAside:
-    """A batch, divided."""
+class DividedBatch:
+    """A batch, divided into the frames that can be stored and those that wait for a lock."""
 
     free: list[int] = field(default_factory=list)
-    """Places of the frames whose locks are all there."""
+    """The places of the frames whose locks were all to be had."""
     held: dict[int, Held] = field(default_factory=dict)
-    """What the frames at the other places are answered."""
+    """What the frames at the other places are answered, by place."""
 
 
 def try_locks(
@@ -52,9 +52,9 @@ def try_locks(
     return {(lock_class, key) for lock_class, key in cursor.fetchall()}
 
 
-def set_aside(frames: Sequence[AppendFrame], held: set[Lock]) -> SetAside:
+def divide(frames: Sequence[AppendFrame], held: set[Lock]) -> DividedBatch:
     """Divide *frames*: those that need a held lock wait, and with them what their publisher sent behind them."""
-    divided = SetAside()
+    divided = DividedBatch()
     waiting: set[bytes] = set()
     for place, frame in enumerate(frames):
         queue_id = next(
@@ -76,11 +76,11 @@ class _Holder:
 
     pid: int
     xact_start: Decimal
-    """Seconds since 1970, exactly."""
+    """When its transaction began, in seconds since 1970, exactly."""
     copied_bytes: int
     is_idle: bool
     waits_seconds: float
-    """At least so long it cannot have moved, if it is idle; a COPY may have got data since."""
+    """For how long it cannot have moved, at least, if it is idle; a COPY may have got data since."""
 
 
 class StuckHolders:

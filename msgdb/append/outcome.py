@@ -21,7 +21,8 @@ _QUEUE: Final = struct.Struct(">QQ")
 _COUNT: Final = struct.Struct(">H")
 _AHEAD: Final = struct.Struct(">Qq")
 _HAS_AHEAD: Final = 0x8000
-"""In the number of queues, which is far smaller: a section of queues that are ahead of the clock follows them."""
+"""The bit that is set in the number of queues, which is far smaller, where a section of queues that are ahead of the
+clock follows."""
 _REFUSED: Final = 0xFFFF
 
 
@@ -42,15 +43,15 @@ class FrameOutcome:
 
     sequence: int
     first_message_id: bytes
-    """16 bytes; message i has this number + i."""
+    """The 16 bytes of message 0's id; message i has this number + i."""
     stored_at_us: int
-    """Of all its messages, but for those in queues that are `ahead_us`."""
+    """When its messages were stored, but for those in queues that are `ahead_us`."""
     queue_ids: Sequence[int]
-    """One per message; 0 where it was refused."""
+    """The queue of each message; 0 where it was refused."""
     queue_offsets: Sequence[int]
     refusals: tuple[Refused, ...] = ()
     ahead_us: Mapping[int, int] = field(default_factory=dict)
-    """By queue: the `stored_at` of its messages, where the queue is ahead of the clock."""
+    """The `stored_at` of messages whose queue is ahead of the clock, by queue."""
 
     def stored_at_us_in(self, queue_id: int) -> int:
         """Return the `stored_at` of its messages in that queue."""
@@ -63,7 +64,7 @@ def encode(outcomes: Iterable[FrameOutcome]) -> bytes:
 
 
 def decode(packed: bytes) -> list[FrameOutcome]:
-    """Unpack what `encode` packed."""
+    """Return the outcomes that `encode` packed."""
     outcomes: list[FrameOutcome] = []
     at = 0
     while at < len(packed):

@@ -34,15 +34,15 @@ class AppendFrame:
     """Messages that are stored together, under one number of one publisher."""
 
     publisher_id: bytes
-    """16 bytes; empty: anonymous, numbered by the appender under its own id."""
+    """The 16 bytes of the publisher id; empty: anonymous, numbered by the appender under its own id."""
     sequence: int
     messages: Sequence[Appendable]
     """Those that were not refused, in order, with their queues chosen."""
     refusals: tuple[Refused, ...] = ()
     is_anonymous: bool = False
-    """Came without a publisher; its id and number are the appender's."""
+    """Whether it came without a publisher: its id and number are the appender's."""
     size_bytes: int = 0
-    """About so much is written for it, as far as whoever made it knows."""
+    """About how many bytes are written for it, as far as whoever made it knows."""
 
     @property
     def count(self) -> int:
@@ -88,14 +88,14 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class StoredBefore:
-    """The frame's number is taken: its outcome must be looked up."""
+    """The frame's number is taken: what became of it must be looked up."""
 
     last_sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A frame before it is not stored."""
+    """A frame before this one, under the same publisher, is not stored: this one is not either."""
 
     expected: int
 
@@ -116,15 +116,15 @@ class AppendPlan:
 
     clock_us: int
     ahead_us: Mapping[int, int] = field(default_factory=dict)
-    """By queue: its time, where that is ahead of the clock."""
+    """The times of queues that are ahead of the clock, by queue."""
     rows: list[Buffer] = field(default_factory=list)
-    """Pieces of COPY data, without signature and trailer."""
+    """The pieces of COPY data, without signature and trailer."""
     results: list[FrameResult] = field(default_factory=list)
-    """One per frame, in order."""
+    """What each frame is answered, in order."""
     outcomes: dict[bytes, list[FrameOutcome]] = field(default_factory=dict)
-    """By publisher: the frames of this transaction."""
+    """What became of the frames of this transaction, by publisher."""
     publishers_us: dict[bytes, int] = field(default_factory=dict)
-    """By publisher: the time of its row."""
+    """The time of each publisher's row."""
 
     @property
     def times_us(self) -> set[int]:

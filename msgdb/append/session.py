@@ -21,7 +21,7 @@ from msgdb.postgres.libpq import execute
 log = structlog.get_logger(__name__)
 
 _QUICK_BYTES: Final = 512 * 1024
-"""So much is there in time on any way that is worth being used."""
+"""How many bytes are there in time on any way to the server that is worth being used."""
 _BYTES_PER_SECOND_MIN: Final = 256 * 1024
 _ELSEWHERE: Final = frozenset({"GetNewTransactionId", "GetNewMultiXactId"})
 """What PostgreSQL warns of there has nothing to do with the commit: its transaction ids run out."""
@@ -29,16 +29,19 @@ _ELSEWHERE: Final = frozenset({"GetNewTransactionId", "GetNewMultiXactId"})
 
 @dataclass(frozen=True, slots=True)
 class AppendConfig:
-    """How patient an append transaction is."""
+    """How long an append transaction waits for locks and for the server."""
 
     timeout_seconds: float = 2.0
-    """Of each statement (all locks are one), and of the session between them: a frozen broker is cut off after it."""
+    """How long each statement (all locks are one) may take, and the session between them: a frozen broker is cut off
+    after it."""
     lock_timeout_seconds: float = 1.0
-    """After it, a queue held by another broker is set aside."""
+    """How long an append waits for a lock; then the frames that need it are answered as held, and the others are
+    stored."""
     held_seconds_max: float = 2.0
     """A holder that has not moved for longer is ended by whoever waits for it."""
     pooled: bool = False
-    """Behind a transaction-pooling PgBouncer: settings per transaction, not per session."""
+    """Whether a transaction-pooling PgBouncer is in between: settings go with each transaction, not with the session.
+    """
 
 
 class AppendSession:

@@ -31,11 +31,11 @@ class Tails:
     """Where the queues and publishers of a batch end, and the database's clock."""
 
     queues: dict[int, QueueTail] = field(default_factory=dict)
-    """Without those that do not exist."""
+    """The tails by queue, without queues that do not exist."""
     publishers: dict[bytes, PublisherTail] = field(default_factory=dict)
     clock_us: int = 0
     has_gaps: bool = False
-    """There was a bound, and no row behind it."""
+    """Whether there was a bound, and no row behind it."""
 
 
 class TailBounds:
@@ -57,7 +57,7 @@ class TailBounds:
             del self._publishers[next(iter(self._publishers))]
 
     def forget(self) -> None:
-        """Know nothing any more."""
+        """Forget all bounds: the next look reads everything."""
         self._queues.clear()
         self._publishers.clear()
 

@@ -30,7 +30,7 @@ from psycopg.pq import TransactionStatus
 from msgdb.append import outcome, sql
 from msgdb.append.anonymous import AnonymousNumbers
 from msgdb.append.copy_rows import SIGNATURE, TRAILER
-from msgdb.append.held import Lock, StuckHolders, set_aside, try_locks
+from msgdb.append.held import Lock, StuckHolders, divide, try_locks
 from msgdb.append.plan import AppendFrame, AppendPlan, Buffer, FrameResult, Stored, StoredBefore, plan_append
 from msgdb.append.refused_rows import REFUSED_ERRORS, find_refused, is_missing_partition
 from msgdb.append.session import AppendConfig, AppendSession
@@ -42,7 +42,7 @@ from msgdb.postgres.libpq import execute, execute_copying
 log = structlog.get_logger(__name__)
 
 _COPIED_PIECES: Final = 384
-"""Rows are given to libpq in lots that stay in the processor's cache while they are copied on."""
+"""How many pieces of rows are given to libpq at once: what stays in the processor's cache while it is copied on."""
 
 
 class LayoutChangedError(Exception):
@@ -113,7 +113,7 @@ class AppendTransaction:
             return find_refused(connection, frame, self._session.settings_for([frame]), (psycopg.Error,))
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, if there is one."""
         self._session.close()
 
     # --- one transaction --------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class AppendTransaction:
         """Store the frames whose locks are free; answer the others `Held`, and end a holder that does not move."""
         publisher_ids, queue_ids = self._anonymous.publisher_ids(frames), _queues_of(frames)
         held = try_locks(connection, self._session.settings_for(frames), publisher_ids, queue_ids)
-        divided = set_aside(frames, held)
+        divided = divide(frames, held)
         results: dict[int, FrameResult] = {**divided.held}
         if divided.free:
             free = [frames[place] for place in divided.free]

@@ -109,7 +109,7 @@ class PreparedCheckpoints:
 
     def without(self, keys: Collection[LaneKey]) -> PreparedCheckpoints:
         """Return these checkpoints without those of some lanes."""
-        return prepare([mark for mark in self.checkpoints if mark.key not in keys], self.group_names)
+        return prepare([each for each in self.checkpoints if each.key not in keys], self.group_names)
 
 
 def prepare(checkpoints: Sequence[LaneCheckpoint], group_names: Mapping[int, str]) -> PreparedCheckpoints:
@@ -117,11 +117,11 @@ def prepare(checkpoints: Sequence[LaneCheckpoint], group_names: Mapping[int, str
     upserts: list[tuple[LaneKey, RedeliveryUpsert]] = []
     done: list[tuple[LaneKey, int]] = []
     dead: list[tuple[LaneKey, DeadLetterMove]] = []
-    for mark in checkpoints:
-        upserts += [(mark.key, upsert) for upsert in mark.redeliveries]
-        done += [(mark.key, queue_offset) for queue_offset in mark.redelivered]
-        done += [(mark.key, move.queue_offset) for move in mark.dead_letters if move.had_row]
-        dead += [(mark.key, move) for move in mark.dead_letters]
+    for each in checkpoints:
+        upserts += [(each.key, upsert) for upsert in each.redeliveries]
+        done += [(each.key, queue_offset) for queue_offset in each.redelivered]
+        done += [(each.key, move.queue_offset) for move in each.dead_letters if move.had_row]
+        dead += [(each.key, move) for move in each.dead_letters]
     return PreparedCheckpoints(
         checkpoints,
         group_names,
@@ -146,11 +146,11 @@ async def write_lanes(conn: Connection, prepared: PreparedCheckpoints) -> None:
 
 def _cursors(checkpoints: Sequence[LaneCheckpoint]) -> Parameters:
     return {
-        **key_columns(mark.key for mark in checkpoints),
-        "epoch": integer_array([mark.epoch for mark in checkpoints]),
-        "acked_offset": integer_array([mark.acked_offset for mark in checkpoints]),
+        **key_columns(each.key for each in checkpoints),
+        "epoch": integer_array([each.epoch for each in checkpoints]),
+        "acked_offset": integer_array([each.acked_offset for each in checkpoints]),
         "acked_ranges": text_array(
-            "{" + ",".join(f"[{first},{last})" for first, last in mark.acked_ranges) + "}" for mark in checkpoints
+            "{" + ",".join(f"[{first},{last})" for first, last in each.acked_ranges) + "}" for each in checkpoints
         ),
     }
 

@@ -212,8 +212,8 @@ def handling(address: str) -> Said:
     child = in_child(lambda: [publish(center, "child"), len(handled)])
     stored = [child[0], publish(center, "last of the parent")]
     is_enough.wait(CHILD_SECONDS)
-    (dispatcher,) = center._core._subscribers._dispatchers.values()
-    eventually_blocking(lambda: dispatcher.is_at_rest)
+    (handlers,) = center._core._subscribers._handlers.values()
+    eventually_blocking(lambda: handlers.is_at_rest)
 
     def start() -> list[Any]:
         is_enough.clear()

@@ -49,7 +49,8 @@ class Finding:
     cause: UnavailableCause
     words: str
     may_pass: bool = False
-    """Nothing is wrong that can be seen from here: it may have begun to listen just now, and trying again may help."""
+    """Whether trying again may help: nothing wrong can be seen from here, so the broker may have begun to listen just
+    now."""
 
 
 _SILENT: Final = Finding(

@@ -44,7 +44,7 @@ _BROKEN: Final = (
 
 
 class Connection(Protocol):
-    """What is connected to a broker, and connects again when it must."""
+    """A connection to a broker that a fork makes give up, and that connects again when it must."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -65,7 +65,7 @@ class Connection(Protocol):
 
 
 class Center(Protocol):
-    """What goes on in a child as if it had never been used."""
+    """A center that begins anew in a forked child, as if it had never been used."""
 
     def begin_anew(self) -> None:
         """Forget what belongs to the parent. Its threads are gone, and may have held any lock."""

@@ -21,8 +21,8 @@ import grpc
 _SHUT_DOWN_SECONDS: Final = 2.0
 """How long a fork waits for grpc.aio to end once nothing of ours uses it; others may."""
 _CORE_SECONDS: Final = 2.0
-"""How long it waits for gRPC's core to end then, unless others use it: a fork in the middle of that may harm the child.
-An attempt to connect that was given up keeps it from ending for a while, and harms nobody."""
+"""How long a fork then waits for gRPC's core to end, unless others use it: a fork in the middle of that may harm the
+child."""
 _LOOK_SECONDS: Final = 0.001
 _CORE_LOOK_SECONDS: Final = 0.005
 _THREADS: Final = Path("/proc/self/task")
@@ -32,7 +32,7 @@ _CORE_SEES_TO_ITSELF: Final = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lo
 _OTHER_USERS: Final = frozenset({grpc.Channel, grpc.Server})
 """What other code has that uses gRPC without asyncio."""
 _POLLER: Final = "(_poll_wrapper)"
-"""How the name ends of the thread that grpc.aio polls in."""
+"""What the name of the thread ends with that grpc.aio polls in."""
 
 
 def is_at_rest() -> bool:

@@ -20,7 +20,7 @@ from msgbroker.client.connect.directory import register_through_any, until_answe
 from msgbroker.client.connect.outages import OutageLog
 from msgbroker.client.core.last_words import log_closing, log_left_unanswered, log_not_closed, log_waiting
 from msgbroker.client.core.stop_signals import stopped_by_signals
-from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.group_handlers import GroupHandlers
 from msgbroker.client.handle.handlers import HandlerOptions, make_handler
 from msgbroker.client.handle.signatures import HandlerFunction
 from msgbroker.client.publish.publishing import Publisher, PublishingBuffer
@@ -43,7 +43,7 @@ from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 _LAST_ANSWERS_SECONDS: Final = 1.0
 """How long closing waits at least for answers to what was published, where it may wait at all."""
 _QUIET_SECONDS: Final = 1.0
-"""Closing that takes longer says what it waits for."""
+"""How long closing may take before the client logs what it waits for."""
 
 
 def make_core(addresses: AddressesGiven, settings: CenterSettings) -> CenterCore:
@@ -202,14 +202,14 @@ class CenterCore:
         forks.check()
         return PublisherStream(self.config, OutageLog("publisher"), self._take_failure)
 
-    def _open_stream(self, group: str, dispatcher: Dispatcher) -> GroupStream:
+    def _open_stream(self, group: str, handlers: GroupHandlers) -> GroupStream:
         forks.check()
         # Made when it is needed: two processes must not have the same one.
         self._process_id = self._process_id or secrets.token_bytes(limits.PROCESS_ID_BYTES)
         return SubscriberStream(
             self.config,
             group,
-            dispatcher,
+            handlers,
             outages=OutageLog("subscriber", group=group),
             process_id=self._process_id,
             on_failure=self._take_failure,

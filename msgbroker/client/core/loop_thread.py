@@ -34,7 +34,7 @@ class LoopThread:
         self._thread.start()
 
     def is_current(self) -> bool:
-        """Whether the caller is this thread."""
+        """Whether the caller runs in this very thread."""
         return threading.current_thread() is self._thread
 
     def is_of_handler(self) -> bool:

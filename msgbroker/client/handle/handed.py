@@ -23,13 +23,13 @@ class LaneHandle(Protocol):
         """False: the lane was revoked or its stream ended. Messages not started are dropped, verdicts go nowhere."""
 
     def ack(self, queue_offset: int, attempt: int) -> None:
-        """Settle a message as done."""
+        """Say that a message is done."""
 
     def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
-        """Settle a message in another way."""
+        """Give any other verdict on a message."""
 
     def begin(self, queue_offset: int, attempt: int) -> None:
-        """Say that a message is begun."""
+        """Say that a handler has begun with a message."""
 
     def extend(self, queue_offset: int, attempt: int, seconds: float) -> bool:
         """Ask to keep a message for so long from now on; return False if it is too late. From any thread."""
@@ -45,16 +45,16 @@ class _NoLane:
         self.live = False
 
     def ack(self, queue_offset: int, attempt: int) -> None:
-        """Do nothing."""
+        """Do nothing: nobody waits for a verdict on this message."""
 
     def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
-        """Do nothing."""
+        """Do nothing: nobody waits for a verdict on this message."""
 
     def begin(self, queue_offset: int, attempt: int) -> None:
-        """Do nothing."""
+        """Do nothing: nobody is told that this message is begun."""
 
     def extend(self, queue_offset: int, attempt: int, seconds: float) -> bool:  # noqa: ARG002 - a LaneHandle's
-        """Return that it is too late."""
+        """Return False: nobody keeps this message for longer."""
         return False
 
 

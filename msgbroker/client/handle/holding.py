@@ -22,7 +22,7 @@ _LOOK_SECONDS_MAX: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What the broker has told of an instance's time to answer."""
+    """The limits of an instance's time to answer, as the broker has told them."""
 
     ack_timeout_seconds: float = math.inf
     handle_seconds_max: float = 0.0
@@ -40,7 +40,7 @@ class Hold:
 
     @property
     def limit_seconds(self) -> float:
-        """How long a handler may take."""
+        """How many seconds a handler may take for one message."""
         return max(self.ack_timeout_seconds, self.handle_seconds_max)
 
     @property

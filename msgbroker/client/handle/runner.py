@@ -29,7 +29,7 @@ from msgbroker.client.values.log_lines import log_line
 from msgbroker.client.values.verdicts import RELEASED_AT_ONCE, verdict_of
 
 TURN_MESSAGES: Final = 64
-"""After so many messages without a pause a worker lets the loop turn."""
+"""After how many messages without a pause a worker lets the event loop turn."""
 ENDING_SECONDS: Final = 1.0
 """How long handlers that are cancelled may take to end."""
 
@@ -63,7 +63,7 @@ class HandlerRunner:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing waits and nothing runs."""
+        """Whether no message waits for the handler and no call of it runs."""
         return self._at_rest.is_set()
 
     def is_handling(self, task: asyncio.Task[Any] | None) -> bool:

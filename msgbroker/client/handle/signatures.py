@@ -24,7 +24,7 @@ _COLLECTING: Final = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KE
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a handler is to be called with."""
+    """What a handler's signature asks to be called with."""
 
     body: Any
     """The type to read the body as; `Message` where the handler wants the message itself."""

@@ -35,7 +35,7 @@ class _Call:
 
 
 class HandlerThreads:
-    """At most *count_max* threads; none is started before it is needed."""
+    """The threads that run handlers that are not async: *count_max* at most, and none before it is needed."""
 
     def __init__(self, count_max: int) -> None:
         self.count_max = min(count_max, THREADS_MAX)

@@ -49,10 +49,10 @@ class PublishBuffer:
         self._flushes: dict[Mark, asyncio.Future[None]] = {}
         self._line = WaitingLine()
         self._waiting = self._line.places
-        """Not empty: there is no room, or it is somebody's turn; nobody comes in but through the line. Looked at for
-        each message, and so without a call."""
+        """Those who wait for room, or for their turn; while there are any, nobody comes in but through the line. Looked
+        at for each message, and so without a call."""
         self._guest: asyncio.Task[Any] | None = None
-        """Who has a turn, while it has it: in the one step of its task in which it hears of it."""
+        """Whose turn it is, in the one step of its task in which it hears of it."""
         self._broken: MessageCenterError | None = None
 
     @property

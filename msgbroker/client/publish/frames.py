@@ -11,7 +11,7 @@ class Waiter(Protocol):
     """Somebody who waits for the answer to a message: a future, as a rule."""
 
     def done(self) -> bool:
-        """Whether it waits no longer."""
+        """Return whether nobody waits any longer: it is answered or cancelled."""
         ...
 
 

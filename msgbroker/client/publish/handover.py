@@ -27,13 +27,13 @@ _LOOK_SECONDS: Final = 0.001
 
 
 class Recipient(Protocol):
-    """Gets the answers to messages. Called on the loop."""
+    """Somebody who published from another thread, and is told the answers on the loop."""
 
     def offered(self, answer: ReceiptFuture) -> None:
         """Take the future of an answer, in the order of the messages."""
 
     def answered(self, answer: ReceiptFuture) -> None:
-        """Take an answer, in whatever order."""
+        """Take the answer to one message; answers come in any order."""
 
 
 class Handover:
@@ -162,7 +162,7 @@ class SoonReceipt(Future[Receipt]):
         self.add_done_callback(functools.partial(_cancel_with, answer))
 
     def answered(self, answer: ReceiptFuture) -> None:
-        """Take the receipt or the error."""
+        """Pass the receipt or the error on to whoever holds this future."""
         if answer.cancelled():
             self.cancel()
         if self.set_running_or_notify_cancel():

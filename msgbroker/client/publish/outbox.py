@@ -24,14 +24,14 @@ from msgbroker.contract import limits
 from msgbroker.contract.errors import FrameForgottenError, SequenceGapError
 
 SMALL_FRAMES_UNANSWERED_MAX: Final = 4
-"""With so many frames unanswered, only a frame worth its cost is sent; the next answer comes soon enough."""
+"""How many frames may be unanswered before only a frame worth its cost is sent: the next answer comes soon enough."""
 WORTHWHILE_MESSAGES: Final = 100
 WORTHWHILE_BYTES: Final = 64 * 1024
 
 
 @dataclass(slots=True)
 class OutboxConfig:
-    """The bounds of the window."""
+    """How much may be unanswered, and how large frames are."""
 
     messages_max: int
     bytes_max: int
@@ -41,7 +41,7 @@ class OutboxConfig:
 
 
 class Outbox(Generic[W]):
-    """All unanswered messages of one publisher."""
+    """All messages of one publisher that are not answered yet, and the frames they are sent in."""
 
     def __init__(self, config: OutboxConfig, publisher_id: bytes) -> None:
         self.publisher_id = publisher_id

@@ -54,7 +54,7 @@ class Publisher(Protocol):
 
     @property
     def buffer(self) -> PublishingBuffer:
-        """Where messages go in."""
+        """The buffer that published messages go into."""
 
     async def close(self, reason: MessageCenterError) -> None:
         """Stop; whatever is unanswered fails with *reason*."""

@@ -14,7 +14,7 @@ from msgbroker.contract import limits
 
 
 class Silence:
-    """The silence at the other end of one publisher's stream."""
+    """Measures for how long the broker of a publisher's stream has said nothing."""
 
     def __init__(self, answer_timeout_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._answer_timeout_seconds = answer_timeout_seconds

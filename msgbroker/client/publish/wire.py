@@ -1,4 +1,4 @@
-"""Messages to bytes.
+"""Turns messages into bytes.
 
 A message is encoded when it is published, so that its exact size is known and one that cannot be sent is refused in the
 caller's own line; a frame is those bytes put together. (Letting protobuf encode a frame of a thousand messages costs

@@ -25,7 +25,7 @@ class Closing:
 
     @property
     def seconds_left(self) -> float:
-        """How long handlers may still take."""
+        """How many seconds the handlers that run may still take."""
         return max(0.0, self._until - asyncio.get_running_loop().time())
 
     async def wait(self) -> None:

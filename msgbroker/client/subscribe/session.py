@@ -16,7 +16,7 @@ from typing import Any, Final
 import grpc
 
 from msgbroker.client.connect.background import first_of
-from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.group_handlers import GroupHandlers
 from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.handle.holding import Hold
 from msgbroker.client.handle.turns import Turns
@@ -42,7 +42,7 @@ long. A handler that is done sooner never needs it: most messages are never said
 
 
 class SessionOverError(Exception):
-    """The stream has ended.
+    """The session has ended.
 
     With a cause: because something failed. With addresses: the broker sends us there. With neither: on purpose.
     """
@@ -60,20 +60,20 @@ class SubscriberSession:
         self,
         config: ClientConfig,
         group: str,
-        dispatcher: Dispatcher,
+        handlers: GroupHandlers,
         process_id: bytes,
         on_attached: OnAttached,
     ) -> None:
         self._config = config
         self._group = group
-        self._dispatcher = dispatcher
+        self._handlers = handlers
         self._process_id = process_id
         self._on_attached = on_attached
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._settlements = Settlements(self._ready.set, InLoop())
-        asked = dispatcher.credit
-        credit_min = min(asked or dispatcher.concurrency, limits.CREDIT_MAX)
+        asked = handlers.credit
+        credit_min = min(asked or handlers.concurrency, limits.CREDIT_MAX)
         self._gauge = CreditGauge(credit_min, asked or limits.UNSETTLED_MAX_DEFAULT, self._loop.time())
         self._attached = asyncio.Event()
         self._hold = Hold()
@@ -101,10 +101,10 @@ class SubscriberSession:
             )
         finally:
             self._settlements.close()
-            self._dispatcher.lose_stream(self._hold.ack_timeout_seconds)
+            self._handlers.lose_stream(self._hold.ack_timeout_seconds)
             if self._looking is not None:
                 self._looking.cancel()
-            self._dispatcher.take_turns(None)
+            self._handlers.take_turns(None)
             self._turns.end()
             self._confirmations.end()
             call.cancel()
@@ -144,9 +144,9 @@ class SubscriberSession:
         for batch in response.batches:
             lane = self._settlements.lane(batch.queue_id, batch.epoch)
             if self._is_leaving:
-                self._dispatcher.give_back(batch.deliveries, lane)
+                self._handlers.give_back(batch.deliveries, lane)
             else:
-                self._dispatcher.dispatch(batch.deliveries, lane, deadline, are_suspect=batch.suspect)
+                self._handlers.take_in(batch.deliveries, lane, deadline, are_suspect=batch.suspect)
         if response.batches:
             self._look_out()
         if response.confirmed:
@@ -170,7 +170,7 @@ class SubscriberSession:
         if attached.careful_ms:
             log_line(logging.INFO, "subscriber.begun_carefully", group=self._group, seconds=attached.careful_ms / 1_000)
             self._turns.start_carefully(attached.careful_ms / 1_000)
-        self._dispatcher.take_turns(self._turns)
+        self._handlers.take_turns(self._turns)
         self._on_attached(attached)
 
     # --- what is kept, and lost ---------------------------------------------------------------------------------
@@ -184,12 +184,12 @@ class SubscriberSession:
                 async with asyncio.timeout(self._look_seconds):
                     await self._is_time_changed.wait()
             self._is_time_changed.clear()
-            self._dispatcher.extend_due(self._hold)
+            self._handlers.extend_due(self._hold)
 
     def _revoke(self, revoked: subscriber_pb2.LaneRevoked) -> None:
         lane = self._settlements.revoke(revoked.queue_id, revoked.epoch)
         if lane is not None:
-            self._dispatcher.take_back(lambda message: message.is_of(lane), "its queue is at another broker")
+            self._handlers.take_back(lambda message: message.is_of(lane), "its queue is at another broker")
 
     def _take_back(self, taken: subscriber_pb2.TakenBack) -> None:
         lane = self._settlements.lane(taken.queue_id, taken.epoch)
@@ -199,18 +199,18 @@ class SubscriberSession:
             is_of_that = message.is_of(lane) and message.attempt == taken.attempt
             return is_of_that and any(first <= message.queue_offset <= last for first, last in ranges)
 
-        self._dispatcher.take_back(is_meant, "its time is over")
+        self._handlers.take_back(is_meant, "its time is over")
 
     # --- what is begun ------------------------------------------------------------------------------------------
 
     def _look_out(self) -> None:
         """See that what handlers are at for a while is said, as long as there is something that was not."""
-        if self._looking is None and (self._dispatcher.has_waiting or self._dispatcher.unsaid_since() is not None):
+        if self._looking is None and (self._handlers.has_waiting or self._handlers.unsaid_since() is not None):
             self._looking = self._loop.call_later(BEGUN_SECONDS, self._look)
 
     def _look(self) -> None:
         self._looking = None
-        since = self._dispatcher.unsaid_since()
+        since = self._handlers.unsaid_since()
         if since is not None and since <= self._loop.time() - BEGUN_SECONDS:
             self._ready.set()
         self._look_out()
@@ -220,13 +220,13 @@ class SubscriberSession:
         now = self._loop.time()
         if now - self._looked_at >= BEGUN_SECONDS / 4:
             self._looked_at = now
-            self._dispatcher.say_begun(now - BEGUN_SECONDS, limits.SETTLEMENT_RANGES_MAX)
+            self._handlers.say_begun(now - BEGUN_SECONDS, limits.SETTLEMENT_RANGES_MAX)
 
     # --- up -----------------------------------------------------------------------------------------------------
 
     async def _write(self, call: Any) -> None:
         try:
-            hello = hello_of(self._config, self._group, self._process_id, self._dispatcher.message_types)
+            hello = hello_of(self._config, self._group, self._process_id, self._handlers.message_types)
             await call.write(subscriber_pb2.SubscribeRequest(hello=hello, credit=self._gauge.credit))
             while True:
                 await self._ready.wait()
@@ -257,7 +257,7 @@ class SubscriberSession:
         if number is not None:
             request.confirm = number
         credit = None
-        if self._dispatcher.credit is None:
+        if self._handlers.credit is None:
             credit = self._gauge.observe(self._settlements.settled_count, self._loop.time())
         if credit is not None:
             request.credit = credit
@@ -269,8 +269,8 @@ class SubscriberSession:
         """When the client closes: finish what runs, give back the rest, see the verdicts off."""
         await closing.wait()
         self._stop_taking()
-        if not await self._dispatcher.join(closing.seconds_left):
-            await self._dispatcher.cancel()
+        if not await self._handlers.join(closing.seconds_left):
+            await self._handlers.cancel()
         await self._see_off()
 
     async def _leave_when_sent(self) -> None:
@@ -284,15 +284,15 @@ class SubscriberSession:
         hold = self._hold
         until = self._loop.time() + hold.limit_seconds
         seconds = hold.ack_timeout_seconds
-        while not await self._dispatcher.join(seconds):
-            if not self._dispatcher.is_holding or self._loop.time() >= until:
+        while not await self._handlers.join(seconds):
+            if not self._handlers.is_holding or self._loop.time() >= until:
                 break
             seconds = hold.look_seconds
         await self._see_off()
 
     def _stop_taking(self) -> None:
         self._is_leaving = True
-        self._dispatcher.release_waiting()
+        self._handlers.release_waiting()
         self._ready.set()
 
     async def _see_off(self) -> None:

@@ -40,7 +40,7 @@ def error_of(verdict: Verdict) -> str:
 
 @dataclass(slots=True)
 class Room:
-    """What there is room for in a request."""
+    """How much more fits into the request that is being put together."""
 
     ranges: int = limits.SETTLEMENT_RANGES_MAX
     size_bytes: int = REQUEST_BYTES_MAX
@@ -70,7 +70,7 @@ class SettledRanges:
 
 @dataclass(frozen=True, slots=True)
 class ExtendedRanges:
-    """What is to be kept for longer of one attempt of one lane."""
+    """The offsets of one lane and attempt whose time to answer is to be extended."""
 
     queue_id: int
     epoch: int
@@ -83,7 +83,7 @@ class ExtendedRanges:
 
 @dataclass(frozen=True, slots=True)
 class BegunRanges:
-    """What was begun of one attempt of one lane."""
+    """The offsets of one lane and attempt that were begun."""
 
     queue_id: int
     epoch: int
@@ -188,7 +188,7 @@ class Settlements:
         return lane
 
     def close(self) -> None:
-        """Drop everything: the stream has ended."""
+        """Drop all verdicts that were not sent: the stream has ended."""
         for lane in self._lanes.values():
             lane.live = False
         self._lanes.clear()

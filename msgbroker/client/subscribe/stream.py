@@ -17,7 +17,7 @@ from msgbroker.client.connect.addresses import RELOCATIONS_IN_A_ROW_MAX, Address
 from msgbroker.client.connect.background import OnFailure, cancel_and_wait, cancelled_by_others, first_of
 from msgbroker.client.connect.channel import connect, list_brokers, why_ended
 from msgbroker.client.connect.outages import OutageLog
-from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.group_handlers import GroupHandlers
 from msgbroker.client.subscribe.closing import Closing
 from msgbroker.client.subscribe.missing_subscriptions import MissingSubscriptions
 from msgbroker.client.subscribe.session import SessionOverError, SubscriberSession
@@ -34,13 +34,13 @@ _CANCEL_SECONDS: Final = 1.0
 
 
 class SubscriberStream:
-    """The task that keeps one group attached."""
+    """The task that keeps one group attached to a broker, whichever takes it."""
 
     def __init__(
         self,
         config: ClientConfig,
         group: str,
-        dispatcher: Dispatcher,
+        handlers: GroupHandlers,
         *,
         outages: OutageLog,
         process_id: bytes,
@@ -49,12 +49,12 @@ class SubscriberStream:
         self.attached = asyncio.Event()
         """Set while a broker serves the group."""
         self.was_attached = False
-        """Whether a broker has ever served it."""
+        """Whether a broker has ever served the group."""
         self.ended_by: MessageCenterError | None = None
-        """What a broker refused it with for good."""
+        """The error that a broker refused the group with for good."""
         self._config = config
         self._group = group
-        self._dispatcher = dispatcher
+        self._handlers = handlers
         self._outages = outages
         self._process_id = process_id
         self._on_failure = on_failure
@@ -75,7 +75,7 @@ class SubscriberStream:
         self.task = self._loop.create_task(self._run(), name=f"subscriber {group}")
         """Ends with an error where the group cannot be subscribed (any more)."""
         self.task.add_done_callback(self._ended)
-        dispatcher.end_with(self.task)
+        handlers.end_with(self.task)
         forks.watch_connection(self)
 
     @property
@@ -89,7 +89,7 @@ class SubscriberStream:
         To leave in good order takes a loop that goes on; to leave otherwise looks like the end of a process.
         """
         is_elsewhere = self.loop is not here and self.loop.is_running()
-        return is_elsewhere and self._dispatcher.is_at_rest and not self._closing.has_begun
+        return is_elsewhere and self._handlers.is_at_rest and not self._closing.has_begun
 
     async def disconnect(self) -> None:
         """Give the connection up, in good order; the next one is made at once, or when it may be."""
@@ -113,10 +113,10 @@ class SubscriberStream:
         if self.task.done() and not self.task.cancelled():
             # Looked at, so that asyncio does not report it once more: it was logged, or raised by `start`.
             self.task.exception()
-        self._dispatcher.drop_waiting()
+        self._handlers.drop_waiting()
         # The broker may have gone before they were done.
-        await self._dispatcher.join(self._closing.seconds_left)
-        await self._dispatcher.close()
+        await self._handlers.join(self._closing.seconds_left)
+        await self._handlers.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() and self._closing.has_begun:
@@ -200,7 +200,7 @@ class SubscriberStream:
             raise SessionOverError(error) from error
         stub: Any = subscriber_pb2_grpc.SubscriberStub(channel)
         self._served_by = address
-        session = SubscriberSession(self._config, self._group, self._dispatcher, self._process_id, self._on_attached)
+        session = SubscriberSession(self._config, self._group, self._handlers, self._process_id, self._on_attached)
         self._session = session
         try:
             await first_of(session.serve(stub.Subscribe(), self._closing), self._learn(channel, address))

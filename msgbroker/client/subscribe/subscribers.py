@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from msgbroker.client.connect.background import cancel_and_wait, unless
-from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.group_handlers import GroupHandlers
 from msgbroker.client.handle.handlers import Handler, HandlerTable
 from msgbroker.client.values.log_lines import log_line
 from msgbroker.client.values.registration import Registration
@@ -26,11 +26,11 @@ from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 
 
 class GroupStream(Protocol):
-    """What keeps one group supplied."""
+    """What gets one group its messages: a stream to a broker, or the lanes of a center in memory."""
 
     @property
     def attached(self) -> asyncio.Event:
-        """Set while the group is served."""
+        """An event that is set while the group is served."""
 
     @property
     def was_attached(self) -> bool:
@@ -49,17 +49,17 @@ class GroupStream(Protocol):
 
 
 class Subscribers:
-    """Collects handlers, then runs them."""
+    """Collects the handlers that are declared, by group, and runs them once the center is started."""
 
     def __init__(
         self,
-        open_stream: Callable[[str, Dispatcher], GroupStream],
+        open_stream: Callable[[str, GroupHandlers], GroupStream],
         register: Callable[[Registration], Coroutine[Any, Any, object]],
     ) -> None:
         self._open_stream = open_stream
         self._register = register
         self._tables: dict[str, HandlerTable] = {}
-        self._dispatchers: dict[str, Dispatcher] = {}
+        self._handlers: dict[str, GroupHandlers] = {}
         self._streams: dict[str, GroupStream] = {}
         self._ended: dict[str, MessageCenterError] = {}
         """What each group was refused with for good, in the order of the refusals."""
@@ -98,7 +98,7 @@ class Subscribers:
     @property
     def running_counts(self) -> dict[str, int]:
         """How many messages the handlers of each group are at, where they are at any."""
-        counts = {group: dispatcher.running_count for group, dispatcher in self._dispatchers.items()}
+        counts = {group: handlers.running_count for group, handlers in self._handlers.items()}
         return {group: count for group, count in counts.items() if count}
 
     @property
@@ -147,9 +147,9 @@ class Subscribers:
             await unless(self._closing, before.close(asyncio.get_running_loop().time()))
         if self._closing.is_set():
             raise CenterClosedError
-        dispatcher = Dispatcher(table, self.fail)
-        stream = self._open_stream(group, dispatcher)
-        self._dispatchers[group], self._streams[group] = dispatcher, stream
+        handlers = GroupHandlers(table, self.fail)
+        stream = self._open_stream(group, handlers)
+        self._handlers[group], self._streams[group] = handlers, stream
         self._ended.pop(group, None)
         self._is_over.clear()
         stream.task.add_done_callback(functools.partial(self._take_end, group, stream))
@@ -164,7 +164,7 @@ class Subscribers:
         sentence = f"the group is not served any more: {error.message}"
         log_line(level, f"subscriber.{event}", sentence, group=group, reason=error.reason)
         self._ended[group] = error
-        finishing = asyncio.ensure_future(_finish(self._dispatchers[group]))
+        finishing = asyncio.ensure_future(_finish(self._handlers[group]))
         self._finishing.add(finishing)
         finishing.add_done_callback(self._finishing.discard)
         if self._ended.keys() >= self._tables.keys() and not self._closing.is_set():
@@ -243,7 +243,7 @@ class Subscribers:
 
     def is_handling(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether a handler runs in that task."""
-        return any(dispatcher.is_handling(task) for dispatcher in self._dispatchers.values())
+        return any(handlers.is_handling(task) for handlers in self._handlers.values())
 
     async def close(self, until: float) -> None:
         """Stop taking messages, finish what is running, if it is done by then, send the verdicts."""
@@ -252,7 +252,7 @@ class Subscribers:
         await cancel_and_wait(*self._finishing)
 
     def announce_closed(self) -> None:
-        """Let `run` return."""
+        """Note that the center is closed, so that `run` returns."""
         self._is_closed = True
         self._is_over.set()
 
@@ -275,10 +275,10 @@ def _has_ended(stream: GroupStream) -> bool:
     return stream.was_attached and stream.ended_by is not None
 
 
-async def _finish(dispatcher: Dispatcher) -> None:
+async def _finish(handlers: GroupHandlers) -> None:
     """End the handlers of a group that has ended: those that run when they are done, whosever their messages are."""
-    await dispatcher.join()
-    await dispatcher.close()
+    await handlers.join()
+    await handlers.close()
 
 
 def _last_of(ended: dict[str, MessageCenterError]) -> MessageCenterError:

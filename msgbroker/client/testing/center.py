@@ -56,7 +56,7 @@ class InMemoryCenter(MessageCenter):
 
     @property
     def published(self) -> list[Message]:
-        """Everything stored so far, in order."""
+        """All messages stored so far, in their order."""
         return [Message(stored.delivery(1), stored.queue_id) for stored in self._memory.log.messages]
 
     @property

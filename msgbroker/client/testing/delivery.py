@@ -1,4 +1,4 @@
-"""Delivery inside an in-memory center: the broker's lanes on one side, the client's dispatcher on the other."""
+"""Delivery inside an in-memory center: the broker's lanes on one side, the client's handlers on the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 from confdb.routes import GroupRoute, TopicRoute
 from msgbroker.client.connect.background import cancel_and_wait
-from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.group_handlers import GroupHandlers
 from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.subscribe.in_loop import InLoop
 from msgbroker.client.testing.log import MemoryLog, StoredMessage
@@ -33,7 +33,8 @@ _INSTANCE: Final = "in-memory"
 _NO_LIMIT: Final = 1 << 60
 _RELEASES_AT_ONCE_MAX: Final = 100
 _RELEASED_AGAIN_SECONDS: Final = 60.0
-"""What is released at once more often than that comes again so much later: or the center's time would never move on."""
+"""How much later a message comes again that is released at once again and again: or the center's time would never move
+on."""
 
 _VERDICTS: Final = {
     VerdictKind.ACK: engine_verdicts.Verdict.ACK,
@@ -77,7 +78,7 @@ class MemoryLane:
         self.lane.extend(_INSTANCE, held, seconds, self.clock())
 
     def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
-        """Settle a message with any verdict."""
+        """Give the engine's lane any verdict on a message."""
         if self.is_over:
             return
         delay_seconds = verdict.delay_seconds
@@ -111,11 +112,11 @@ class MemoryHandle:
         return not self.lane.is_over and self.lane.clock() < self._deadline
 
     def ack(self, queue_offset: int, attempt: int) -> None:
-        """Settle a message as done."""
+        """Say that a message is done."""
         self.lane.settle(queue_offset, attempt or 1, Verdict(VerdictKind.ACK))
 
     def settle(self, queue_offset: int, attempt: int, verdict: Verdict) -> None:
-        """Settle a message with any verdict."""
+        """Give any verdict on a message."""
         self.lane.settle(queue_offset, attempt, verdict)
 
     def begin(self, queue_offset: int, attempt: int) -> None:
@@ -129,12 +130,12 @@ class MemoryHandle:
 
 
 class MemoryStream:
-    """What keeps one group of an in-memory center supplied: its lanes and its dispatcher."""
+    """What gets one group of an in-memory center its messages: its lanes and its handlers."""
 
     def __init__(
         self,
         group: GroupRoute,
-        dispatcher: Dispatcher,
+        handlers: GroupHandlers,
         registry: Registry,
         log: MemoryLog,
         *,
@@ -146,7 +147,7 @@ class MemoryStream:
         self.was_attached = True
         self.ended_by: MessageCenterError | None = None
         self.dead_letters: list[DeadLetter] = []
-        self.dispatcher = dispatcher
+        self.handlers = handlers
         self._group_name = group.name
         self._registry = registry
         self._log = log
@@ -156,14 +157,14 @@ class MemoryStream:
         self._lanes: dict[int, MemoryLane] = {}
         self._closing = asyncio.Event()
         self.task = asyncio.create_task(self._wait_for_close(), name=f"in-memory {group.name}")
-        dispatcher.end_with(self.task)
+        handlers.end_with(self.task)
 
     async def close(self, until: float) -> None:
         """Finish what is running, if it is done by then; give back the rest."""
         self._closing.set()
-        self.dispatcher.release_waiting()
-        await self.dispatcher.join(max(0.0, until - asyncio.get_running_loop().time()))
-        await self.dispatcher.close()
+        self.handlers.release_waiting()
+        await self.handlers.join(max(0.0, until - asyncio.get_running_loop().time()))
+        await self.handlers.close()
         await cancel_and_wait(self.task)
 
     def end(self, reason: MessageCenterError) -> None:
@@ -177,7 +178,7 @@ class MemoryStream:
         await self._closing.wait()
         if self.ended_by is not None:
             self.attached.clear()
-            self.dispatcher.drop_waiting()
+            self.handlers.drop_waiting()
             raise self.ended_by
 
     def has_read(self, topic: TopicRoute) -> bool:
@@ -199,13 +200,13 @@ class MemoryStream:
         group = self._registry.find_group(self._group_name)
         if group is None or self.ended_by is not None:
             return
-        self.dispatcher.say_begun(math.inf, _NO_LIMIT)
+        self.handlers.say_begun(math.inf, _NO_LIMIT)
         if group.handle_seconds_max:
-            self.dispatcher.extend_all(group.handle_seconds_max)
+            self.handlers.extend_all(group.handle_seconds_max)
         for lane in self._lanes.values():
             late = {(each.queue_offset, each.attempt) for each in lane.lane.late_and_begun(self._clock())}
             if late:
-                self.dispatcher.take_back(functools.partial(_is_of, lane, late), "its time is over")
+                self.handlers.take_back(functools.partial(_is_of, lane, late), "its time is over")
             lane.lane.expire(self._clock())
 
     def pump(self) -> None:
@@ -242,7 +243,7 @@ class MemoryStream:
             )
             deliveries = [again.message.delivery(again.attempt) for again in handout.again]
             deliveries += [message.delivery(1) for message in handout.fresh]
-            self.dispatcher.dispatch(deliveries, MemoryHandle(lane, handout.deadline, self._in_loop), math.inf)
+            self.handlers.take_in(deliveries, MemoryHandle(lane, handout.deadline, self._in_loop), math.inf)
         self._persist(lane)
 
     def _persist(self, lane: MemoryLane) -> None:

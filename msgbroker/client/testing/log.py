@@ -43,7 +43,7 @@ class StoredMessage:
         return self.size_bytes
 
     def delivery(self, attempt: int) -> subscriber_pb2.Delivery:
-        """Return what a broker would send."""
+        """Return the message as a broker would send it."""
         return subscriber_pb2.Delivery(
             message=self.wire,
             queue_offset=self.queue_offset,
@@ -57,7 +57,7 @@ class StoredMessage:
 
 
 class MemoryLog:
-    """All queues. Messages stay as long as the center does."""
+    """All queues of a center in memory. Messages stay as long as the center does."""
 
     def __init__(self, registry: Registry, clock: Callable[[], float], namespace: str) -> None:
         self.messages: list[StoredMessage] = []

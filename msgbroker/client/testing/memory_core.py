@@ -9,7 +9,7 @@ from typing import Final
 from msgbroker.client.connect import forks
 from msgbroker.client.connect.directory import log_warnings
 from msgbroker.client.core.center_core import CenterCore
-from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.group_handlers import GroupHandlers
 from msgbroker.client.handle.handlers import HandlerOptions
 from msgbroker.client.handle.signatures import HandlerFunction
 from msgbroker.client.publish.publishing import Publisher
@@ -171,11 +171,11 @@ class MemoryCore(CenterCore):
     def _open_publisher(self) -> Publisher:
         return MemoryPublisher(self._store)
 
-    def _open_stream(self, group: str, dispatcher: Dispatcher) -> GroupStream:
+    def _open_stream(self, group: str, handlers: GroupHandlers) -> GroupStream:
         route = self.registry.get_group(group)
-        missing = list_missing(self.registry.snapshot, route, dispatcher.message_types)
+        missing = list_missing(self.registry.snapshot, route, handlers.message_types)
         MissingSubscriptions(group).take(subscriber_pb2.MissingSubscription(**each._asdict()) for each in missing)
-        stream = MemoryStream(route, dispatcher, self.registry, self.log, clock=lambda: self._now, wake=self._wake)
+        stream = MemoryStream(route, handlers, self.registry, self.log, clock=lambda: self._now, wake=self._wake)
         self.streams[group] = stream
         self._wake()
         return stream
@@ -206,16 +206,14 @@ class MemoryCore(CenterCore):
         with self._subscribers.listening():
             is_at_rest = False
             while not is_at_rest and await self._rest_once(patience_seconds):
-                is_at_rest = not self._is_dirty and all(
-                    stream.dispatcher.is_at_rest for stream in self.streams.values()
-                )
+                is_at_rest = not self._is_dirty and all(stream.handlers.is_at_rest for stream in self.streams.values())
         self._subscribers.raise_failure()
 
     async def _rest_once(self, patience_seconds: float | None) -> bool:
         """Hand out what can be, and wait for it; return False if it is not done in time, or never will be."""
         self._pump()
         for stream in self.streams.values():
-            if self._subscribers.has_failed or not await stream.dispatcher.join(patience_seconds):
+            if self._subscribers.has_failed or not await stream.handlers.join(patience_seconds):
                 return False
         return True
 

@@ -49,17 +49,17 @@ class MemoryPublisher:
         return True
 
     async def taken(self, answer: asyncio.Future[Receipt]) -> None:
-        """Return: there was room."""
+        """Return at once: there is always room."""
 
     def is_sent(self, answer: asyncio.Future[Receipt]) -> bool:
         """Return whether it is stored: it was at once."""
         return answer.done()
 
     async def room(self) -> None:
-        """Return: there is room."""
+        """Return at once: there is always room."""
 
     async def flush(self) -> None:
-        """Return: all is stored."""
+        """Return at once: all that was published is stored."""
 
     async def close(self, reason: MessageCenterError) -> None:
-        """Return: nothing is open."""
+        """Return at once: there is nothing to close."""

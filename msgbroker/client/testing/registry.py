@@ -57,7 +57,7 @@ class Registry:
 
     @property
     def takes_unknown(self) -> bool:
-        """Whether what is used registers itself."""
+        """Whether names that are used without being registered register themselves."""
         return not (self.is_strict or self.is_explicit)
 
     def find_topic(self, name: str) -> TopicRoute | None:

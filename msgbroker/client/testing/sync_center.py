@@ -32,7 +32,7 @@ class SyncInMemoryCenter(SyncMessageCenter):
 
     @property
     def published(self) -> list[Message]:
-        """Everything stored so far, in order."""
+        """All messages stored so far, in their order."""
         return self.memory.published
 
     @property

@@ -28,7 +28,7 @@ class Late(NamedTuple):
 
 
 class FirstHeld(NamedTuple):
-    """Of what an instance holds of one lane, the message that it was handed first."""
+    """The message that an instance was handed first, of those it holds of one lane."""
 
     place: int
     """How many messages its instance had been handed before it, over all lanes."""

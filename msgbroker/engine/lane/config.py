@@ -54,25 +54,25 @@ class Handed(NamedTuple):
 
 @dataclass(slots=True)
 class Handout(Generic[MessageT]):
-    """What one instance gets at once."""
+    """The messages of one lane that an instance gets at once."""
 
     again: list[Again[MessageT]] = field(default_factory=list)
     """Messages that come again, in the order of the queue. All of them lie before all of `fresh`."""
     fresh: list[MessageT] = field(default_factory=list)
     """Messages that are handed out for the first time, in the order of the queue."""
     deadline: float = math.inf
-    """When the lane takes back what was not answered."""
+    """The time at which the lane takes back what was not answered."""
     is_suspect: bool = False
     """Whether all of it was with instances that went away without a word: one of it may have ended them."""
 
     @property
     def count(self) -> int:
-        """How many messages it is."""
+        """How many messages are handed out."""
         return len(self.again) + len(self.fresh)
 
     @property
     def handed(self) -> Handed:
-        """Which messages it is of."""
+        """The offsets and attempts that are handed out, without the messages."""
         fresh, again = self.fresh, [(each.message.queue_offset, each.attempt) for each in self.again]
         if fresh and fresh[-1].queue_offset - fresh[0].queue_offset + 1 == len(fresh):
             # Most hand-outs have no holes: then a range says it all.

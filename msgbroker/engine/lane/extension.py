@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Extension(NamedTuple):
-    """What an instance asks for, and what its group allows."""
+    """How long an instance asks to keep a message, and how long its group allows that at most."""
 
     now: float
     seconds: float

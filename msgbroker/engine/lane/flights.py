@@ -156,7 +156,7 @@ class Flights:
 
     @property
     def has_extended(self) -> bool:
-        """Whether any of them was extended."""
+        """Whether the time of any flight was extended."""
         return any(flight.keep_until < math.inf for flight in self._flights)
 
     def cut(self, instance_id: str, first: int, end: int) -> list[Flight]:

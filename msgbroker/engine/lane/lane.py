@@ -238,7 +238,7 @@ class Lane(Generic[MessageT]):
 
     @property
     def is_held_back(self) -> bool:
-        """Whether it is held back."""
+        """Whether the lane is held back before a move: it hands out and reads nothing, and may go on."""
         return self._is_held_back
 
     def stop(self) -> None:
@@ -252,7 +252,7 @@ class Lane(Generic[MessageT]):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `stop` was called."""
+        """Whether the lane hands out nothing any more, for good."""
         return self._state.is_stopped
 
     @property
@@ -277,7 +277,7 @@ class Lane(Generic[MessageT]):
 
     @property
     def ready_bytes(self) -> int:
-        """What those messages cost in memory."""
+        """How many bytes of memory the messages take that wait for an instance."""
         state = self._state
         return state.ready.held_bytes + sum([message.held_bytes for _, message in state.again.ready])
 
@@ -288,7 +288,7 @@ class Lane(Generic[MessageT]):
 
     @property
     def in_flight_count(self) -> int:
-        """Messages with instances."""
+        """How many messages are with instances."""
         return self._state.flights.count + len(self._state.again.in_flight)
 
     @property
@@ -308,5 +308,5 @@ class Lane(Generic[MessageT]):
 
     @property
     def counters(self) -> LaneCounters:
-        """What happened so far."""
+        """What the lane has counted since its owner built it."""
         return self._state.counters

@@ -31,7 +31,7 @@ class PendingWrites:
         self._rows.add(queue_offset)
 
     def cursor_changed(self) -> None:
-        """Note that offsets were settled."""
+        """Note that offsets were settled: the next checkpoint moves the cursor."""
         self._cursor_changed = True
 
     def upsert(self, queue_offset: int) -> None:

@@ -56,6 +56,6 @@ class ReadyMessages(Generic[MessageT]):
             self._messages.appendleft(message)
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Let go of all messages."""
         self._messages.clear()
         self.held_bytes = 0

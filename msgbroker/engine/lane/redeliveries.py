@@ -28,7 +28,7 @@ class Stage(Enum):
     FETCHING = auto()
     """The driver was asked for its body."""
     READY = auto()
-    """Its body is here, it waits for an instance."""
+    """The message's body is here, and it waits for an instance."""
     IN_FLIGHT = auto()
     """It is with an instance."""
 
@@ -89,7 +89,7 @@ class Redeliveries(Generic[MessageT]):
 
     @property
     def unmoved_count(self) -> int:
-        """Records that hold the cursor back."""
+        """How many records hold the cursor back, as they have no row."""
         return len(self.by_offset) - self.moved_count
 
     @property
@@ -103,12 +103,12 @@ class Redeliveries(Generic[MessageT]):
         heapq.heappush(self._waiting, (record.due_at, record.queue_offset))
 
     def make_due(self, record: Redelivery) -> None:
-        """Let it come again at once."""
+        """Let the record's message come again at once."""
         record.stage = Stage.DUE
         self._due.append(record)
 
     def promote(self, now: float) -> None:
-        """Make due whatever's time has come."""
+        """Make every record due whose time has come."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= now:
             self.make_due(self.by_offset[heapq.heappop(waiting)[1]])
@@ -131,7 +131,7 @@ class Redeliveries(Generic[MessageT]):
         self.ready.append((record, message))
 
     def drop_ready(self) -> None:
-        """Let go of the bodies."""
+        """Let go of the bodies that are here: they are fetched again when they are wanted."""
         for record, _ in self.ready:
             self.make_due(record)
         self.ready.clear()
@@ -146,7 +146,7 @@ class Redeliveries(Generic[MessageT]):
         place: int,
         keep_until: float = math.inf,
     ) -> None:
-        """Note that it is in flight."""
+        """Note that a record's message is in flight, with whom and until when."""
         record.stage = Stage.IN_FLIGHT
         record.instance_id = instance_id
         record.deadline = deadline

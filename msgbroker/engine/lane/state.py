@@ -65,7 +65,7 @@ class LaneState(Generic[MessageT]):
 
     @property
     def unmoved_count(self) -> int:
-        """Messages that hold the cursor back."""
+        """How many messages hold the cursor back: unsettled, and without a redelivery row."""
         return len(self.ready) + self.flights.count + self.again.unmoved_count
 
     def let_go(self, instance_id: str, count: int) -> None:
@@ -79,7 +79,7 @@ class LaneState(Generic[MessageT]):
     # --- settled ------------------------------------------------------------------------------------------------
 
     def settle(self, first: int, end: int) -> None:
-        """Settle offsets that have no record."""
+        """Settle a range of offsets that have no redelivery record."""
         self.settled.add(first, end)
         self.writes.cursor_changed()
 

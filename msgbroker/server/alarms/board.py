@@ -25,13 +25,13 @@ from msgdb.store import MessageStore
 log = structlog.get_logger(__name__)
 
 STANDING_MAX: Final = 500
-"""More are only logged, and stand once others are cleared: by then somebody knows."""
+"""How many alarms stand at most. More are only logged, and stand once others are cleared: by then somebody knows."""
 RAISED_MAX: Final = 2_000
 """So many are kept: those that stand, and those that are only logged. Of the rest it is logged that there is more."""
 _TEXT_CHARS_MAX: Final = 500
 _WRITE_SECONDS: Final = 1.0
 _REPEAT_SECONDS: Final = 20.0
-"""A third of the time after which others take the broker for gone."""
+"""How often what stands is written again: three times in the time after which others take the broker for gone."""
 
 _Name = tuple[AlarmKind, str]
 
@@ -48,7 +48,7 @@ class AlarmBoard:
         self._now = now
         self._raised: dict[_Name, Alarm] = {}
         self._has_more = False
-        """There are alarms beyond the bound, and that is logged."""
+        """Whether there are alarms beyond the bound, which was logged."""
         self._has_changed = False
         # A process that was killed has another id now, and cannot have left any.
         self._is_written_empty = True

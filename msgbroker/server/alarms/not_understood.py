@@ -24,7 +24,7 @@ WITHHELD_MAX: Final = 2_000
 
 @lru_cache(maxsize=1)
 def process_version() -> str:
-    """Return the version of this process."""
+    """Return the version of the software that this process runs."""
     return importlib.metadata.version("msgcenter")
 
 

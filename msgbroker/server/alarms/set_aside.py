@@ -57,7 +57,7 @@ class SetAside(Generic[UnitT]):
 
     @property
     def units(self) -> Collection[UnitT]:
-        """Those that failed and have not worked since."""
+        """The units that failed and have not worked since."""
         return self._failures.keys()
 
     @contextmanager

@@ -52,7 +52,7 @@ class CutOff:
 
     def __init__(self, *, store: MessageStore, feed: SnapshotFeed, board: AlarmBoard) -> None:
         self.is_behind = False
-        """It is certain that something that this broker does not know of may have been reported active."""
+        """Whether it is certain that a change that this broker does not know may have been reported active."""
         self._callbacks_behind: list[Callable[[ConfigOutdatedError], None]] = []
         self._callbacks_current: list[Callable[[], None]] = []
         self._store = store
@@ -66,7 +66,7 @@ class CutOff:
         self._current_until = -math.inf
         """Until when messages are taken in without asking again."""
         self._asked_at = -math.inf
-        """When the mark was asked for that was seen."""
+        """The time at which the mark was asked for that was seen last."""
         self._seen: ConfigMark | None = None
         """The mark as it was read last."""
         self._seen_at = math.inf

@@ -68,7 +68,7 @@ class Heartbeats:
     ) -> None:
         self.identity = identity
         self.brokers: Sequence[LiveBroker] = ()
-        """Those alive at the last beat, this one included."""
+        """The brokers that were live at the last beat, this one included."""
         self.beaten_version: int | None = None
         """The configuration that the registry says this broker obeys."""
         self.beaten_at = -math.inf

@@ -36,7 +36,7 @@ class ServedHere(NamedTuple):
     features: frozenset[str]
     """What this broker understands."""
     withheld: Collection[int]
-    """The topics of which it serves them nothing, as far as it tells others of that."""
+    """The topics of which this broker gives them nothing, as far as it tells others of that."""
 
 
 class BetterBrokers(NamedTuple):
@@ -44,7 +44,7 @@ class BetterBrokers(NamedTuple):
 
     addresses: Sequence[str]
     is_for_one: bool
-    """One instance is enough: the broker it goes to then serves what nobody does."""
+    """Whether one instance is enough: the broker it goes to then serves what nobody does."""
 
 
 NO_BETTER_BROKERS: Final = BetterBrokers((), is_for_one=False)

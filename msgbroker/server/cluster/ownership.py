@@ -58,7 +58,7 @@ class LaneOwnership:
         self._is_draining = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Step until *stop* is set."""
+        """Take, keep and give up lanes until *stop* is set."""
         while not stop.is_set():
             try:
                 await self.step_once()

@@ -44,7 +44,7 @@ class _OtherBroker(NamedTuple):
 
 @dataclass(slots=True)
 class _Grounds:
-    """What the wanted lanes follow from."""
+    """All that the wanted lanes follow from: while it is the same, so are they."""
 
     snapshot: Snapshot
     queues_version: int
@@ -87,9 +87,9 @@ class WantedLanes:
         self._queues = queues
         self._snapshot = snapshot
         self.latest: LanesByGroup = {}
-        """What `among` returned last."""
+        """The lanes that `among` found last."""
         self.owners: Mapping[GroupDelivery, Collection[UUID]] = {}
-        """By the same rule: the other brokers that should own lanes of each group."""
+        """The other brokers that should own lanes of each group, by the same rule."""
         self._grounds: _Grounds | None = None
         """What both of these followed from; None where that may have changed unnoticed."""
         self._is_complete = True

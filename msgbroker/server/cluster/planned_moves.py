@@ -76,9 +76,9 @@ class PlannedMoves:
         self._checkpointer = checkpointer
         self._persist_seconds_max = persist_seconds_max
         self._leaving: dict[OwnedLane, float | None] = {}
-        """Until when each waits to be persisted; None: it is not drained yet."""
+        """The stopped lanes, with until when each waits to be persisted; None: it is not drained yet."""
         self._postponed: dict[OwnedLane, float] = {}
-        """Until when each may wait for what its instances are at."""
+        """The lanes that are held back, with until when each may wait for what its instances are at."""
         self._given_up: dict[LaneKey, _GivenUp] = {}
 
     def forget(self) -> None:
@@ -179,7 +179,7 @@ class PlannedMoves:
         return ready
 
     def _close(self, lanes: Collection[OwnedLane]) -> None:
-        """Serve these no longer."""
+        """Serve these lanes no longer, and remember to release them."""
         for owned in lanes:
             if self._hub.group_serving(owned) is None:
                 # Lost meanwhile: it is another broker's already.

@@ -29,7 +29,7 @@ from msgdb.store import MessageStore
 log = structlog.get_logger(__name__)
 
 _SECONDS_MAX: Final = 1.5
-"""The leases of all other lanes wait for the end of a step."""
+"""How long opening lanes may take in one step: the leases of all other lanes wait for its end."""
 
 
 class LaneRecovery:

@@ -27,9 +27,9 @@ from msgdb.store import MessageStore
 log = structlog.get_logger(__name__)
 
 _TRUSTED_AFTER_SECONDS: Final = 10.0
-"""A lane that failed and has been served for so long since is all right again."""
+"""How long a lane that failed must have been served since, to be all right again."""
 _END_BY_THEMSELVES: Final = frozenset({Work.LOOKING, Work.READING, Work.FETCHING, Work.PERSISTING})
-"""The failures of these end with a success of the same kind."""
+"""The kinds of work whose failures end with a success of the same kind."""
 
 
 class LeaseRenewal:

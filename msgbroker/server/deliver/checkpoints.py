@@ -33,11 +33,12 @@ from msgdb.store import MessageStore
 log = structlog.get_logger(__name__)
 
 CHANGES_MAX: Final = 2_000
-"""Rows of a transaction, or as much in ranges. A lane that has more is one by itself: it persists all of it at once."""
+"""How many rows, or as much in ranges, one transaction writes. A lane that has more is one by itself: it persists all
+of it at once."""
 PREPARED_HERE_MAX: Final = 500
-"""To put more together takes milliseconds: in a thread, beside the event loop."""
+"""How many changes are put together on the event loop; more takes milliseconds, and is done in a thread."""
 
-Mark: TypeAlias = tuple[OwnedLane, LaneCheckpoint]
+LaneToPersist: TypeAlias = tuple[OwnedLane, LaneCheckpoint]
 
 
 class Checkpointer:
@@ -72,31 +73,31 @@ class Checkpointer:
                 try:
                     await divided(chunk, partial(self._write, history), self._set_aside)
                 except BaseException:
-                    for owned, mark in chunk:
-                        self._keep(owned, mark)
+                    for owned, due in chunk:
+                        self._keep(owned, due)
                     for owned in waiting:
                         self._hub.unpersisted.add(owned)
                     raise
                 count += len(chunk)
             return count
 
-    def _next_chunk(self, waiting: deque[OwnedLane]) -> list[Mark]:
+    def _next_chunk(self, waiting: deque[OwnedLane]) -> list[LaneToPersist]:
         """Take lanes for the next transaction: not so many that it, or putting it together, takes long."""
         now = clock.now()
-        chunk: list[Mark] = []
+        chunk: list[LaneToPersist] = []
         changes = 0
         while waiting and changes < CHANGES_MAX:
             owned = waiting.popleft()
             if self._hub.aside.is_waiting(LaneWork(owned.lane.key, Work.PERSISTING)):
                 self._hub.unpersisted.add(owned)
                 continue
-            mark = self._mark_of(owned, now)
-            if mark is not None:
-                chunk.append((owned, mark))
-                changes += 1 + mark.change_count
+            due = self._checkpoint_of(owned, now)
+            if due is not None:
+                chunk.append((owned, due))
+                changes += 1 + due.change_count
         return chunk
 
-    def _mark_of(self, owned: OwnedLane, now: float) -> LaneCheckpoint | None:
+    def _checkpoint_of(self, owned: OwnedLane, now: float) -> LaneCheckpoint | None:
         group = self._hub.group_serving(owned)
         if group is None:
             # Given up meanwhile: what it has is nobody's any more.
@@ -106,38 +107,38 @@ class Checkpointer:
         # mypy does not see that `trusted` may swallow what fails.
         return None  # type: ignore[unreachable]
 
-    async def _write(self, history: History, chunk: Sequence[Mark]) -> None:
+    async def _write(self, history: History, chunk: Sequence[LaneToPersist]) -> None:
         """Persist these in one transaction, and tell the lanes."""
         names = {group.route.group_id: group.route.name for group in self._hub.groups.values()}
-        marks = [mark for _, mark in chunk]
-        if sum(mark.change_count for mark in marks) > PREPARED_HERE_MAX:
+        due_checkpoints = [due for _, due in chunk]
+        if sum(due.change_count for due in due_checkpoints) > PREPARED_HERE_MAX:
             # So much of it would hold everybody up.
-            prepared = await asyncio.to_thread(prepare, marks, names)
+            prepared = await asyncio.to_thread(prepare, due_checkpoints, names)
         else:
-            prepared = prepare(marks, names)
+            prepared = prepare(due_checkpoints, names)
         async with self._store.transaction_in(history) as connection:
             persisted, held_up = await checkpoint(connection, self._broker_id, prepared)
-        for owned, mark in chunk:
-            if mark.key in persisted:
-                owned.lane.confirm(mark)
-                self._hub.aside.worked(LaneWork(mark.key, Work.PERSISTING))
-            elif mark.key in held_up:
-                self._keep(owned, mark)
+        for owned, due in chunk:
+            if due.key in persisted:
+                owned.lane.confirm(due)
+                self._hub.aside.worked(LaneWork(due.key, Work.PERSISTING))
+            elif due.key in held_up:
+                self._keep(owned, due)
             else:
                 self._lose(owned)
         if held_up:
             log.warning("checkpoints.held_up", lanes=len(held_up))
 
-    def _set_aside(self, part: Mark, error: Exception) -> None:
+    def _set_aside(self, part: LaneToPersist, error: Exception) -> None:
         """Keep what cannot be written for later: for soon, if only somebody has locked its rows."""
-        owned, mark = part
-        self._keep(owned, mark)
+        owned, due = part
+        self._keep(owned, due)
         if not isinstance(error, RowsHeldError):
-            self._hub.aside.failed(LaneWork(mark.key, Work.PERSISTING), error)
+            self._hub.aside.failed(LaneWork(due.key, Work.PERSISTING), error)
 
-    def _keep(self, owned: OwnedLane, mark: LaneCheckpoint) -> None:
-        if owned.lane.is_outstanding(mark):
-            owned.lane.abandon(mark)
+    def _keep(self, owned: OwnedLane, due: LaneCheckpoint) -> None:
+        if owned.lane.is_outstanding(due):
+            owned.lane.abandon(due)
             self._hub.unpersisted.add(owned)
 
     def _lose(self, owned: OwnedLane) -> None:

@@ -67,7 +67,7 @@ class GroupDelivery:
     tasks: TaskStarter
     """Runs the reads."""
     aside: SetAside[LaneWork]
-    """Work on lanes that failed for unknown reasons."""
+    """The work on lanes that failed for unknown reasons, and when it is tried again."""
     ready: ReadyBytes = field(default_factory=ReadyBytes)
     """What the lanes of all groups here hold ready."""
     evaluations: Evaluations = field(default_factory=Evaluations)

@@ -58,7 +58,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DeliveryConfig:
-    """Bounds of delivery."""
+    """How much delivery does in a turn and holds ready."""
 
     turn_messages_max: int = 4_000
     """So many are handed out in one turn of the event loop, over all groups."""
@@ -85,7 +85,7 @@ class DeliveryHub:
         self.cache = cache
         cache.on_lost_end(self._lost_end)
         self.aside: SetAside[LaneWork] = SetAside(board, self.alarm_of)
-        """Work on lanes that failed for unknown reasons."""
+        """The work on lanes that failed for unknown reasons, and when it is tried again."""
         self.outgoing = Outgoing(outgoing)
         self.counters = BrokerCounters()
         self.lanes_to_recheck = LanesToRecheck()
@@ -299,7 +299,7 @@ class DeliveryHub:
         self._leases_hold_until = min((s.lease_until for _, s in lanes if s.lease_until > now), default=math.inf)
 
     async def run_ticks(self, stop: asyncio.Event) -> None:
-        """Tick until *stop* is set."""
+        """Look for what has become due, or late, until *stop* is set."""
         while not stop.is_set():
             self.tick_once(clock.now())
             await pause(stop, self.config.tick_seconds)

@@ -19,7 +19,7 @@ from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 
 REST_SECONDS: Final = 1.0
-"""An instance that did not begin with messages in time gets none for so long: time for others to take them."""
+"""How long an instance gets nothing that did not begin with messages in time: time for others to take them."""
 
 
 class WaitingGroup(Protocol):

@@ -34,7 +34,7 @@ _COPIES_IN_WRITE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class OutgoingConfig:
-    """Bounds of what waits to be written."""
+    """How much may wait to be written, and how long a client may take to read."""
 
     bytes_max: int = 64 * 1024 * 1024
     stalled_seconds: float = 2.0
@@ -88,7 +88,7 @@ class Outlet:
         self.stress_version: int | None = None
         """The configuration that permits the stress messages of the write under way; None where there are none."""
         self.is_stalled = False
-        """Its client has not read for a while."""
+        """Whether its client has not read for a while."""
         self.is_ending = False
         self.is_closed = False
 
@@ -202,7 +202,7 @@ class Outgoing:
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody may have more."""
+        """Whether all of the room is taken, so that nobody may have more."""
         return self.bytes_held >= self.config.bytes_max
 
     def check_room(self) -> None:

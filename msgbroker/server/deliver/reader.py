@@ -41,7 +41,7 @@ LANE_READY_BYTES_MAX: Final = 1024 * 1024
 FETCH_AGAIN_MAX: Final = 200
 """So many messages that come again are fetched in one read."""
 READS_AHEAD_MAX: Final = 8
-"""Blocks of a group that are being read, or wait for their lanes' turns."""
+"""How many blocks of a group are being read, or wait for their lanes' turns."""
 
 
 @dataclass(slots=True)

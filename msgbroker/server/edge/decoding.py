@@ -41,7 +41,7 @@ class Received(NamedTuple, Generic[FrameT]):
     """The frame without its messages."""
     encoded: bytes
     spans: list[tuple[int, int]]
-    """Where in `encoded` its messages begin and end."""
+    """Where in `encoded` each of its messages begins and ends."""
 
 
 class FramePart(NamedTuple):

@@ -47,7 +47,7 @@ class HealthService:
     async def check(
         self, request: health_pb2.HealthCheckRequest, context: HealthContext
     ) -> health_pb2.HealthCheckResponse:
-        """Say whether a service serves."""
+        """Say whether the service of that name serves."""
         if request.service not in self._statuses:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return health_pb2.HealthCheckResponse(status=self._statuses[request.service])

@@ -36,7 +36,7 @@ class OverloadWatch:
         self._now = now
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until *stop* is set."""
+        """Look whether places or memory ran out, until *stop* is set."""
         while not stop.is_set():
             self.look_once()
             await pause(stop, _LOOK_SECONDS)

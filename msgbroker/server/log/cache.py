@@ -36,12 +36,13 @@ from msgdb.store import MessageStore
 log = structlog.get_logger(__name__)
 
 BLOCK_OFFSETS: Final = 512
-"""A block ends where the next multiple of this begins, so that groups at different places come to share blocks."""
+"""How many offsets a block has at most: it ends at the next multiple of this, so that groups at different places share
+blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogCacheConfig:
-    """Bounds of the log cache."""
+    """How much of the log is kept in memory, and how much is read at a time."""
 
     tail_bytes_max: int = 24 * 1024 * 1024
     """How much is kept of this broker's own commits."""
@@ -65,7 +66,7 @@ class Block:
 
 
 class ReadAgain(NamedTuple):
-    """Single messages that were read."""
+    """Messages that were read again one by one, by their offsets."""
 
     messages: list[LogMessage]
     over_bytes: Sequence[int]
@@ -77,9 +78,9 @@ class _End:
     """What is known of a queue's end, and what is said of it."""
 
     known: int = 0
-    """Every offset below it is committed."""
+    """The end that is certain: every offset below it is committed."""
     hinted: int = 0
-    """Somebody says that it reaches so far."""
+    """The end that somebody has told of, and that nobody has looked for yet."""
 
 
 class MissingMessagesError(Exception):

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from msgbroker.server.log import message_fields
 
 Fields: TypeAlias = tuple[str, str, dict[str, str], int, int, int]
-"""Key, ordering key, headers, where the body begins and ends, born_at_us."""
+"""What was found of a message: key, ordering key, headers, where the body begins and ends, born_at_us."""
 
 # As bytes are compared one by one.
 _TOPIC: Final = message_fields.TOPIC[0]
@@ -27,11 +27,11 @@ _ENTRY_NAME: Final = message_fields.ENTRY_NAME[0]
 _ENTRY_VALUE: Final = message_fields.ENTRY_VALUE[0]
 
 _SHORT_MAX: Final = 0x7F
-"""A length of one byte."""
+"""The largest length that is encoded in one byte."""
 _LENGTH_2_MAX: Final = 0x3FFF
 _LENGTH_3_MAX: Final = 0x1FFFFF
 _BORN_AT_BYTES: Final = 8
-"""From 1987 on, until 4252."""
+"""How many bytes `born_at_us` takes for times from 1987 until 4252."""
 _CONTINUED: Final = 0x0080_8080_8080_8080
 _NO_HEADERS: Final[dict[str, str]] = {}
 
@@ -70,7 +70,7 @@ def scan(encoded: bytes, at: int, end: int) -> Fields | None:
 
 
 class _UnusualError(Exception):
-    """Not as encoders write it."""
+    """The message is not written as encoders write it: protobuf has to read it."""
 
 
 def _scan(encoded: bytes, at: int, end: int) -> Fields | None:

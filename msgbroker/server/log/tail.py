@@ -17,7 +17,7 @@ _FORGOTTEN_SEGMENTS_MIN: Final = 1_000
 
 
 class _Run:
-    """Consecutive messages of one queue."""
+    """Consecutive messages of one queue, from commits that followed each other."""
 
     __slots__ = ("first", "is_forgotten", "messages", "segments", "size_bytes")
 
@@ -26,7 +26,7 @@ class _Run:
         self.messages: list[LogMessage] = []
         self.size_bytes = 0
         self.segments = 0
-        """How many commits it consists of."""
+        """How many commits the run consists of."""
         self.is_forgotten = False
 
     @property
@@ -92,7 +92,7 @@ class LogTail:
             self._forgotten_segments = 0
 
     def forget(self) -> None:
-        """Let go of everything."""
+        """Let go of the messages of all queues."""
         self._runs.clear()
         self._segments.clear()
         self.size_bytes = self._forgotten_segments = 0

@@ -43,7 +43,7 @@ _KEY_CHARS_SAFE: Final = limits.KEY_BYTES_MAX // 4
 _HEADER_CHARS_SAFE: Final = limits.HEADERS_BYTES_MAX // 4
 _SHOWN_CHARS_MAX: Final = 40
 _REFUSAL_BYTES: Final = 1_024
-"""Of a refusal with its words and facts."""
+"""What a refusal takes in memory, with its words and facts."""
 _BORN_AT_US_MAX: Final = 4_102_444_800_000_000  # 2100
 
 
@@ -65,7 +65,7 @@ class ParsedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A frame after admission."""
+    """What admission made of a frame: the messages to be stored, and the refusals."""
 
     messages: list[LogMessage]
     refusals: tuple[Refused, ...]
@@ -93,7 +93,7 @@ def check_origin(snapshot: Snapshot, origin: Origin) -> None:
 
 
 class Admission:
-    """Checks the frames of one origin."""
+    """Decides of each message of one publisher whether it may be stored, by the snapshot of that moment."""
 
     def __init__(
         self,

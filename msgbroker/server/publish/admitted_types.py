@@ -32,7 +32,7 @@ class AdmittedType:
     event_code: str
     row_prefix: bytes
     wire: bytes
-    """As messages of this type begin."""
+    """The bytes that every message of this type begins with on its way to subscribers."""
 
 
 class AdmittedTypes:

@@ -21,7 +21,8 @@ class PendingFrame:
     answer: asyncio.Future[FrameResult]
     held_since: float = 0.0
     is_alone: bool = False
-    """It was in a batch that failed for an unknown reason: stored by itself, it shows whether it was the cause."""
+    """Whether it is stored by itself, to show whether it was the cause: it was in a batch that failed for an unknown
+    reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,10 @@ class BatchBounds:
 
     messages_max: int = 4_000
     bytes_max: int = 4 * 1024 * 1024
-    """On the wire."""
+    """How many bytes on the wire one transaction takes."""
     publishers_max: int = 500
-    """Each takes a lock for the length of the transaction; PostgreSQL's lock table is shared by all sessions."""
+    """How many publishers one transaction takes: each takes a lock, and PostgreSQL's lock table is shared by all
+    sessions."""
     queues_max: int = 500
     """Each takes a lock like a publisher. They are chosen once the batch is taken: what is too much is put back."""
 

@@ -22,10 +22,10 @@ class ByteBudget:
         self.bytes_max = bytes_max
         self.bytes_held = 0
         self._waiting: list[tuple[int, int, int, asyncio.Future[None]]] = []
-        """Rank, order of coming, size."""
+        """Those that wait: rank, order of coming, size, and what is set when it is let in."""
         self._order = itertools.count()
         self._rank = 0
-        """Of the last one that was let in after waiting."""
+        """The rank of the last one that was let in after waiting."""
 
     @property
     def is_full(self) -> bool:

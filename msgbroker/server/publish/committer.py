@@ -43,10 +43,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CommitterConfig:
-    """Bounds of the committer."""
+    """How much the committer lets wait and puts into one transaction."""
 
     waiting_bytes_max: int = 32 * 1024 * 1024
-    """In memory. Above it, streams are not read and unary calls are refused."""
+    """How many bytes may wait in memory. Above it, streams are not read and unary calls are refused."""
     batch: BatchBounds = field(default_factory=BatchBounds)
     held_seconds_max: float = 5.0
     """How long a frame waits for a queue that another broker holds."""
@@ -69,7 +69,7 @@ class CommitterCounters:
 
 
 @dataclass(slots=True)
-class _Flight:
+class _Transaction:
     """A batch whose transaction is under way, or comes next."""
 
     batch: list[PendingFrame]
@@ -103,7 +103,7 @@ class Committer:
         self.budget = ByteBudget(self._config.waiting_bytes_max)
         """For what is on its way into the log: held by whoever submits, and from then on until the answer."""
         self._waiting = WaitingFrames(self._config.batch)
-        self._flights: deque[_Flight] = deque()
+        self._transactions: deque[_Transaction] = deque()
         self._choice = QueueChoice(queues, topics_aside, first_turn=self._config.first_turn)
         self._wake = asyncio.Event()
         self._closing = False
@@ -145,13 +145,13 @@ class Committer:
 
         Where it was committed last it may be lost. Publishers ask again, and what this history has is found.
         """
-        for flight in self._flights:
-            flight.is_former = True
+        for transaction in self._transactions:
+            transaction.is_former = True
 
     @property
     def in_flight_seconds(self) -> float:
         """How long the transaction that is under way has taken so far."""
-        return time.monotonic() - self._flights[0].started_at if self._flights else 0.0
+        return time.monotonic() - self._transactions[0].started_at if self._transactions else 0.0
 
     # --- committing -------------------------------------------------------------------------------------------------
 
@@ -164,13 +164,13 @@ class Committer:
                 await self._wake.wait()
                 self._wake.clear()
                 await self._go_on()
-                if stop.is_set() and not self._flights:
+                if stop.is_set() and not self._transactions:
                     self._closing = True
                     return
         finally:
             stopping.cancel()
-            for flight in self._flights:
-                flight.results.cancel()
+            for transaction in self._transactions:
+                transaction.results.cancel()
             await self._appender.close()
 
     def _wake_up(self, _: asyncio.Future[Any]) -> None:
@@ -179,15 +179,15 @@ class Committer:
     @property
     def _may_start(self) -> bool:
         """Whether what waits may go to the appender: nothing is in flight, or a whole batch can follow at once."""
-        flights = self._flights
-        if not self._waiting or not flights:
+        transactions = self._transactions
+        if not self._waiting or not transactions:
             return bool(self._waiting)
-        return len(flights) == 1 and self._waiting.make_full_batch and not flights[0].around_held
+        return len(transactions) == 1 and self._waiting.make_full_batch and not transactions[0].around_held
 
     async def _go_on(self) -> None:
         """Start what may start, and see to what has ended."""
         while True:
-            if self._flights and self._flights[0].results.done():
+            if self._transactions and self._transactions[0].results.done():
                 await self._land()
             elif self._may_start:
                 await self._start()
@@ -208,12 +208,12 @@ class Committer:
         storing = self._appender.append(
             frames,
             around_held=around_held,
-            follows=bool(self._flights),
+            follows=bool(self._transactions),
             choose_again=partial(self._choose_again, frames),
         )
         results = asyncio.ensure_future(storing)
         results.add_done_callback(self._wake_up)
-        self._flights.append(_Flight(batch, around_held, results, time.monotonic()))
+        self._transactions.append(_Transaction(batch, around_held, results, time.monotonic()))
 
     def _goes_around_held(self, batch: Sequence[PendingFrame]) -> bool:
         """Whether to store what is free and not to wait for the rest, because some of it was held a moment ago.
@@ -229,34 +229,34 @@ class Committer:
 
     async def _land(self) -> None:
         """Answer the first batch in flight. What has to be tried again goes before what waits."""
-        flight = self._flights.popleft()
-        again = await self._see_to(flight)
-        all_again = len(again) == len(flight.batch)
-        if again and self._flights:
+        transaction = self._transactions.popleft()
+        again = await self._see_to(transaction)
+        all_again = len(again) == len(transaction.batch)
+        if again and self._transactions:
             # It was not tried, or something of it might have overtaken what it follows.
-            again += await self._see_to(self._flights.popleft())
+            again += await self._see_to(self._transactions.popleft())
         self._waiting.put_back(again)
-        if all_again and flight.around_held:
+        if all_again and transaction.around_held:
             # Nothing could be stored around them: do not spin on the locks.
             await asyncio.sleep(self._config.held_pause_seconds)
 
-    async def _see_to(self, flight: _Flight) -> list[PendingFrame]:
+    async def _see_to(self, transaction: _Transaction) -> list[PendingFrame]:
         """Answer the batch, and return the frames that must be tried again."""
         try:
-            results = await flight.results
+            results = await transaction.results
         except StoreUnavailableError as error:
-            self._fail(flight.batch, error)
+            self._fail(transaction.batch, error)
             return []
         except NotTriedError:
-            return flight.batch
+            return transaction.batch
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - some frame's fault, or its topic's; the others are to be stored
-            return await self._divide(flight.batch, error)
-        if flight.is_former:
-            self._fail(flight.batch, StoreUnavailableError("it goes on with another history, which may lack this"))
+            return await self._divide(transaction.batch, error)
+        if transaction.is_former:
+            self._fail(transaction.batch, StoreUnavailableError("it goes on with another history, which may lack this"))
             return []
-        return self._complete(flight.batch, results)
+        return self._complete(transaction.batch, results)
 
     async def _divide(self, batch: Sequence[PendingFrame], error: Exception) -> list[PendingFrame]:
         """Return the frames of a batch that failed for an unknown reason, to be stored each by itself.

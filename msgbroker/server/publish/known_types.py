@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _OWN_MIN: Final = 32
-"""So many each stream may remember, whatever the others do."""
+"""How many types each stream may remember, whatever the others do."""
 _OWN_MAX: Final = 4_096
 
 

@@ -23,7 +23,7 @@ class QueueChoice:
         self._spreader = UnkeyedSpreader(first_turn)
         self._layouts: dict[int, tuple[int, ...]] = {}
         self.queues_at_most = 0
-        """So many queues the topics of this batch have, chosen or not."""
+        """How many queues the topics of this batch have, chosen or not."""
         self._refused: dict[int, StoreUnavailableError | TopicSetAsideError] = {}
 
     def begin_batch(self) -> None:

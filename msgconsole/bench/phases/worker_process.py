@@ -42,7 +42,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The broker's process id."""
         return self._process.pid
 
     @property

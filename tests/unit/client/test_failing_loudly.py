@@ -17,7 +17,7 @@ from msgbroker.client import (
     MessageCenterError,
     SyncMessageCenter,
 )
-from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.group_handlers import GroupHandlers
 from msgbroker.client.handle.handed import HandedMessage
 from msgbroker.client.publish.buffer import PublishBuffer
 from msgbroker.client.publish.outbox import Outbox
@@ -123,7 +123,7 @@ async def test_a_stream_that_ends_for_an_unknown_reason_ends_run_with_it(
         await center.start()
         running = asyncio.ensure_future(center.run()) if is_awaited else None
         call = await broker.subscribe_calls.get()
-        monkeypatch.setattr(Dispatcher, "dispatch", break_off)
+        monkeypatch.setattr(GroupHandlers, "dispatch", break_off)
         call.deliver(b"a")
         await eventually(lambda: criticals(caplog))
         with pytest.raises(RuntimeError, match="a mistake of ours"):

@@ -49,7 +49,7 @@ class _Trouble:
 
     deaths: int
     careful_until: int
-    """Below this offset it is asked for one message at a time."""
+    """The offset below which the helper process is asked about one message at a time."""
 
 
 class NamesLanes(Protocol):
@@ -80,7 +80,7 @@ class DearExpressions:
         self._cache = cache
         self._helper = helper
         self._waiting: dict[OwnedLane, LaneInLine] = {}
-        """Lanes that are set aside."""
+        """The lanes that wait for their next try, because they are set aside."""
         self._troubles: dict[OwnedLane, _Trouble] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -157,7 +157,7 @@ class DearExpressions:
         lane.activate()
 
     async def _messages(self, owned: OwnedLane) -> Sequence[LogMessage]:
-        """Return what the lane reads next."""
+        """Return the messages that the lane reads next, from memory or from msgdb."""
         cache, queue_id = self._cache, owned.lane.key.queue_id
         offset = owned.lane.next_offset
         if owned.lane.is_stopped or offset >= cache.end_of(queue_id):

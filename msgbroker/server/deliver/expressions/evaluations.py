@@ -28,12 +28,15 @@ from msgbroker.server.log.message import LogMessage
 log = structlog.get_logger(__name__)
 
 SLOW_SECONDS: Final = 0.001
-"""What takes so long for a message is not evaluated on the event loop: twice what may be registered can take."""
+"""From how long on an expression that takes so long for a message is slow, and not evaluated on the event loop: twice
+what may be registered can take."""
 CHEAP_SECONDS: Final = SLOW_SECONDS / 4
 LONG_SECONDS: Final = 0.000_02
-"""What takes no longer for a message is work like any other: all else that a broker does for one takes half as long."""
+"""How long an expression may take for a message and be work like any other: all else that a broker does for one takes
+half as long."""
 DEAR_SECONDS: Final = 0.000_05
-"""Who takes so long for a message is behind by its own doing: nobody else is made to wait for it."""
+"""From how long on a group that takes so much time for a message is behind by its own doing: nobody else is made to
+wait for it."""
 _SLOW_SLICES: Final = 3
 """So many slow slices make expressions slow. One may be chance: a collection of garbage falls into some slice."""
 _ONE_SLOW_MESSAGE_SECONDS: Final = 0.008
@@ -68,7 +71,7 @@ class Measured:
     evaluations: int = 0
     _slow_slices: int = 0
     _quiet_left: int = 0
-    """So many evaluations more that are quick here, or cheap elsewhere, and what was slow is forgotten."""
+    """How many evaluations more have to be quick here, or cheap elsewhere, until what was slow is forgotten."""
 
     @property
     def seconds_each(self) -> float:
@@ -120,7 +123,7 @@ class Evaluations:
         self.line = LaneLine()
         """Lanes that wait for what the helper process says."""
         self.problem = ""
-        """Why it says nothing, where that is so."""
+        """Why the helper process says nothing, where that is so."""
         self._now = now
         self._cpu_now = cpu_now
         self._measured: dict[TopicOfGroup, Measured] = {}

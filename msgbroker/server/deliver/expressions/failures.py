@@ -35,7 +35,7 @@ _Subscription = tuple[int, int]
 
 
 class ExpressionFailures:
-    """What failed and is not written yet."""
+    """How often expressions failed since that was written last."""
 
     def __init__(self, count_max: int = SUBSCRIPTIONS_MAX) -> None:
         self._count_max = count_max
@@ -69,7 +69,7 @@ class ExpressionFailures:
 
 
 class FailureWriter:
-    """Writes what failed, now and then."""
+    """Adds how often expressions failed in msgdb, now and then."""
 
     def __init__(self, failures: ExpressionFailures, store: MessageStore, now: Callable[[], float] = clock.now) -> None:
         self._failures = failures

@@ -41,7 +41,7 @@ OUT_OF_MEMORY: Final = 77
 
 
 def main() -> None:
-    """Answer requests until the broker goes."""
+    """Answer the broker's requests until it is gone."""
     bounds = HelperBounds(**orjson.loads(sys.argv[1]))
     _take_little(bounds)
     _end_with(int(sys.argv[2]))

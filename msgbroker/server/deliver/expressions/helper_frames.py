@@ -21,7 +21,7 @@ _OUTCOMES: Final = frozenset(Outcome)
 
 
 class BadFrameError(Exception):
-    """What came is not what was agreed on."""
+    """What came from the other side is not a frame as it was agreed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class Request:
     seconds: float
 
     def encode(self) -> bytes:
-        """Return it as a frame."""
+        """Return the request as the bytes that go to the helper process."""
         questions = [(question.headers, question.expressions) for question in self.questions]
         return frame({"expressions": self.expressions, "questions": questions, "seconds": self.seconds})
 
     @classmethod
     def decode(cls, content: bytes) -> Request:
-        """Return what a frame holds."""
+        """Return the request that these bytes hold."""
         said = orjson.loads(content)
         questions = tuple(Question(headers, tuple(numbers)) for headers, numbers in said["questions"])
         return cls(tuple(said["expressions"]), questions, said["seconds"])
@@ -74,10 +74,10 @@ class Answer:
     longest_seconds: float
     """How much of that went to the message that took longest."""
     problems: tuple[str, ...] = ()
-    """By the number of the expression, what went wrong when it failed the last time; empty where it did not."""
+    """What went wrong when each expression failed the last time, by its number; empty where it did not."""
 
     def encode(self) -> bytes:
-        """Return it as a frame."""
+        """Return the answer as the bytes that go to the broker."""
         said = {"outcomes": self.outcomes, "seconds": self.seconds, "evaluations": self.evaluations}
         return frame({**said, "longest_seconds": self.longest_seconds, "problems": self.problems})
 
@@ -107,7 +107,7 @@ class Answer:
 
 
 def frame(content: Any) -> bytes:
-    """Return *content* as a frame."""
+    """Return *content* encoded, with its length before it."""
     encoded = orjson.dumps(content)
     return HEAD.pack(len(encoded)) + encoded
 

@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 _PROGRAM: Final = "msgbroker.server.deliver.expressions.helper"
 _EXIT_SECONDS_MAX: Final = 1.0
-"""How long it may take to be gone: it is killed then, or has been."""
+"""How long the helper process may take to be gone once it was killed."""
 
 
 class HelperDiedError(Exception):
@@ -46,7 +46,7 @@ class HelperDiedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HelperConfig:
-    """Bounds of the helper process."""
+    """What the helper process may take: time, memory, patience."""
 
     bounds: HelperBounds = field(default_factory=HelperBounds)
     start_seconds_max: float = 30.0
@@ -55,7 +55,7 @@ class HelperConfig:
     restart_seconds_min: float = 0.1
     restart_seconds_max: float = 30.0
     idle_seconds_max: float = 300.0
-    """What is not needed for so long is ended."""
+    """After how long without a request the helper process is ended."""
 
 
 class HelperProcess:
@@ -64,13 +64,14 @@ class HelperProcess:
     def __init__(self, config: HelperConfig | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self.config = config or HelperConfig()
         self.problem = ""
-        """Why it does not run, where it should."""
+        """Why the helper process does not run, where it should."""
         self._now = now
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         """Our end of the pair, from the start of the process until the reader and the writer have taken it over."""
         self._lifeline: BinaryIO | None = None
-        """When it closes, however that comes, the system ends the helper."""
+        """The end of a pipe that keeps the helper alive: when it closes, however that comes, the system ends the
+        helper."""
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._is_closed = False
@@ -127,7 +128,7 @@ class HelperProcess:
                 await asyncio.to_thread(_end, process)
 
     def close(self) -> None:
-        """End it for good."""
+        """End the helper process for good."""
         self._is_closed = True
         self._hang_up()
         self._kill()

@@ -34,7 +34,7 @@ class LaneLine:
 
     def __init__(self) -> None:
         self.wake = asyncio.Event()
-        """Set when a lane has come."""
+        """Set when a lane has come to the line."""
         self._groups: OrderedDict[int, OrderedDict[OwnedLane, LaneInLine]] = OrderedDict()
 
     def __len__(self) -> int:

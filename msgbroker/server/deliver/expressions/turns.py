@@ -38,7 +38,7 @@ class TimeSlice:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left of it."""
+        """Whether nothing is left of the slice."""
         return self.seconds_left <= 0.0
 
     def spend(self, seconds: float, *, are_long: bool) -> None:
@@ -63,7 +63,7 @@ class EvaluationTurns(Generic[GroupT]):
         self._behind: dict[int, GroupT] = {}
         """The groups that had time in this turn, and need more: they come behind all that come to the line in it."""
         self._slice = TimeSlice()
-        """One for all, in turn: most groups have no expressions, and each of them is given one in each turn."""
+        """The one slice that groups are given in turn: most have no expressions, and each gets one in each turn."""
 
     def begin(self) -> None:
         """Begin a turn of the event loop."""

@@ -38,7 +38,7 @@ class Batch:
     _: KW_ONLY
     lease: Lease
     deadline: float
-    """When the lane takes back what was not answered."""
+    """The time at which the lane takes back what was not answered."""
     handed: Handed
     stress: Stress | None = None
     """What permitted its stress messages; None where it has none."""

@@ -45,7 +45,7 @@ take in unless they are told otherwise."""
 
 
 class InstanceRoom(NamedTuple):
-    """What an instance may be given."""
+    """How many messages and bytes an instance may be handed now."""
 
     messages: int
     """How many messages it may be given. There is no room for any where this is 0 or less."""
@@ -111,7 +111,7 @@ class Instance:
     """How many messages it may be given in all: a call asks for some, whatever is settled meanwhile."""
     is_paused = _OfRoom[bool]()
     is_resting = _OfRoom[bool]()
-    """It let messages time out that it had not begun: others come first for a while."""
+    """Whether it gets nothing for a while: it let messages time out that it had not begun, and others come first."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Instance:
         """How many messages it was given so far."""
         self.handed_max = sys.maxsize
         self.said_at = clock.now()
-        """When it was heard last."""
+        """When the instance said something last."""
         self.is_resting = False
         self.sent_on_count = 0
         """How often it was told to subscribe elsewhere."""
@@ -160,13 +160,13 @@ class Instance:
         self.way_out: WayOut | None = None
         """What its batches pass as they leave; set by the group it is attached to."""
         self.under_way: list[Batch] = []
-        """What is being written: gRPC has it, and has not taken it over."""
+        """The batches that are being written: gRPC has them, and has not taken them over."""
         self._notices = WaitingNotices(encode, self.outlet)
         self.wake = asyncio.Event()
 
     @property
     def room(self) -> InstanceRoom:
-        """What it may be given now."""
+        """How much the instance may be handed now."""
         if self.is_paused or self.is_closed or self.is_resting:
             return _NO_ROOM
         size_bytes = min(self._outbox_bytes_max - self.outbox_bytes, self.outlet.room_bytes)

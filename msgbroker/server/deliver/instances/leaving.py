@@ -27,7 +27,7 @@ class StressCheck:
     has_passed: bool = False
 
     def __call__(self, message: LogMessage) -> bool:
-        """Return whether this one may leave."""
+        """Return whether this stress message may leave."""
         is_permitted = self.may_hand_out(message)
         self.has_passed |= is_permitted
         return is_permitted

@@ -30,7 +30,7 @@ class OwnedLane:
     is_reading: bool = False
     """Its next block is being read."""
     is_read_failed: bool = False
-    """A read of msgdb failed: the next tick tries again."""
+    """Whether a read of msgdb failed: the next tick tries again."""
     earlier_failed_evaluations: int = 0
     """How often expressions failed in the matchers before this one."""
     is_dear: bool = False

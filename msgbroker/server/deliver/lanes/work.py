@@ -14,14 +14,14 @@ class Work(StrEnum):
     CLAIMING = "claiming"
     RENEWING = "renewing its lease"
     SERVING = "serving"
-    """All that happens in memory."""
+    """All that happens to a lane in memory."""
     LOOKING = "looking for its queue's end"
     READING = "reading"
     FETCHING = "reading again what comes again"
     PERSISTING = "persisting"
     EVALUATING = "its expressions"
     RELEASING = "giving it up"
-    """Not tried again: its lease passes."""
+    """Giving the lane up; not tried again, as its lease passes anyway."""
 
 
 class LaneWork(NamedTuple):

@@ -21,7 +21,7 @@ from msgbroker.contract.errors import MessageCenterError
 log = structlog.get_logger(__name__)
 
 _ASKED: Final = "peer_identities"
-"""The binding's function that a context calls with its call."""
+"""The name of the binding's function that a context calls with its call."""
 
 
 Context = grpc.aio.ServicerContext[Any, Any]

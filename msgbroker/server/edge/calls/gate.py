@@ -32,7 +32,7 @@ _SMALL_ANSWER_BYTES: Final = 2_048
 
 
 def _nothing() -> None:
-    """Let every call be read."""
+    """Let every call be read: the check where none was given."""
 
 
 class CallGate:

@@ -53,7 +53,7 @@ class Places:
 
     @property
     def are_full(self) -> bool:
-        """Whether whoever comes now is refused."""
+        """Whether all places are taken, so that whoever comes now is refused."""
         return self.count >= self.count_max
 
     def take(self) -> None:

@@ -41,7 +41,7 @@ class Sending:
             self._bound.reschedule(self._loop.time())
 
     def done(self) -> None:
-        """Look no more."""
+        """Note that all was sent: nothing is looked at any more."""
         self._timer.cancel()
 
     def _look_later(self) -> asyncio.TimerHandle:

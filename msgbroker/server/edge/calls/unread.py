@@ -30,7 +30,7 @@ class UnreadCall:
     """A call whose request has not come."""
 
     peer: str
-    """The connection it came by."""
+    """The connection that the call came by."""
     place: Place
     sending: Sending
 

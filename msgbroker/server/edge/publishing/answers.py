@@ -18,18 +18,19 @@ from msgbroker.server.deliver.outgoing import Outlet
 from msgdb.append.plan import FrameResult
 
 _REFUSALS_MAX: Final = 250
-"""Of messages in frames that are not answered. An answer has some bytes for a message, and hundreds for a refusal."""
+"""How many refusals a stream's unanswered frames may have. An answer has some bytes for a message, and hundreds for a
+refusal."""
 
 
 @dataclass(slots=True, eq=False)
 class _Expected:
-    """The answer to one frame."""
+    """A frame of a stream that is to be answered, and its answer once that is known."""
 
     result: asyncio.Future[FrameResult] | None
     refusals: int
     encoded: bytes = b""
     failure: Exception | None = None
-    """None of ours: the stream ends with it."""
+    """An error that is none of ours: the stream ends with it."""
 
 
 class Answers:
@@ -47,7 +48,7 @@ class Answers:
 
     @property
     def are_given(self) -> bool:
-        """Whether every frame is answered."""
+        """Whether every frame of the stream is answered."""
         return not self._expected
 
     def expect(self, sequence: int, result: asyncio.Future[FrameResult], refusals: int) -> None:

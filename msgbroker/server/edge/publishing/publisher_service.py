@@ -81,7 +81,7 @@ class PublisherService:
         self._unary_admissions.clear()
 
     def drain(self) -> None:
-        """Tell all streams to go elsewhere."""
+        """Tell all publishers to send new frames to other brokers."""
         self._draining = True
         for stream in self._streams:
             stream.drain()

@@ -111,7 +111,7 @@ class PullService:
     async def settle(
         self, request: subscriber_pb2.SettleRequest, context: PullContext
     ) -> subscriber_pb2.SettleResponse:
-        """Settle what was pulled."""
+        """Settle pulled messages by their receipts."""
         try:
             return self._settle(request)
         except MessageCenterError as error:
@@ -120,7 +120,7 @@ class PullService:
     async def extend(
         self, request: subscriber_pb2.ExtendRequest, context: PullContext
     ) -> subscriber_pb2.ExtendResponse:
-        """Keep what was pulled for longer."""
+        """Extend the time to answer pulled messages, by their receipts."""
         try:
             return self._extend(request)
         except MessageCenterError as error:

@@ -33,7 +33,7 @@ some of them in a row."""
 _STRETCH_WORK_MAX: Final = 50_000
 """How much work is done without a turn for anybody else: a few milliseconds."""
 _RANGE_WORK: Final = 100
-"""What a range costs that covers nothing, in offsets."""
+"""How much work, in offsets, a range counts that covers nothing."""
 
 
 async def begin_all(group: GroupDelivery, instance: Instance, begun: Iterable[subscriber_pb2.Begun]) -> None:

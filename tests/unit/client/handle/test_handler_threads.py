@@ -67,7 +67,7 @@ def center_of(broker: FakeBroker, drain_timeout_seconds: float = 0.5) -> Message
 
 def waiting_in(center: MessageCenter) -> list[bytes]:
     streams: Any = center._core._subscribers._streams.values()
-    runners = [runner for stream in streams for runner in stream._dispatcher._runners.values()]
+    runners = [runner for stream in streams for runner in stream._handlers._runners.values()]
     return [message.body for runner in runners for message in runner._waiting]
 
 

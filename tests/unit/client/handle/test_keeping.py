@@ -137,7 +137,7 @@ async def test_nothing_is_kept_beyond_the_limit_and_it_is_spoken_of_once_before(
 
 def working_since(center: MessageCenter) -> float:
     streams: Any = center._core._subscribers._streams.values()
-    (since,) = [work.since for s in streams for r in s._dispatcher._runners.values() for work in r.works]
+    (since,) = [work.since for s in streams for r in s._handlers._runners.values() for work in r.works]
     return float(since)
 
 

@@ -423,4 +423,4 @@ def _waiting(center: MessageCenter) -> list[str]:
 
 def _runners(center: MessageCenter) -> list[Any]:
     streams: Any = center._core._subscribers._streams.values()
-    return [runner for stream in streams for runner in stream._dispatcher._runners.values()]
+    return [runner for stream in streams for runner in stream._handlers._runners.values()]

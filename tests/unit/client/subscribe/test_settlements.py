@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgbroker.client.handle.dispatch import Dispatcher
+from msgbroker.client.handle.group_handlers import GroupHandlers
 from msgbroker.client.handle.handlers import HandlerTable
 from msgbroker.client.subscribe.requests import settlement_of
 from msgbroker.client.subscribe.session import SubscriberSession
@@ -131,8 +131,8 @@ def test_a_request_of_settlements_fits_into_what_a_broker_takes_at_once(text: st
 
 
 async def test_a_request_of_verdicts_and_of_what_is_begun_fits_and_says_nothing_begun_after_its_verdict() -> None:
-    dispatcher = Dispatcher(HandlerTable(), lambda what, error: False)
-    session = SubscriberSession(make_config("a:1", {}), "SG", dispatcher, bytes(16), lambda attached: None)
+    handlers = GroupHandlers(HandlerTable(), lambda what, error: False)
+    session = SubscriberSession(make_config("a:1", {}), "SG", handlers, bytes(16), lambda attached: None)
     lane = session._settlements.lane(1 << 63, 1 << 62)
     offsets = range(1 << 62, (1 << 62) + 40_000, 2)
     for queue_offset in offsets:
@@ -157,8 +157,8 @@ async def test_a_request_of_verdicts_and_of_what_is_begun_fits_and_says_nothing_
 
 
 async def test_nothing_is_confirmed_before_all_that_was_said_is_sent() -> None:
-    dispatcher = Dispatcher(HandlerTable(), lambda what, error: False)
-    session = SubscriberSession(make_config("a:1", {}), "SG", dispatcher, bytes(16), lambda attached: None)
+    handlers = GroupHandlers(HandlerTable(), lambda what, error: False)
+    session = SubscriberSession(make_config("a:1", {}), "SG", handlers, bytes(16), lambda attached: None)
     lane = session._settlements.lane(7, 1)
     for queue_offset in range(0, 40_000, 2):
         lane.ack(queue_offset, 1)

@@ -369,4 +369,4 @@ def test_two_handlers_of_one_type_in_one_group_are_refused() -> None:
 
 def _runners(center: MessageCenter) -> list[Any]:
     streams: Any = center._core._subscribers._streams.values()
-    return [runner for stream in streams for runner in stream._dispatcher._runners.values()]
+    return [runner for stream in streams for runner in stream._handlers._runners.values()]

@@ -22,8 +22,8 @@ UNHANDLED_RELEASE_SECONDS: Final = 5.0
 _UNHANDLED: Final = Verdict(VerdictKind.RELEASE, UNHANDLED_RELEASE_SECONDS, "no handler for this message type here")
 
 
-class Dispatcher:
-    """The handlers of one group, each with its runner."""
+class GroupHandlers:
+    """The handlers of one group, each with its runner: each message that is delivered goes to the handler it is for."""
 
     def __init__(self, table: HandlerTable, on_failure: OnFailure) -> None:
         self._table = table
@@ -43,7 +43,7 @@ class Dispatcher:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing waits and nothing runs."""
+        """Whether no message waits for a handler and no handler runs."""
         return all(runner.is_at_rest for runner in self._runners.values())
 
     @property
@@ -57,7 +57,7 @@ class Dispatcher:
         asked = [handler.credit for handler in self._runners if handler.credit is not None]
         return sum(asked) if asked else None
 
-    def dispatch(
+    def take_in(
         self,
         deliveries: Sequence[subscriber_pb2.Delivery],
         lane: LaneHandle,
