@@ -85,3 +85,9 @@ def test_what_contributors_are_sent_to_is_there() -> None:
 
     assert len(named) > 30
     assert [name for name in named if not any([*top.glob(name.rstrip("/"))] for top in tops)] == []
+
+
+def test_the_commands_that_contributors_are_told_of_are_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    assert set(re.findall(r"`make ([a-z-]+)`", (ROOT / "CONTRIBUTING.md").read_text())) <= targets
