@@ -15,7 +15,7 @@ from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.server.app import Broker
-from msgbroker.server.deliver.group import GroupDelivery
+from msgbroker.server.deliver.lane_turns import InstanceTurns
 from msgbroker.server.log.message import LogMessage
 from msgdb.postgres.connections import Connection
 from msgdb.reports.alarms import AlarmKind
@@ -211,11 +211,11 @@ async def test_a_lane_whose_state_fails_is_claimed_anew_and_loses_nothing(
     failures: list[str] = []
     take = Lane.take
 
-    def fail_once(lane: Lane[LogMessage], *given: Any) -> Any:
+    def fail_once(lane: Lane[LogMessage], *given: Any, **named: Any) -> Any:
         if not failures:
             failures.append("once")
             raise ZeroDivisionError
-        return take(lane, *given)
+        return take(lane, *given, **named)
 
     monkeypatch.setattr(Lane, "take", fail_once)
     async with subscribed(broker.address) as got, MessageCenter(broker.address) as center:
@@ -236,8 +236,8 @@ async def test_a_mistake_in_a_turn_of_the_pump_ends_the_broker(
 
     async with subscribed(broker.address), MessageCenter(broker.address) as center:
         await eventually(lambda: len(lanes(broker)) == 4)
-        # Of the hub's own: not what any lane does.
-        monkeypatch.setattr(GroupDelivery, "_next_taker", fail)
+        # In the order of turns: not what any lane does.
+        monkeypatch.setattr(InstanceTurns, "next", fail)
         await center.publish(TOPIC, PAID, "never handed out")
         with pytest.raises(ZeroDivisionError):
             async with asyncio.timeout(5):

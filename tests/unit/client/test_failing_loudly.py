@@ -123,7 +123,7 @@ async def test_a_stream_that_ends_for_an_unknown_reason_ends_run_with_it(
         await center.start()
         running = asyncio.ensure_future(center.run()) if is_awaited else None
         call = await broker.subscribe_calls.get()
-        monkeypatch.setattr(GroupHandlers, "dispatch", break_off)
+        monkeypatch.setattr(GroupHandlers, "take_in", break_off)
         call.deliver(b"a")
         await eventually(lambda: criticals(caplog))
         with pytest.raises(RuntimeError, match="a mistake of ours"):
