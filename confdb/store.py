@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from msgbroker.contract.errors import ConfigUnavailableError, NotMigratedError
-from msgbroker.contract.outages import is_outage
+from msgbroker.contract.sqlstates import is_outage
 
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[object, ...]]
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from msgbroker.client.core.center_core import CenterCore
-from msgbroker.client.publish.publishing import encode_outgoing, note_answers, outcome_of, publish_within
+from msgbroker.client.publish.publisher import encode_outgoing, note_answers, outcome_of, publish_within
 from msgbroker.client.values.bodies import Body
 from msgbroker.client.values.message import OutgoingMessage, Receipt
 from msgbroker.contract.errors import MessageCenterError

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from msgbroker.client.core.background_core import BackgroundCore
 from msgbroker.client.core.center_core import CenterCore
 from msgbroker.client.publish.handover import ManyReceipts, SoonReceipt
-from msgbroker.client.publish.publishing import encode_outgoing, note_answers, publish_within
+from msgbroker.client.publish.publisher import encode_outgoing, note_answers, publish_within
 from msgbroker.client.values.bodies import Body
 from msgbroker.client.values.message import OutgoingMessage, Receipt
 from msgbroker.contract.errors import MessageCenterError

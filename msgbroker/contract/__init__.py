@@ -1,1 +1,1 @@
-"""What client and server must agree on: errors, limits and name rules. Standard library only."""
+"""What all packages share: errors, limits, the rules for names. Standard library only."""

@@ -21,7 +21,7 @@ from msgbroker.server.cluster.cluster import Cluster
 from msgbroker.server.cluster.heartbeats import BrokerIdentity
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.edge import grpc_server
-from msgbroker.server.housekeeping import Housekeeping
+from msgbroker.server.forgetting import Forgetting
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.parts import (
     Announcements,
@@ -156,7 +156,7 @@ def _loops(
 ) -> list[BrokerLoop]:
     """Return all that runs beside the calls of clients. Operators meet the names in alarms."""
     hub = delivery.hub
-    tidy = (lambda: door.grpc.pull.forget_idle(clock.now()), on.topics_aside.forget_untried)
+    parts = (lambda: door.grpc.pull.forget_idle(clock.now()), on.topics_aside.forget_untried)
     loops = [
         BrokerLoop("committer", publishing.committer.run, finishes_its_round=True),
         BrokerLoop("checkpoints", delivery.checkpointer.run, finishes_its_round=True),
@@ -176,7 +176,7 @@ def _loops(
         BrokerLoop("alarms", on.board.run, is_dispensable=True),
         BrokerLoop("expression-failures", delivery.failures.run, is_dispensable=True),
         BrokerLoop("overload", door.overload.run, is_dispensable=True),
-        BrokerLoop("housekeeping", Housekeeping(tidy).run, is_dispensable=True),
+        BrokerLoop("forgetting", Forgetting(parts).run, is_dispensable=True),
         BrokerLoop("listener-poll", announcements.ends.run_poll, is_dispensable=True),
     ]
     if not on.settings.pooled:

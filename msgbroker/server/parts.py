@@ -60,7 +60,7 @@ from msgbroker.server.publish.committer import Committer, CommitterConfig
 from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
 from msgbroker.server.settings import BrokerSettings
 from msgdb.append.appender import AppendConfig, Appender
-from msgdb.days.retention import Maintenance, MaintenanceConfig
+from msgdb.days.maintenance import Maintenance, MaintenanceConfig
 from msgdb.log.partitions import ensure_for
 from msgdb.log.queues import QueueTailReader
 from msgdb.reports.alarms import Alarm, AlarmKind

@@ -34,7 +34,7 @@ _SETTLE_POLLS_MAX: Final = 150
 _QUIET_SECONDS: Final = 1.0
 
 
-class DemoFailedError(Exception):
+class DemoHandlerError(Exception):
     """A handler of the demo fails on purpose. The client catches it, as it does all errors of handlers."""
 
 
@@ -91,7 +91,7 @@ class Recorder:
             reason = "the ledger is closed for this order"
             raise Reject(reason)
         if self._attempts[order] <= self._group.failures.get(order, 0):
-            raise DemoFailedError(order)
+            raise DemoHandlerError(order)
         self._handled[order] += 1
         self._stress += message.stress
 

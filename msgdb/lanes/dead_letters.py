@@ -1,4 +1,4 @@
-"""Dead letters: listed, shown, counted, purged. `msgdb.lanes.writes` and `msgdb.days.expiry` make them."""
+"""Dead letters: listed, shown, counted, purged. `msgdb.lanes.checkpoints` and `msgdb.days.expiry` make them."""
 
 from __future__ import annotations
 

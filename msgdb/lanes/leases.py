@@ -1,4 +1,4 @@
-"""Leases and progress of lanes: claim, renew, release, checkpoint.
+"""Leases of lanes: claimed with what is persisted of the lane, renewed, released, cut down.
 
 Every write of a lane names its owner and epoch in the same statement, or follows one that did in the same transaction:
 a stale owner changes nothing. All of it is by the database's clock.
@@ -20,7 +20,6 @@ from psycopg.types.multirange import Multirange
 from msgbroker.contract.limits import LEASE_SECONDS_MAX, REDELIVERIES_PER_LANE_MAX
 from msgdb.lanes.keys import LANE_KEY, Parameters, key_columns, owned_columns, owned_lane, same_lane
 from msgdb.lanes.records import ClaimedLane, LaneEpoch, LaneKey, LaneToClaim, OffsetRange, RedeliveryRow
-from msgdb.lanes.writes import MOVE_CURSORS, PreparedCheckpoints, write_lanes
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.array_rows import array_rows
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor
@@ -225,32 +224,6 @@ async def release(conn: Connection, owner: UUID, lanes: Sequence[LaneEpoch]) -> 
     The rest is not ours any more, or its row is locked: ask again later.
     """
     return await _guarded(conn, _RELEASE, owned_columns(owner, lanes))
-
-
-class Checkpointed(NamedTuple):
-    """What became of checkpoints. The lanes in neither have another owner or epoch: nothing was written for them."""
-
-    persisted: set[LaneKey]
-    held_up: set[LaneKey]
-    """The lanes that are still ours, but whose row somebody has locked: nothing was written, and it may be a moment
-    later."""
-
-
-async def checkpoint(conn: Connection, owner: UUID, prepared: PreparedCheckpoints) -> Checkpointed:
-    """Persist the progress of lanes, all of it in the caller's transaction, and return what became of it.
-
-    A dead letter of a message whose day was dropped is not written: the message is gone, and its expiry was recorded
-    then. Raises RowsHeldError where somebody has locked redeliveries: nothing is written then.
-    """
-    if not prepared.checkpoints:
-        return Checkpointed(set(), set())
-    # First the cursors: until all that follows is committed, their row locks keep the lanes from a claim.
-    cursor = await conn.execute(MOVE_CURSORS, {**prepared.cursors, "owner": owner}, binary=True)
-    unmoved = {LaneKey(*key): is_ours for *key, is_ours in await cursor.fetchall()}
-    if unmoved:
-        prepared = prepared.without(unmoved.keys())
-    await write_lanes(conn, prepared)
-    return Checkpointed({mark.key for mark in prepared.checkpoints}, {key for key, ours in unmoved.items() if ours})
 
 
 async def _guarded(conn: Connection, statement: str, parameters: Parameters) -> set[LaneKey]:

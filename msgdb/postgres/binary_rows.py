@@ -21,7 +21,7 @@ microseconds since 1970. In hours, because days and years would depend on the se
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class _HeadersLoader(Loader):
+class _JsonLoader(Loader):
     """Loads headers from binary jsonb: a version byte, then the text."""
 
     format = Format.BINARY
@@ -41,7 +41,7 @@ def binary_cursor(conn: Connection) -> AsyncCursor[TupleRow]:
     cursor = conn.cursor(binary=True)
     cursor.adapters.register_loader("timestamptz", _loader_of("int8"))
     cursor.adapters.register_loader("uuid", _loader_of("bytea"))
-    cursor.adapters.register_loader("jsonb", _HeadersLoader)
+    cursor.adapters.register_loader("jsonb", _JsonLoader)
     return cursor
 
 

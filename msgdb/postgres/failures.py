@@ -1,7 +1,7 @@
 """The one place where errors of the database driver become ours: store out of reach, or something else.
 
-Out of reach is what passes (`msgbroker.contract.outages`), and nothing else: an unreadable block that was taken for an
-outage would be waited for by everybody, for good, where it is one lane's or one day's.
+Out of reach is what passes (`msgbroker.contract.sqlstates`), and nothing else: an unreadable block that was taken for
+an outage would be waited for by everybody, for good, where it is one lane's or one day's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import psycopg
 from psycopg import errors
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgbroker.contract.outages import is_outage
+from msgbroker.contract.sqlstates import is_outage
 
 
 class RowsHeldError(StoreUnavailableError):

@@ -17,7 +17,7 @@ from confdb.routes import (
     TopicRoute,
 )
 from msgbroker.server.alarms.board import AlarmBoard
-from msgbroker.server.log.encoding import seal
+from msgbroker.server.log.encoding import stamp
 from msgbroker.server.log.message import NO_HEADERS, LogMessage
 from msgdb.reports.alarms import Alarm, AlarmKind
 
@@ -90,7 +90,7 @@ def log_message(
     if queue_offset >= 0:
         message.queue_id = queue_id
         message.queue_offset = queue_offset
-        seal([message], [queue_offset.to_bytes(16, "big")], 1_000)
+        stamp([message], [queue_offset.to_bytes(16, "big")], 1_000)
     return message
 
 

@@ -10,7 +10,7 @@ from msgbroker.client import MessageCenter, MessageCenterError
 from msgbroker.client.core.center_core import CenterCore
 from msgbroker.client.publish.buffer import PublishBuffer
 from msgbroker.client.publish.frames import Frame
-from msgbroker.client.publish.publishing import Publisher, ReceiptFuture
+from msgbroker.client.publish.publisher import Publisher, ReceiptFuture
 from msgbroker.client.publish.wire import message_of
 from msgbroker.client.values.config import AddressesGiven, CenterSettings, ClientConfig, make_config
 from msgbroker.v1 import publisher_pb2

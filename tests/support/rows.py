@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from msgdb.lanes.leases import Checkpointed, checkpoint
+from msgdb.lanes.checkpoints import Checkpointed, checkpoint, prepare
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, LaneKey, LaneToClaim
-from msgdb.lanes.writes import prepare
 from msgdb.log.partitions import ensure_for
 from msgdb.log.queues import ensure_queues
 from msgdb.log.reads import MessageRow, read_range

@@ -12,7 +12,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
-PACKAGES = ("msgbroker/server", "msgbroker/engine", "msgbroker/client", "msgdb", "confdb", "msgconsole")
+PACKAGES = (
+    "msgbroker/contract",
+    "msgbroker/server",
+    "msgbroker/engine",
+    "msgbroker/client",
+    "msgdb",
+    "confdb",
+    "msgconsole",
+)
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 LAYERED = [contract for contract in CONTRACTS if contract["type"] == "layers"]
 

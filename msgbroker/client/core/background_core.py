@@ -18,7 +18,7 @@ from msgbroker.client.core.last_words import OpenCenters
 from msgbroker.client.core.loop_thread import LoopThread
 from msgbroker.client.core.stop_signals import stopped_by_signals
 from msgbroker.client.publish.handover import Handover
-from msgbroker.client.publish.publishing import ReceiptFuture
+from msgbroker.client.publish.publisher import ReceiptFuture
 from msgbroker.contract.errors import CenterClosedError, MessageCenterError
 
 _CLOSING_THREAD_NAME: Final = "msgcenter-close"

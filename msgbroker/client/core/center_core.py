@@ -23,7 +23,7 @@ from msgbroker.client.core.stop_signals import stopped_by_signals
 from msgbroker.client.handle.group_handlers import GroupHandlers
 from msgbroker.client.handle.handlers import HandlerOptions, make_handler
 from msgbroker.client.handle.signatures import HandlerFunction
-from msgbroker.client.publish.publishing import Publisher, PublishingBuffer
+from msgbroker.client.publish.publisher import Publisher, PublishingBuffer
 from msgbroker.client.publish.stream import PublisherStream
 from msgbroker.client.publish.wire import MessageEncoder
 from msgbroker.client.subscribe.stream import SubscriberStream

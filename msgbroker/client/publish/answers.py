@@ -9,7 +9,7 @@ from msgbroker.client.connect.failures import from_refusal
 from msgbroker.client.publish.buffer import PublishBuffer, new_publisher_id
 from msgbroker.client.publish.frames import Frame, Reaction
 from msgbroker.client.publish.given_up import broken_by, given_up
-from msgbroker.client.publish.publishing import ReceiptFuture
+from msgbroker.client.publish.publisher import ReceiptFuture
 from msgbroker.client.values.log_lines import log_line
 from msgbroker.contract.errors import FrameForgottenError, ResourceExhaustedError, SequenceGapError, UnavailableError
 from msgbroker.v1 import publisher_pb2

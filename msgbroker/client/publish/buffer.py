@@ -16,7 +16,7 @@ from msgbroker.client.connect.failures import from_refusal
 from msgbroker.client.publish.frames import Frame, Mark
 from msgbroker.client.publish.given_up import fail, given_up
 from msgbroker.client.publish.outbox import Outbox, OutboxConfig
-from msgbroker.client.publish.publishing import ReceiptFuture
+from msgbroker.client.publish.publisher import ReceiptFuture
 from msgbroker.client.publish.waiting_line import WaitingLine, WaitingMessage
 from msgbroker.client.values.config import FRAME_BYTES_TARGET, ClientConfig
 from msgbroker.client.values.log_lines import log_line

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, Protocol
 
-from msgbroker.client.publish.publishing import ReceiptFuture
+from msgbroker.client.publish.publisher import ReceiptFuture
 from msgbroker.client.values.config import ClientConfig
 from msgbroker.client.values.message import Receipt
 from msgbroker.contract.errors import CenterClosedError, ClientBufferFullError, ForkedError, MessageCenterError

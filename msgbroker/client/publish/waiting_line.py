@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from msgbroker.client.publish.publishing import ReceiptFuture
+from msgbroker.client.publish.publisher import ReceiptFuture
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ from msgbroker.client.core.center_core import CenterCore
 from msgbroker.client.handle.group_handlers import GroupHandlers
 from msgbroker.client.handle.handlers import HandlerOptions
 from msgbroker.client.handle.signatures import HandlerFunction
-from msgbroker.client.publish.publishing import Publisher
+from msgbroker.client.publish.publisher import Publisher
 from msgbroker.client.publish.wire import message_of
 from msgbroker.client.subscribe.missing_subscriptions import MissingSubscriptions
 from msgbroker.client.subscribe.subscribers import GroupStream
@@ -25,7 +25,7 @@ from msgbroker.client.values.message import Receipt
 from msgbroker.client.values.registration import Registration
 from msgbroker.contract.errors import GroupNotFoundError
 from msgbroker.contract.names import ANY_EVENT_CODE, check_event_code, check_group, check_topic
-from msgbroker.engine.handled import list_missing
+from msgbroker.engine.missing_types import list_missing
 from msgbroker.v1 import subscriber_pb2
 
 _ROUNDS_MAX: Final = 100_000

@@ -23,9 +23,8 @@ from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgbroker.server.loops import pause, woken
-from msgdb.lanes.leases import checkpoint
+from msgdb.lanes.checkpoints import checkpoint, prepare
 from msgdb.lanes.records import LaneCheckpoint
-from msgdb.lanes.writes import prepare
 from msgdb.postgres.failures import RowsHeldError
 from msgdb.postgres.history import History
 from msgdb.store import MessageStore

@@ -38,7 +38,7 @@ def delivery_suffix(publisher_group: str, born_host: str, *, stress: bool) -> by
     return suffix
 
 
-def seal(messages: Iterable[LogMessage], message_ids: Iterable[bytes], stored_at_us: int) -> None:
+def stamp(messages: Iterable[LogMessage], message_ids: Iterable[bytes], stored_at_us: int) -> None:
     """Fill in what the commit decided, and encode each message as all streams will carry it."""
     stored_at = _DELIVERY_STORED_AT + varint(stored_at_us)
     for message, message_id in zip(messages, message_ids, strict=True):

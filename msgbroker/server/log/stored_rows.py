@@ -14,7 +14,7 @@ from typing import Final
 
 from confdb.routes import Headers
 from msgbroker.contract.varint import varint
-from msgbroker.server.log.encoding import delivery_suffix, seal
+from msgbroker.server.log.encoding import delivery_suffix, stamp
 from msgbroker.server.log.message import NO_HEADERS, LogMessage
 from msgbroker.server.log.message_fields import (
     BODY,
@@ -41,7 +41,7 @@ def messages_of_rows(rows: Sequence[MessageRow]) -> list[LogMessage]:
     # One commit's rows lie together.
     for stored_at_us, same in groupby(rows, _STORED_AT):
         message_ids = [row.message_id for row in same]
-        seal(messages[at : at + len(message_ids)], message_ids, stored_at_us)
+        stamp(messages[at : at + len(message_ids)], message_ids, stored_at_us)
         at += len(message_ids)
     return messages
 

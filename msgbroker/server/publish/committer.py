@@ -32,7 +32,7 @@ from msgbroker.server.log.topic_queues import TopicQueues
 from msgbroker.server.publish.batches import BatchBounds, BatchQueues, PendingFrame, WaitingFrames
 from msgbroker.server.publish.byte_budget import ByteBudget, Hold
 from msgbroker.server.publish.queue_choice import QueueChoice, routes_of
-from msgbroker.server.publish.sealing import sealed_by_queue
+from msgbroker.server.publish.stamping import stamped_by_queue
 from msgdb.append.appender import Appender, LayoutChangedError, NotTriedError
 from msgdb.append.outcome import FrameOutcome
 from msgdb.append.plan import AppendFrame, FrameResult, Held, Stored
@@ -359,7 +359,7 @@ class Committer:
 
     def _hand_over(self, stored: Sequence[tuple[PendingFrame, FrameOutcome]]) -> None:
         """Encode what was committed, and give it to the log cache by queue."""
-        by_queue = sealed_by_queue((pending.frame, outcome) for pending, outcome in stored)
+        by_queue = stamped_by_queue((pending.frame, outcome) for pending, outcome in stored)
         self.counters.commits += 1
         self.counters.frames += len(stored)
         self.counters.messages += sum(map(len, by_queue.values()))

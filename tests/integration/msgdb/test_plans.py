@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from msgdb.lanes import dead_letters, lag, leases, lost_log, writes
+from msgdb.lanes import checkpoints, dead_letters, lag, leases, lost_log
 from msgdb.log import queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.binary_rows import datetime_of
@@ -109,15 +109,15 @@ PREPARED: dict[str, tuple[str, Mapping[str, Any]]] = {
     "release": (leases._RELEASE, lanes(100)),
     "have_redeliveries": (leases._HAVE_REDELIVERIES, lanes(100)),
     "load_redeliveries": (leases._LOAD_REDELIVERIES, lanes(20)),
-    "move_cursors": (writes.MOVE_CURSORS, lanes(100)),
-    "upsert_redeliveries": (writes.UPSERT_REDELIVERIES, messages(100)),
-    "delete_redeliveries": (writes.DELETE_REDELIVERIES, messages(100)),
+    "move_cursors": (checkpoints.MOVE_CURSORS, lanes(100)),
+    "upsert_redeliveries": (checkpoints.UPSERT_REDELIVERIES, messages(100)),
+    "delete_redeliveries": (checkpoints.DELETE_REDELIVERIES, messages(100)),
     "list_dead_letters": (dead_letters._LIST_OF_GROUP, PAGE),
     "get_dead_letter": (dead_letters._GET, {"id": 7}),
 }
 PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "read_offsets": (reads._READ_OFFSETS, {**messages(500), "queue_id": 1, "bytes_max": 1 << 20}),
-    "copy_dead_letters": (writes.COPY_DEAD_LETTERS, messages(100)),
+    "copy_dead_letters": (checkpoints.COPY_DEAD_LETTERS, messages(100)),
     "find_message": (reads._FIND, DAY),
     "find_message_anywhere": (reads._FIND_ANYWHERE, DAY),
     "find_lost_ends": (lost_log._FIND_BEYOND, lanes(100)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from confdb.routes import GroupRoute
-from msgbroker.engine.handled import MissingType
+from msgbroker.engine.missing_types import MissingType
 from msgbroker.engine.verdicts import Held
 from msgbroker.server.deliver.outgoing import Outlet
 

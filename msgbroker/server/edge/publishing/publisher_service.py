@@ -25,7 +25,7 @@ from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.decoding import Received, parse_message
 from msgbroker.server.edge.publishing.answers import Answers
 from msgbroker.server.edge.publishing.frame_reading import FrameReader
-from msgbroker.server.edge.publishing.publisher_stream import PublisherStream, append_frame, bytes_held, now_us
+from msgbroker.server.edge.publishing.publisher_connection import PublisherConnection, append_frame, bytes_held, now_us
 from msgbroker.server.edge.publishing.results import encoded_answer, failure_of, result_of
 from msgbroker.server.edge.refusals import abort_with
 from msgbroker.server.publish.admission import Admission, check_origin
@@ -64,7 +64,7 @@ class PublisherService:
         self._committer = committer
         self._snapshot = snapshot
         self._learn_event_code = learn_event_code
-        self._streams: set[PublisherStream] = set()
+        self._streams: set[PublisherConnection] = set()
         self._known_types = KnownTypes()
         self._unary_admissions: dict[Origin, Admission] = {}
         self._draining = False
@@ -110,7 +110,7 @@ class PublisherService:
             origin = self._origin_of(hello, context)
             publisher_id = _check_publisher_id(hello.publisher_id)
             admission = self._new_admission(origin)
-            stream = PublisherStream(
+            stream = PublisherConnection(
                 context,
                 publisher_id,
                 admission=admission,

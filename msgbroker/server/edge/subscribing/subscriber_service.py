@@ -19,8 +19,8 @@ from msgbroker.contract.errors import (
     InvalidRequestFieldError,
     MessageCenterError,
 )
-from msgbroker.engine.handled import MissingType, list_missing
 from msgbroker.engine.lane.begun import Begun
+from msgbroker.engine.missing_types import MissingType, list_missing
 from msgbroker.server import clock
 from msgbroker.server.alarms.not_understood import check_group_served
 from msgbroker.server.deliver.group import GroupDelivery

@@ -14,7 +14,7 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import Message, MessageCenter, OutgoingMessage, Receipt
 from msgbroker.contract.errors import MessageCenterError
-from msgbroker.server import housekeeping
+from msgbroker.server import forgetting
 from msgbroker.server.alarms import set_aside
 from msgbroker.server.app import Broker
 from msgdb.reports.alarms import AlarmRow, list_alarms
@@ -332,7 +332,7 @@ async def test_the_alarm_of_a_topic_goes_where_nobody_needs_the_topic_any_more(
     message_store: MessageStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(housekeeping, "_TIDY_SECONDS", 0.1)
+    monkeypatch.setattr(forgetting, "_ROUND_SECONDS", 0.1)
     broker = await start_broker()
     created = (await trade.topics.create("default", "TP_NEW")).thing
     await trade.event_codes.add("default", "TP_NEW", PAID)

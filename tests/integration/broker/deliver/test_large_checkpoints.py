@@ -18,10 +18,10 @@ from msgbroker.server.deliver.checkpoints import CHANGES_MAX, Checkpointer
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.log.cache import LogCache
-from msgdb.lanes import leases
+from msgdb.lanes import checkpoints as lane_checkpoints
+from msgdb.lanes.checkpoints import PreparedCheckpoints
 from msgdb.lanes.leases import claim
 from msgdb.lanes.records import LaneToClaim
-from msgdb.lanes.writes import PreparedCheckpoints
 from msgdb.store import MessageStore, SessionLimits
 from tests.support.broker_builders import board, log_message, route, snapshot
 from tests.support.loop_probe import probed_loop
@@ -107,7 +107,7 @@ async def test_much_is_persisted_and_loaded_in_steps_that_leave_the_event_loop_a
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    write = leases.checkpoint
+    write = lane_checkpoints.checkpoint
 
     async def counted(connection: object, owner: UUID, prepared: PreparedCheckpoints) -> object:
         sizes.append(sum(mark.change_count for mark in prepared.checkpoints))
@@ -137,7 +137,7 @@ async def test_much_is_persisted_and_loaded_in_steps_that_leave_the_event_loop_a
 
 async def test_many_lanes_with_little_share_transactions(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     lanes: list[int] = []
-    write = leases.checkpoint
+    write = lane_checkpoints.checkpoint
 
     async def counted(connection: object, owner: UUID, prepared: PreparedCheckpoints) -> object:
         lanes.append(len(prepared.checkpoints))

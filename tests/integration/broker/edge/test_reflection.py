@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha import reflection_pb2
 
 from msgbroker.server.app import Broker
+from msgbroker.v1 import directory_pb2, publisher_pb2, subscriber_pb2
 
 SERVICES = {
     "msgbroker.v1.Publisher",
@@ -22,6 +24,13 @@ SERVICES = {
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
 }
+PROTOCOL = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()
+CALLS = [
+    pytest.param(method, id=method.name)
+    for file in (publisher_pb2, subscriber_pb2, directory_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+]
 VERSIONS = pytest.mark.parametrize("version", ["v1", "v1alpha"])
 
 
@@ -97,3 +106,20 @@ async def test_a_tool_that_knows_only_reflection_can_call_a_broker(
 
     assert [each.address for each in answer.brokers] == [broker.address]
     assert {name for name in names if pool.FindServiceByName(name).methods} == SERVICES
+
+
+@pytest.mark.parametrize("method", CALLS)
+async def test_each_call_of_the_contract_is_served_and_named_in_the_protocol(
+    channel: grpc.aio.Channel, method: Any
+) -> None:
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    kind = channel.stream_stream if method.client_streaming else channel.unary_unary
+    call: Any = kind(path, request_serializer=bytes, response_deserializer=bytes)
+    # Nothing that could be read: whatever is said of that, it is not that nobody knows the call.
+    begun = call() if method.client_streaming else call(b"\xff")
+    if method.client_streaming:
+        await begun.write(b"\xff")
+        await begun.done_writing()
+
+    assert await begun.code() is not grpc.StatusCode.UNIMPLEMENTED
+    assert f"`{method.name}`" in PROTOCOL

@@ -5,8 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from msgdb.lanes.checkpoints import Checkpointed
 from msgdb.lanes.dead_letters import get_dead_letter, list_dead_letters
-from msgdb.lanes.leases import Checkpointed, claim, have_redeliveries, load_redeliveries
+from msgdb.lanes.leases import claim, have_redeliveries, load_redeliveries
 from msgdb.lanes.records import ClaimedLane, DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
 from msgdb.log.reads import MessageRow
 from msgdb.postgres.connections import Connection

@@ -16,7 +16,7 @@ ROW = (
     "DEMO_TRADE_0AB12C",
     "EC_REFUNDED",
     "ATTEMPTS_EXHAUSTED",
-    "DemoFailedError: 13",
+    "DemoHandlerError: 13",
 )
 
 

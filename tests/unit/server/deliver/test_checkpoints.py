@@ -15,9 +15,8 @@ from msgbroker.server.deliver.checkpoints import Checkpointer
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.log.cache import LogCache
-from msgdb.lanes.leases import Checkpointed
+from msgdb.lanes.checkpoints import Checkpointed, PreparedCheckpoints, prepare
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, LaneKey
-from msgdb.lanes.writes import PreparedCheckpoints, prepare
 from tests.support.broker_builders import board, group_route, route, snapshot
 
 LANES = 12

@@ -33,18 +33,18 @@ _DELIVERIES = st.builds(
 )
 
 
-def sealed(delivery: subscriber_pb2.Delivery) -> LogMessage:
+def stamped(delivery: subscriber_pb2.Delivery) -> LogMessage:
     suffix = encoding.delivery_suffix(delivery.publisher_group, delivery.born_host, stress=delivery.stress)
     said = delivery.message.SerializeToString()
     message = LogMessage(None, "", NO_HEADERS, "", said, suffix, b"row", b"body", stress=delivery.stress)
     message.queue_offset = delivery.queue_offset
-    encoding.seal([message], [delivery.message_id], delivery.stored_at_us)
+    encoding.stamp([message], [delivery.message_id], delivery.stored_at_us)
     return message
 
 
 @given(_DELIVERIES)
-def test_a_sealed_message_reads_as_its_delivery(delivery: subscriber_pb2.Delivery) -> None:
-    message = sealed(delivery)
+def test_a_stamped_message_reads_as_its_delivery(delivery: subscriber_pb2.Delivery) -> None:
+    message = stamped(delivery)
 
     assert subscriber_pb2.Delivery.FromString(encoding.delivery_of(message.wire)) == delivery
     assert message.stored_at_us == delivery.stored_at_us
@@ -57,7 +57,7 @@ def test_a_sealed_message_reads_as_its_delivery(delivery: subscriber_pb2.Deliver
 def test_a_later_attempt_reads_as_the_same_delivery_with_its_attempt(
     delivery: subscriber_pb2.Delivery, attempt: int
 ) -> None:
-    again = encoding.with_attempt(sealed(delivery).wire, attempt)
+    again = encoding.with_attempt(stamped(delivery).wire, attempt)
 
     delivery.attempt = attempt
     assert subscriber_pb2.Delivery.FromString(encoding.delivery_of(again)) == delivery
@@ -69,7 +69,7 @@ def test_batches_joined_read_as_one_response(
 ) -> None:
     parts: list[bytes] = []
     for queue_id, epoch, deliveries, is_suspect in batches:
-        wires = [piece for delivery in deliveries for piece in sealed(delivery).wire]
+        wires = [piece for delivery in deliveries for piece in stamped(delivery).wire]
         parts += [encoding.batch_head(queue_id, epoch, sum(map(len, wires)), is_suspect=is_suspect), *wires]
 
     assert subscriber_pb2.SubscribeResponse.FromString(b"".join(parts)) == subscriber_pb2.SubscribeResponse(

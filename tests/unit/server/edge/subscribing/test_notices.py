@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 
-from msgbroker.engine.handled import MissingType
+from msgbroker.engine.missing_types import MissingType
 from msgbroker.engine.verdicts import Held
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.notices import (

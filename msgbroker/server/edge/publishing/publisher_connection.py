@@ -22,7 +22,7 @@ from msgbroker.v1 import publisher_pb2
 from msgdb.append.plan import AppendFrame
 
 
-class PublisherStream:
+class PublisherConnection:
     """One publisher's stream: a reader that submits frames, and a writer that answers them in order."""
 
     def __init__(

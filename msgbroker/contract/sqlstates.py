@@ -1,4 +1,4 @@
-"""What of PostgreSQL's error codes means an outage: out of reach, or not willing now, and asked again it may answer.
+"""Which of PostgreSQL's error codes (SQLSTATEs) are an outage: it is out of reach for now, and may answer later.
 
 Every other code is about what was asked, or about the data it was asked of (an unreadable block, a file that is gone, a
 limit of the server): that does not pass by waiting, and whoever asked for many things finds out which of them it is.

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgbroker.server.log.encoding import seal
+from msgbroker.server.log.encoding import stamp
 from msgbroker.server.log.message import LogMessage
 from msgdb.append.outcome import FrameOutcome
 from msgdb.append.plan import AppendFrame
 
 
-def sealed_by_queue(stored: Iterable[tuple[AppendFrame, FrameOutcome]]) -> dict[int, list[LogMessage]]:
+def stamped_by_queue(stored: Iterable[tuple[AppendFrame, FrameOutcome]]) -> dict[int, list[LogMessage]]:
     """Seal the messages of all frames that one transaction stored, and return them by queue, in their order."""
     by_queue: dict[int, list[LogMessage]] = {}
     for frame, outcome in stored:
         messages: Sequence[LogMessage] = frame.messages  # type: ignore[assignment]
-        _seal(messages, outcome)
+        _stamp(messages, outcome)
         for message in messages:
             in_queue = by_queue.get(message.queue_id)
             if in_queue is None:
@@ -25,7 +25,7 @@ def sealed_by_queue(stored: Iterable[tuple[AppendFrame, FrameOutcome]]) -> dict[
     return by_queue
 
 
-def _seal(messages: Sequence[LogMessage], outcome: FrameOutcome) -> None:
+def _stamp(messages: Sequence[LogMessage], outcome: FrameOutcome) -> None:
     """Fill in what the commit decided of a frame's messages."""
     first = int.from_bytes(outcome.first_message_id, "big")
     numbers: Sequence[int] = range(first, first + len(messages))
@@ -33,7 +33,7 @@ def _seal(messages: Sequence[LogMessage], outcome: FrameOutcome) -> None:
         numbers = [first + i for i, queue_id in enumerate(outcome.queue_ids) if queue_id]
     message_ids = [number.to_bytes(16, "big") for number in numbers]
     if not outcome.ahead_us:
-        seal(messages, message_ids, outcome.stored_at_us)
+        stamp(messages, message_ids, outcome.stored_at_us)
         return
     for message, message_id in zip(messages, message_ids, strict=True):
-        seal((message,), (message_id,), outcome.stored_at_us_in(message.queue_id))
+        stamp((message,), (message_id,), outcome.stored_at_us_in(message.queue_id))

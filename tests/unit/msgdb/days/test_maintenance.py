@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgdb.days.retention import MaintenanceConfig
+from msgdb.days.maintenance import MaintenanceConfig
 
 
 @pytest.mark.parametrize("days", [1, 7])

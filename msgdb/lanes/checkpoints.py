@@ -1,16 +1,16 @@
-"""What a checkpoint writes: cursors, redeliveries, dead letters, each in one statement for all of its lanes.
+"""Checkpoints of what lanes settled: cursors, redeliveries, dead letters, each in one statement for all of the lanes.
 
 `prepare` makes the statements' parameters, before the transaction and without the database: of thousands of rows that
-takes a while, in which nobody must wait for row locks. `msgdb.lanes.leases.checkpoint` carries them out in one
-transaction, cursors first: the other statements are only given lanes whose cursor matched owner and epoch, and holds
-its row lock.
+takes a while, in which nobody must wait for row locks. `checkpoint` carries them out in one transaction, cursors first:
+the other statements are only given lanes whose cursor matched owner and epoch, and holds its row lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from msgdb.lanes.dead_letters import COPIED_COLUMNS, COPIED_FROM_MESSAGE
 from msgdb.lanes.keys import LANE_KEY, Parameters, key_columns, owned_lane, same_lane
@@ -132,7 +132,33 @@ def prepare(checkpoints: Sequence[LaneCheckpoint], group_names: Mapping[int, str
     )
 
 
-async def write_lanes(conn: Connection, prepared: PreparedCheckpoints) -> None:
+class Checkpointed(NamedTuple):
+    """What became of checkpoints. The lanes in neither have another owner or epoch: nothing was written for them."""
+
+    persisted: set[LaneKey]
+    held_up: set[LaneKey]
+    """The lanes that are still ours, but whose row somebody has locked: nothing was written, and it may be a moment
+    later."""
+
+
+async def checkpoint(conn: Connection, owner: UUID, prepared: PreparedCheckpoints) -> Checkpointed:
+    """Persist the progress of lanes, all of it in the caller's transaction, and return what became of it.
+
+    A dead letter of a message whose day was dropped is not written: the message is gone, and its expiry was recorded
+    then. Raises RowsHeldError where somebody has locked redeliveries: nothing is written then.
+    """
+    if not prepared.checkpoints:
+        return Checkpointed(set(), set())
+    # First the cursors: until all that follows is committed, their row locks keep the lanes from a claim.
+    cursor = await conn.execute(MOVE_CURSORS, {**prepared.cursors, "owner": owner}, binary=True)
+    unmoved = {LaneKey(*key): is_ours for *key, is_ours in await cursor.fetchall()}
+    if unmoved:
+        prepared = prepared.without(unmoved.keys())
+    await _write_lanes(conn, prepared)
+    return Checkpointed({each.key for each in prepared.checkpoints}, {key for key, ours in unmoved.items() if ours})
+
+
+async def _write_lanes(conn: Connection, prepared: PreparedCheckpoints) -> None:
     """Write redeliveries and dead letters of lanes whose cursors this transaction has moved."""
     # Deletions first: an offset that is in both is to wait again.
     if prepared.done is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from msgdb.append import sql
-from msgdb.days.retention import Maintenance, MaintenanceConfig, MaintenanceReport
+from msgdb.days.maintenance import Maintenance, MaintenanceConfig, MaintenanceReport
 from msgdb.lanes.dead_letters import list_dead_letters
 from msgdb.lanes.leases import claim, load_redeliveries
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, RedeliveryUpsert
