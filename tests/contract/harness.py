@@ -8,7 +8,11 @@ from typing import Any, NamedTuple, Protocol
 
 from confdb.services import Changed, ConfigService
 from confdb.store import ConfigStore
-from msgbroker.client import Message, MessageCenter, SyncMessageCenter
+from msgbroker.client import (
+    Message,
+    MessageCenter,
+    SyncMessageCenter,
+)
 from msgbroker.client.testing import InMemoryCenter, SyncInMemoryCenter
 from msgdb.lanes.dead_letters import get_dead_letter, list_dead_letters
 from msgdb.log.queues import QueueTailReader
@@ -277,3 +281,22 @@ async def open_broker_harness(
     config_store = await stack.enter_async_context(ConfigStore.open(database_url))
     store = await stack.enter_async_context(MessageStore.open(database_url, pool_size=2))
     return kind(broker.address, config_store, store)
+
+
+def record(center: MessageCenter, group: str, event_code: str = "*") -> Recorder:
+    """Attach a handler that acknowledges everything and return what it was called with."""
+    recorder = Recorder()
+
+    @center.subscriber(group=group, topic="TP", event_code=event_code)
+    async def handle(message: Message) -> None:
+        recorder.add(message)
+
+    return recorder
+
+
+async def prepare(harness: Harness, *groups: str, **settings: Any) -> None:
+    """Register topic TP with two event codes, and groups that are subscribed to all of it."""
+    await harness.register_topic("TP", "EC", "EC_OTHER")
+    for group in groups:
+        await harness.register_group(group, **settings)
+        await harness.subscribe(group, "TP")

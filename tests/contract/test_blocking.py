@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from msgbroker.client import InvalidSettingError, Message
-from tests.contract.harness import BlockingHarness, Recorder
-from tests.contract.test_delivery import prepare
+from tests.contract.harness import BlockingHarness, Recorder, prepare
 
 
 async def test_blocking_code_publishes_and_its_handlers_run_in_threads(blocking_harness: BlockingHarness) -> None:

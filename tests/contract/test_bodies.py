@@ -11,8 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from msgbroker.client import InvalidSettingError, Message
-from tests.contract.harness import BlockingHarness, Harness, Letter, Recorder
-from tests.contract.test_delivery import prepare
+from tests.contract.harness import BlockingHarness, Harness, Letter, Recorder, prepare
 
 
 class Order(BaseModel):

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from msgbroker.client import Message, MessageCenter
-from tests.contract.harness import BlockingHarness, Harness, Recorder
-from tests.contract.test_delivery import prepare
+from tests.contract.harness import BlockingHarness, Harness, Recorder, prepare
 
 tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
 

@@ -12,32 +12,12 @@ from msgbroker.client import (
     InvalidExpressionError,
     InvalidSettingError,
     Message,
-    MessageCenter,
     Reject,
     Release,
     RetryAfter,
 )
 from msgbroker.contract.errors import BeginningPassedError
-from tests.contract.harness import Harness, Letter, Recorder
-
-
-def record(center: MessageCenter, group: str, event_code: str = "*") -> Recorder:
-    """Attach a handler that acknowledges everything and return what it was called with."""
-    recorder = Recorder()
-
-    @center.subscriber(group=group, topic="TP", event_code=event_code)
-    async def handle(message: Message) -> None:
-        recorder.add(message)
-
-    return recorder
-
-
-async def prepare(harness: Harness, *groups: str, **settings: Any) -> None:
-    """Register topic TP with two event codes, and groups that are subscribed to all of it."""
-    await harness.register_topic("TP", "EC", "EC_OTHER")
-    for group in groups:
-        await harness.register_group(group, **settings)
-        await harness.subscribe(group, "TP")
+from tests.contract.harness import Harness, Letter, Recorder, prepare, record
 
 
 async def test_a_message_arrives_as_it_was_published(harness: Harness) -> None:

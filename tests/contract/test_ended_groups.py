@@ -9,8 +9,7 @@ import threading
 import pytest
 
 from msgbroker.client import GroupNotFoundError, Message, MessageCenter, SyncMessageCenter
-from tests.contract.harness import BlockingHarness, Harness, Recorder
-from tests.contract.test_delivery import prepare, record
+from tests.contract.harness import BlockingHarness, Harness, Recorder, prepare, record
 from tests.support.eventually import eventually
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from msgbroker.client import Message
 from msgbroker.client.handle.handed import HandedMessage
-from tests.contract.harness import Harness, Recorder
-from tests.contract.test_delivery import prepare
+from tests.contract.harness import Harness, Recorder, prepare
 
 
 @pytest.mark.parametrize(

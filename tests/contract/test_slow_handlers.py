@@ -10,8 +10,7 @@ import pytest
 
 from msgbroker.client import Message
 from msgbroker.contract.errors import InvalidSettingError
-from tests.contract.harness import BlockingHarness, Harness, Recorder
-from tests.contract.test_delivery import prepare
+from tests.contract.harness import BlockingHarness, Harness, Recorder, prepare
 
 ACK_SECONDS = 1.0
 # A message that times out once is a dead letter.

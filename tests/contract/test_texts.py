@@ -20,8 +20,7 @@ from msgbroker.client import (
     Release,
     RetryAfter,
 )
-from tests.contract.harness import Harness, Recorder
-from tests.contract.test_delivery import prepare
+from tests.contract.harness import Harness, Recorder, prepare
 
 
 class UnreadableError(Exception):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 from confdb.routes import (
+    ExpressionFailedError,
     GroupMode,
     GroupOrder,
     GroupRoute,
@@ -17,8 +19,13 @@ from confdb.routes import (
     TopicRoute,
 )
 from msgbroker.server.alarms.board import AlarmBoard
+from msgbroker.server.deliver.hub import DeliveryHub
+from msgbroker.server.deliver.instances.instance import Instance
+from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
+from msgbroker.server.log.cache import LogCache
 from msgbroker.server.log.encoding import stamp
 from msgbroker.server.log.message import NO_HEADERS, LogMessage
+from msgdb.lanes.records import ClaimedLane, LaneKey
 from msgdb.reports.alarms import Alarm, AlarmKind
 
 TOPIC = "TP_TRADE"
@@ -102,3 +109,27 @@ def board() -> AlarmBoard:
 def topic_alarm(topic_id: int) -> Alarm:
     """Return the alarm of a topic that is set aside."""
     return Alarm(AlarmKind.TOPIC_SET_ASIDE, f"topic {topic_id}", "")
+
+
+def lanes(*queue_ids: int) -> list[OwnedLane]:
+    """Return lanes of one group, on these queues."""
+    hub = DeliveryHub(LogCache(None), board())  # type: ignore[arg-type]
+    hub.pump.mark = lambda group: None  # type: ignore[method-assign]
+    hub.follow(snapshot(route()))
+    group = hub.attach(group_route(), Instance("one", 100, 1_000_000))
+    for queue_id in queue_ids:
+        hub.open_lane(group, route(), ClaimedLane(LaneKey(1, "", queue_id), 1, 0, []), (), 1e9)
+    return [group.lanes[queue_id] for queue_id in queue_ids]
+
+
+def fail(_: object) -> bool:
+    raise ExpressionFailedError("headers.region", "no such key: region")
+
+
+def group_of_hangzhou() -> GroupRoute:
+    subscription = SubscriptionRoute(1, 1, PAID, SubscriptionMode.HEADER, "headers.region == 'hz'", fail, {})
+    direct = dataclasses.replace(subscription, subscription_id=2, mode=SubscriptionMode.DIRECT, predicate=None)
+    return GroupRoute(
+        1, "default", "SG_POINTS", 60.0, (10.0,), 2, 100, GroupOrder.NONE, GroupMode.SHARED, paused=False,
+        subscriptions=(dataclasses.replace(subscription, event_code="*"), dataclasses.replace(direct, event_code="EC")),
+    )  # fmt: skip

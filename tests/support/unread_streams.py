@@ -9,8 +9,16 @@ from typing import Any
 
 import grpc
 
+from msgbroker.client import MessageCenter, OutgoingMessage
+from msgbroker.server.app import Broker
+from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
-from tests.support.collecting import GROUP
+from tests.support.collecting import (
+    GROUP,
+    PAID,
+    TOPIC,
+)
+from tests.support.eventually import eventually
 from tests.support.raw_streams import RawSubscriber
 
 # A client takes in so much before anybody reads, and not 4 MiB.
@@ -100,3 +108,34 @@ async def unread_subscribers(address: str, groups: Sequence[str]) -> AsyncIterat
             hello = subscriber_pb2.SubscriberHello(group=group, instance_id=f"unread-{number}")
             await call.write(subscriber_pb2.SubscribeRequest(hello=hello, credit=1_000))
         yield
+
+
+_COUNT = 300
+
+
+_BODY = "x" * 8_000
+
+
+async def publish(center: MessageCenter, headers: dict[str, str] | None = None) -> None:
+    """Publish more than an instance's outbox takes."""
+    messages = [OutgoingMessage(TOPIC, PAID, f"{n}:{_BODY}", headers=headers) for n in range(_COUNT)]
+    await center.publish_many(messages)
+
+
+def instances(broker: Broker) -> list[Instance]:
+    """Return all instances of the broker."""
+    return [instance for group in broker.hub.groups.values() for instance in group.instances.values()]
+
+
+async def at_rest(broker: Broker) -> Instance:
+    """Return the one instance there is, once it was given all it is given, and the last response to it is stuck."""
+    (instance,) = await eventually(lambda: instances(broker))
+    seen = -1
+
+    def is_at_rest() -> bool:
+        nonlocal seen
+        before, seen = seen, instance.unsettled
+        return bool(instance.outbox) and before == seen
+
+    await eventually(is_at_rest)
+    return instance

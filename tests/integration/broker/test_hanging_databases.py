@@ -20,10 +20,10 @@ from msgbroker.server.log.message import LogMessage
 from msgdb.postgres.connections import Connection
 from msgdb.reports.alarms import AlarmKind
 from msgdb.store import MessageStore
-from tests.integration.broker.edge.test_health_and_directory import NOT_SERVING, SERVING, health
 from tests.support.broker_fixtures import LEASE_SECONDS, StartBroker
 from tests.support.collecting import PAID, TOPIC, register_group, subscribed
 from tests.support.eventually import eventually
+from tests.support.health import NOT_SERVING, SERVING, health
 from tests.support.relay import Relay
 
 _END_SECONDS_MAX = 4.5

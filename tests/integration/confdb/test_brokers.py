@@ -16,6 +16,7 @@ from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.contract.errors import SubscriptionNotActiveError
 from tests.integration.confdb.conftest import KnownTails
+from tests.support.registry import age
 
 
 def beat_of(broker_id: UUID, *, port: int = 7400, snapshot_version: int = 1, draining: bool = False) -> BrokerBeat:
@@ -246,12 +247,3 @@ async def test_where_confdb_was_restored_to_an_earlier_version_the_mark_begins_a
 
 def ids(brokers: list[LiveBroker]) -> list[UUID]:
     return [broker.broker_id for broker in brokers]
-
-
-def age(database_url: str, broker_id: UUID, seconds: int) -> None:
-    """Let the broker's last heartbeat have been so long ago."""
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            "UPDATE broker SET heartbeat_at = now() - make_interval(secs => %s) WHERE broker_id = %s",
-            [seconds, broker_id],
-        )

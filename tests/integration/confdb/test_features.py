@@ -17,8 +17,8 @@ from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.contract.errors import FailedPreconditionError, FeatureNotEverywhereError, KindNotSupportedError
 from tests.integration.confdb.conftest import KnownTails
-from tests.integration.confdb.test_brokers import age
 from tests.support.eventually import eventually
+from tests.support.registry import age
 
 ALL = frozenset(Feature)
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"

@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from confdb.store import translated
 from msgbroker.contract.errors import ConfigUnavailableError, NotMigratedError
-from tests.unit.msgdb.postgres.test_failures import MISTAKES, OUTAGES
+from tests.support.driver_errors import MISTAKES, OUTAGES
 
 ABSENCES = (errors.UndefinedTable, errors.UndefinedColumn)
 

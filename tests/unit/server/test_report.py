@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from confdb.routes import ExpressionFailedError, GroupMode, GroupOrder, GroupRoute, SubscriptionMode, SubscriptionRoute
 from msgbroker.contract import limits
 from msgbroker.engine.lane.config import LaneCounters
 from msgbroker.engine.verdicts import Settlement, Verdict
@@ -22,23 +21,10 @@ from msgbroker.server.publish.committer import CommitterCounters
 from msgbroker.server.report import Report
 from msgdb.lanes.records import ClaimedLane, LaneKey, RedeliveryRow
 from msgdb.reports.alarms import AlarmKind
-from tests.support.broker_builders import PAID, board, log_message, route, snapshot
+from tests.support.broker_builders import board, group_of_hangzhou, log_message, route, snapshot
 from tests.support.lane_builders import held
 
 LANE = LaneKey(1, "", 1)
-
-
-def fail(_: object) -> bool:
-    raise ExpressionFailedError("headers.region", "no such key: region")
-
-
-def group_route() -> GroupRoute:
-    subscription = SubscriptionRoute(1, 1, PAID, SubscriptionMode.HEADER, "headers.region == 'hz'", fail, {})
-    direct = dataclasses.replace(subscription, subscription_id=2, mode=SubscriptionMode.DIRECT, predicate=None)
-    return GroupRoute(
-        1, "default", "SG_POINTS", 60.0, (10.0,), 2, 100, GroupOrder.NONE, GroupMode.SHARED, paused=False,
-        subscriptions=(dataclasses.replace(subscription, event_code="*"), dataclasses.replace(direct, event_code="EC")),
-    )  # fmt: skip
 
 
 class OneLane:
@@ -52,7 +38,7 @@ class OneLane:
         self.hub.pump.mark = lambda group: None  # type: ignore[method-assign]
         self.hub.follow(snapshot(route()))
         self.instance = Instance("one", 100, 1_000_000)
-        self.group: GroupDelivery = self.hub.attach(group_route(), self.instance)
+        self.group: GroupDelivery = self.hub.attach(group_of_hangzhou(), self.instance)
         rows = [RedeliveryRow(offset, 1_000, 2, 60.0, None) for offset in range(redeliveries)]
         claimed = ClaimedLane(LANE, epoch, redeliveries, [])
         self.hub.open_lane(self.group, route(), claimed, rows, lease_until=1e12)
@@ -124,7 +110,7 @@ def test_expressions_that_failed_are_counted_across_changes_of_the_configuration
     one = OneLane()
     for change in range(2):
         one.owned.matcher.select([log_message(change)], 1)
-        one.group.reroute(group_route(), {1: route()})
+        one.group.reroute(group_of_hangzhou(), {1: route()})
 
     assert one.counters.totals()["failed_evaluations"] == 2
 

@@ -9,7 +9,7 @@ from msgbroker.client import MessageCenter
 from msgbroker.contract.errors import MessageCenterError
 from msgbroker.server.app import Broker
 from msgdb.store import MessageStore
-from tests.integration.broker.alarms.test_set_aside import alarm_of, no_alarm, refuse_messages
+from tests.support.alarms import alarm_of, no_alarm, refuse_messages
 from tests.support.collecting import PAID, register_topic
 
 

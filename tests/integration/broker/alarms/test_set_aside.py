@@ -17,8 +17,8 @@ from msgbroker.contract.errors import MessageCenterError
 from msgbroker.server import forgetting
 from msgbroker.server.alarms import set_aside
 from msgbroker.server.app import Broker
-from msgdb.reports.alarms import AlarmRow, list_alarms
 from msgdb.store import MessageStore
+from tests.support.alarms import REFUSE, alarm_of, execute, no_alarm, refuse_messages
 from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import (
     PAID,
@@ -50,42 +50,6 @@ async def impatient(broker: Broker) -> AsyncIterator[MessageCenter]:
     """Return a client that gives up soon."""
     async with MessageCenter(broker.address, publish_timeout_seconds=3.0) as center:
         yield center
-
-
-async def alarm_of(store: MessageStore, kind: str) -> AlarmRow:
-    """Return the only alarm of that kind, once it stands."""
-
-    async def find() -> AlarmRow | None:
-        async with store.connection() as conn:
-            return next((row for row in await list_alarms(conn) if row.kind == kind), None)
-
-    found = await eventually(find, 20, what=f"the alarm {kind}")
-    assert found is not None
-    return found
-
-
-async def no_alarm(store: MessageStore) -> None:
-    async def is_none() -> bool:
-        async with store.connection() as conn:
-            return not await list_alarms(conn)
-
-    await eventually(is_none, 30, what="no alarm any more")
-
-
-async def execute(store: MessageStore, *statements: str) -> None:
-    async with store.connection() as conn:
-        for statement in statements:
-            await conn.execute(statement)
-
-
-async def refuse_messages(store: MessageStore, topic: str) -> None:
-    """Let no message of the topic be stored, for a reason that nobody foresaw."""
-    await execute(
-        store,
-        REFUSE,
-        f"CREATE TRIGGER odd BEFORE INSERT ON message FOR EACH ROW WHEN (NEW.topic = '{topic}')"
-        " EXECUTE FUNCTION refuse()",
-    )
 
 
 def damaged_file(postgres: OwnPostgres) -> Path:
@@ -291,12 +255,6 @@ async def test_a_broker_that_stops_gives_up_what_it_can_and_says_goodbye_where_i
 
     assert await owned(message_store) == [bad]
     assert await trade.list_brokers() == []
-
-
-REFUSE = """
-CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN RAISE EXCEPTION 'a page of this index is damaged' USING ERRCODE = 'XX002'; END $$
-"""
 
 
 async def test_a_topic_whose_queues_cannot_be_made_fails_alone(

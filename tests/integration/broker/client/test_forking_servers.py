@@ -19,8 +19,8 @@ from typing import Any
 from confdb.services import ConfigService
 from msgbroker.server.app import Broker
 from msgdb.store import MessageStore
-from tests.integration.broker.client.test_forks import publishers_of, stored_in
 from tests.support.eventually import eventually_blocking
+from tests.support.stored import publishers_of, stored_in
 
 REPOSITORY = Path(__file__).parents[4]
 WORKERS = 3

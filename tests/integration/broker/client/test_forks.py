@@ -15,6 +15,7 @@ from msgbroker.server.app import Broker
 from msgdb.store import MessageStore
 from tests.support.collecting import register_group
 from tests.support.forking import FORKED
+from tests.support.stored import publishers_of, stored_in
 
 PROGRAM_SECONDS = 100.0
 
@@ -38,21 +39,6 @@ async def run(way: str, broker: Broker, **environment: str) -> dict[str, Any]:
     # What a child has raised, where it was to publish.
     assert [each for each in said.get("stored", []) if isinstance(each, str)] == []
     return said
-
-
-async def stored_in(store: MessageStore) -> list[list[str]]:
-    """Return bodies and ids of all messages, in the order of the bodies."""
-    async with store.connection() as connection:
-        rows = await (await connection.execute("SELECT body, message_id FROM message")).fetchall()
-    return sorted([bytes(body).decode(), str(message_id)] for body, message_id in rows)
-
-
-async def publishers_of(store: MessageStore) -> int:
-    """Return how many publishers have stored something."""
-    async with store.connection() as connection:
-        found = await connection.execute("SELECT count(DISTINCT publisher_id) FROM publisher_frame")
-        (count,) = await found.fetchone() or (0,)
-    return int(count)
 
 
 @pytest.mark.parametrize(

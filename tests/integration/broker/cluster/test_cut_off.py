@@ -21,10 +21,10 @@ from msgbroker.server.app import Broker
 from msgbroker.server.cluster import cut_off as cut_off_module
 from msgbroker.v1 import message_pb2
 from msgdb.reports.alarms import AlarmKind
-from tests.integration.broker.edge.test_health_and_directory import NOT_SERVING, SERVING, health
 from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, register_group, register_topic
 from tests.support.eventually import eventually
+from tests.support.health import NOT_SERVING, SERVING, health
 from tests.support.raw_streams import raw_publisher, raw_subscriber
 from tests.support.relay import Relay
 

@@ -14,7 +14,6 @@ from confdb.expressions.compiled import compile_expression
 from confdb.services import ConfigService
 from msgbroker.contract.errors import InvalidExpressionError
 from msgbroker.server.app import Broker
-from tests.integration.broker.cluster.test_two_brokers import lanes, publish
 from tests.support.broker_fixtures import StartBroker
 from tests.support.by_hand import by_hand, routed
 from tests.support.collecting import (
@@ -26,6 +25,7 @@ from tests.support.collecting import (
 )
 from tests.support.eventually import eventually
 from tests.support.raw_streams import RawSubscriber, raw_subscriber
+from tests.support.two_brokers import lanes, publish
 
 
 def relocate_after(seconds: float, *brokers: Broker) -> None:

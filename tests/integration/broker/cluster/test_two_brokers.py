@@ -28,6 +28,7 @@ from tests.support.collecting import (
 )
 from tests.support.eventually import eventually
 from tests.support.raw_streams import raw_subscriber
+from tests.support.two_brokers import lanes, publish
 
 QUEUES = 16
 
@@ -51,23 +52,12 @@ async def conn(message_store: MessageStore) -> AsyncIterator[Connection]:
         yield conn
 
 
-def lanes(broker: Broker) -> set[int]:
-    return {queue_id for group in broker.hub.groups.values() for queue_id in group.lanes}
-
-
 async def spread(broker: Broker, other: Broker, count: int = QUEUES) -> None:
     """Wait until both have lanes, and each lane has one owner."""
     await eventually(
         lambda: lanes(broker) and lanes(other) and len(lanes(broker)) + len(lanes(other)) == count,
         what="the lanes are spread",
     )
-
-
-async def publish(address: str, count: int, first: int = 0) -> None:
-    async with MessageCenter(address) as center:
-        out = [OutgoingMessage(TOPIC, PAID, str(n), key=str(n)) for n in range(first, first + count)]
-        answers = await center.publish_many(out)
-    assert not [answer for answer in answers if isinstance(answer, Exception)]
 
 
 def numbers(*collected: Collected) -> list[int]:

@@ -10,12 +10,10 @@ import grpc
 import pytest
 
 from confdb.services import ConfigService
-from msgbroker.client import MessageCenter, OutgoingMessage
+from msgbroker.client import MessageCenter
 from msgbroker.server.app import Broker
-from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
 from msgdb.store import MessageStore
-from tests.integration.broker.deliver.test_stress_traffic import STRESS, WHITELISTED, allow, disallow
 from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import (
     PAID,
@@ -26,10 +24,17 @@ from tests.support.collecting import (
     subscribed,
 )
 from tests.support.eventually import eventually
-from tests.support.unread_streams import UnreadSubscriber, unread_subscriber, wire_to
-
-_COUNT = 300
-_BODY = "x" * 8_000
+from tests.support.stress import STRESS, WHITELISTED, allow, disallow
+from tests.support.unread_streams import (
+    _BODY,
+    _COUNT,
+    UnreadSubscriber,
+    at_rest,
+    instances,
+    publish,
+    unread_subscriber,
+    wire_to,
+)
 
 
 @pytest.fixture
@@ -45,31 +50,6 @@ async def unread(trade: ConfigService, broker: Broker) -> AsyncIterator[UnreadSu
     await allow(trade)
     async with wire_to(broker.address) as wire, unread_subscriber(wire, WHITELISTED) as unread:
         yield unread
-
-
-async def publish(center: MessageCenter, headers: dict[str, str] | None = None) -> None:
-    """Publish more than an instance's outbox takes."""
-    messages = [OutgoingMessage(TOPIC, PAID, f"{n}:{_BODY}", headers=headers) for n in range(_COUNT)]
-    await center.publish_many(messages)
-
-
-def instances(broker: Broker) -> list[Instance]:
-    """Return all instances of the broker."""
-    return [instance for group in broker.hub.groups.values() for instance in group.instances.values()]
-
-
-async def at_rest(broker: Broker) -> Instance:
-    """Return the one instance there is, once it was given all it is given, and the last response to it is stuck."""
-    (instance,) = await eventually(lambda: instances(broker))
-    seen = -1
-
-    def is_at_rest() -> bool:
-        nonlocal seen
-        before, seen = seen, instance.unsettled
-        return bool(instance.outbox) and before == seen
-
-    await eventually(is_at_rest)
-    return instance
 
 
 def denied(broker: Broker) -> int:

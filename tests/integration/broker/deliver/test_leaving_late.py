@@ -10,13 +10,12 @@ import pytest
 from confdb.services import ConfigService
 from msgbroker.client import MessageCenter
 from msgbroker.server.app import Broker
-from tests.integration.broker.deliver.test_leaving import at_rest, publish
-from tests.integration.broker.deliver.test_stress_traffic import STRESS, WHITELISTED, allow, disallow
 from tests.support.broker_fixtures import StartBroker
 from tests.support.by_hand import by_hand, routed
 from tests.support.collecting import register_group
 from tests.support.eventually import eventually
-from tests.support.unread_streams import unread_subscriber, wire_to
+from tests.support.stress import STRESS, WHITELISTED, allow, disallow
+from tests.support.unread_streams import at_rest, publish, unread_subscriber, wire_to
 
 
 @pytest.fixture

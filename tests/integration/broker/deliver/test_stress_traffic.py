@@ -11,19 +11,7 @@ from msgbroker.client import Message, MessageCenter, Release, RetryAfter, Stress
 from msgbroker.server.app import Broker
 from tests.support.collecting import GROUP, PAID, TOPIC, all_settled, register_group, subscribed
 from tests.support.eventually import eventually
-
-STRESS = {"x-stress-test": "true"}
-WHITELISTED = "SG_STRESS"
-
-
-async def allow(trade: ConfigService, group: str = WHITELISTED) -> None:
-    allowed = await trade.stress.allow("default", group, TOPIC, PAID)
-    await trade.wait_until_active(allowed.version)
-
-
-async def disallow(trade: ConfigService, group: str = WHITELISTED) -> None:
-    disallowed = await trade.stress.disallow("default", group, TOPIC, PAID)
-    await trade.wait_until_active(disallowed.version)
+from tests.support.stress import STRESS, WHITELISTED, allow, disallow
 
 
 async def test_stress_messages_reach_whitelisted_groups_only(

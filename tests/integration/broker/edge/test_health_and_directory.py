@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 import psycopg
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
@@ -25,16 +24,9 @@ from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import GROUP, PAID, TOPIC, register_group, register_topic, subscribed
 from tests.support.eventually import eventually
+from tests.support.health import NOT_SERVING, SERVING, health
 
-SERVING = health_pb2.HealthCheckResponse.SERVING
-NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICES = ("", "msgbroker.v1.Publisher", "msgbroker.v1.Subscriber", "msgbroker.v1.Directory", "msgdb", "confdb")
-
-
-async def health(address: str, service: str = "") -> int:
-    async with grpc.aio.insecure_channel(address) as channel:
-        stub: Any = health_pb2_grpc.HealthStub(channel)
-        return int((await stub.Check(health_pb2.HealthCheckRequest(service=service))).status)
 
 
 async def test_a_broker_says_that_it_serves(broker: Broker) -> None:

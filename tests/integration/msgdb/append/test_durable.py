@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
 
-from msgbroker.contract.errors import StoreUnavailableError
 from msgdb.append.appender import Appender
-from msgdb.append.plan import AppendFrame, FrameResult, Held, Stored
+from msgdb.append.plan import Stored
 from msgdb.store import MessageStore
 from tests.support.appending import bodies, frame, message, new_publisher, open_appender
-from tests.support.eventually import eventually
 from tests.support.replicated_postgres import ReplicatedPostgres
 from tests.support.rows import make_queue
-
-_COMMITTING = """
-SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep' AND query LIKE '%COMMIT%'
-"""
+from tests.support.standby import assert_waits, committing, store_all
 
 
 @pytest.fixture
@@ -45,36 +39,6 @@ async def appender(away_store: MessageStore, queue_id: int, synchronous: Replica
         yield appender
         # Whatever waits for the standby could not be closed.
         synchronous.standby.start()
-
-
-async def store_all(appender: Appender, frames: list[AppendFrame]) -> list[FrameResult]:
-    """Append until all is stored, as publishers and committer do between them."""
-    deadline = time.monotonic() + 60
-    around_held = False
-    while True:
-        assert time.monotonic() < deadline
-        try:
-            results = await appender.append(frames, around_held=around_held)
-        except StoreUnavailableError:
-            around_held = False
-            continue
-        if not any(isinstance(result, Held) for result in results):
-            return results
-        around_held = not around_held
-
-
-async def committing(synchronous: ReplicatedPostgres) -> int:
-    """Return the session whose commit waits for the standby, once there is one."""
-    with psycopg.connect(synchronous.primary_url, autocommit=True) as connection:
-        row = await eventually(lambda: connection.execute(_COMMITTING).fetchone(), what="a commit that waits")
-        assert row is not None
-        return int(row[0])
-
-
-async def assert_waits(*storing: asyncio.Task[list[FrameResult]]) -> None:
-    """Check that none of these ends for longer than any patience of an append."""
-    done, _ = await asyncio.wait(storing, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
-    assert not done, [task.result() for task in done]
 
 
 async def test_a_commit_that_waits_for_its_standby_is_not_ended_by_another_broker(

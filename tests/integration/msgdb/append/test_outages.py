@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import psycopg
 import pytest
@@ -14,13 +14,11 @@ from msgdb.append.appender import LayoutChangedError
 from msgdb.append.plan import AppendFrame, Stored
 from msgdb.log.queues import ensure_queues
 from msgdb.postgres.connections import BlockingConnection, Connection
-from msgdb.postgres.libpq import execute, execute_copying
+from msgdb.postgres.libpq import execute
 from msgdb.store import MessageStore
+from tests.support.append_faults import Fault, Write, _end_session, die_before, meet
 from tests.support.appending import bodies, frame, message, new_publisher, open_appender, places
 from tests.support.rows import make_queue
-
-Write = Callable[[Iterable[bytes]], None]
-Fault = Callable[[BlockingConnection, Write, Iterable[bytes]], None]
 
 
 def lose_the_answer(connection: BlockingConnection, write: Write, data: Iterable[bytes]) -> None:
@@ -28,12 +26,6 @@ def lose_the_answer(connection: BlockingConnection, write: Write, data: Iterable
     write(data)
     connection.close()
     raise psycopg.OperationalError("the connection is lost")
-
-
-def die_before(connection: BlockingConnection, write: Write, data: Iterable[bytes]) -> None:
-    """Have the server end the session before the rows reach it."""
-    _end_session(connection)
-    write(data)
 
 
 def die_within(connection: BlockingConnection, write: Write, data: Iterable[bytes]) -> None:
@@ -44,27 +36,6 @@ def die_within(connection: BlockingConnection, write: Write, data: Iterable[byte
         _end_session(connection)
 
     write(ending())
-
-
-def _end_session(connection: BlockingConnection) -> None:
-    with psycopg.connect(connection.info.dsn, autocommit=True) as killer:
-        killer.execute("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
-
-
-def meet(monkeypatch: pytest.MonkeyPatch, *faults: Fault) -> None:
-    """Let the next writes of append transactions meet *faults*, one after the other."""
-    coming = list(faults)
-
-    def write_or_fail(connection: BlockingConnection, statements: str, data: Iterable[bytes]) -> None:
-        def write(pieces: Iterable[bytes]) -> None:
-            execute_copying(connection, statements, pieces)
-
-        if coming:
-            coming.pop(0)(connection, write, data)
-        else:
-            write(data)
-
-    monkeypatch.setattr(transaction, "execute_copying", write_or_fail)
 
 
 @pytest.fixture

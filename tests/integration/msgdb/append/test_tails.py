@@ -12,7 +12,7 @@ from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
 from msgdb.log.queues import ensure_queues
 from msgdb.postgres.connections import BlockingConnection, Connection
 from msgdb.store import MessageStore
-from tests.integration.msgdb.append.test_outages import die_before, meet
+from tests.support.append_faults import die_before, meet
 from tests.support.appending import bodies, frame, message, new_publisher, open_appender, places
 
 _LONGER_THAN_A_BOUND = timedelta(minutes=1)

@@ -10,11 +10,11 @@ import pytest
 from msgbroker.server.cluster.announcements import Announcer
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
-from tests.integration.msgdb.append.test_durable import assert_waits, committing, store_all
 from tests.support.appending import frame, message, new_publisher, open_appender
 from tests.support.eventually import eventually
 from tests.support.replicated_postgres import ReplicatedPostgres
 from tests.support.rows import make_queue
+from tests.support.standby import assert_waits, committing, store_all
 
 
 async def test_what_no_standby_has_is_not_acknowledged_where_warnings_are_not_sent(

@@ -3,53 +3,23 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import multiprocessing
 import pickle
-import typing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
 
 import pytest
 
 from msgbroker.client import BodyTooLargeError, Reject, Release, RetryAfter
 from msgbroker.client.publish.wire import MessageEncoder
 from msgbroker.client.values.verdicts import HandlerVerdict
-from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError, PublishTimeoutError, UnavailableCause
-from tests.support.error_kinds import kinds_of
+from msgbroker.contract.errors import MessageCenterError, PublishTimeoutError
+from tests.support.error_kinds import example_of, kinds_of
 
 Way = Callable[[Exception], Exception]
 
 WAYS: list[Way] = [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))]  # noqa: S301
 WAY_NAMES = ["copied", "copied deeply", "pickled"]
-
-_EXAMPLES: dict[object, Any] = {
-    str: "name",
-    int: 3,
-    float: 1.5,
-    bool: True,
-    str | None: "other name",
-    int | None: 7,
-    UnavailableCause | None: UnavailableCause.REFUSED,
-    MessageCenterError | None: BrokerUnavailableError("refused", cause=UnavailableCause.REFUSED),
-}
-
-
-def example_of(kind: type[MessageCenterError]) -> MessageCenterError:
-    """Make an error of that kind, by whatever its constructor takes."""
-    hints = typing.get_type_hints(kind.__init__)
-    given: list[Any] = []
-    named: dict[str, Any] = {}
-    for parameter in list(inspect.signature(kind.__init__).parameters.values())[1:]:
-        if parameter.kind is parameter.VAR_KEYWORD:
-            continue
-        value = _EXAMPLES.get(hints[parameter.name], ["a", "b"])
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            named[parameter.name] = value
-        else:
-            given.append(value)
-    return kind(*given, **named)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=WAY_NAMES)

@@ -21,8 +21,7 @@ from msgbroker.contract.errors import (
     from_wire,
 )
 from msgbroker.contract.facts import declared_facts
-from tests.support.error_kinds import kinds_of
-from tests.unit.client.values.test_errors import example_of
+from tests.support.error_kinds import example_of, kinds_of
 
 LEAVES = [kind for kind in kinds_of(MessageCenterError) if kind is not MessageCenterError and kind not in FAMILIES]
 

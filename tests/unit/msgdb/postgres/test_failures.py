@@ -8,37 +8,7 @@ from psycopg import errors
 
 from msgbroker.contract.errors import StoreUnavailableError
 from msgdb.postgres.failures import store_failures, translate
-
-OUTAGES = [
-    psycopg.OperationalError,
-    errors.AdminShutdown,
-    errors.CrashShutdown,
-    errors.CannotConnectNow,
-    errors.TooManyConnections,
-    errors.QueryCanceled,
-    errors.LockNotAvailable,
-    errors.DeadlockDetected,
-    errors.DiskFull,
-    errors.OutOfMemory,
-    errors.ConnectionFailure,
-    errors.SerializationFailure,
-    errors.IdleInTransactionSessionTimeout,
-    errors.TransactionTimeout,
-    errors.ReadOnlySqlTransaction,
-]
-MISTAKES = [
-    errors.UndefinedTable,
-    errors.UniqueViolation,
-    errors.CheckViolation,
-    errors.NumericValueOutOfRange,
-    # An unreadable block, a file that is gone, a limit: the data's fault, or the statement's.
-    errors.DataCorrupted,
-    errors.IoError,
-    errors.UndefinedFile,
-    errors.ProgramLimitExceeded,
-    errors.StatementTooComplex,
-    errors.ObjectNotInPrerequisiteState,
-]
+from tests.support.driver_errors import MISTAKES, OUTAGES
 
 
 @pytest.mark.parametrize("kind", OUTAGES)

@@ -15,7 +15,7 @@ from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.log.cache import LogCache
 from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import board, log_message, route, snapshot
-from tests.unit.server.test_report import group_route
+from tests.support.broker_builders import group_of_hangzhou as group_route
 
 
 class Leases:

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.lane_turns import InstanceTurns, LaneTurns
-from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
-from msgbroker.server.log.cache import LogCache
-from msgdb.lanes.records import ClaimedLane, LaneKey
-from tests.support.broker_builders import board, group_route, route, snapshot
-
-
-def lanes(*queue_ids: int) -> list[OwnedLane]:
-    """Return lanes of one group, on these queues."""
-    hub = DeliveryHub(LogCache(None), board())  # type: ignore[arg-type]
-    hub.pump.mark = lambda group: None  # type: ignore[method-assign]
-    hub.follow(snapshot(route()))
-    group = hub.attach(group_route(), Instance("one", 100, 1_000_000))
-    for queue_id in queue_ids:
-        hub.open_lane(group, route(), ClaimedLane(LaneKey(1, "", queue_id), 1, 0, []), (), 1e9)
-    return [group.lanes[queue_id] for queue_id in queue_ids]
+from tests.support.broker_builders import lanes
 
 
 def order_of(turns: LaneTurns) -> list[int]:

@@ -21,9 +21,9 @@ from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.log.message import LogMessage
 from msgdb.lanes.records import ClaimedLane, LaneKey
-from tests.support.broker_builders import route
+from tests.support.broker_builders import group_route, route
 from tests.support.lane_builders import held
-from tests.unit.server.deliver.test_group import QUEUE, OneGroup, group_route
+from tests.support.one_group import QUEUE, OneGroup
 
 
 class Watched(Instance):

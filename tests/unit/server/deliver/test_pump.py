@@ -8,7 +8,7 @@ import dataclasses
 from msgbroker.server.deliver.pump import Pump
 from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.deliver.watched_tasks import WatchedTasks
-from tests.unit.server.deliver.test_group import group_route
+from tests.support.broker_builders import group_route
 
 
 class Backlog:

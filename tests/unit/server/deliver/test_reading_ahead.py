@@ -14,9 +14,9 @@ from msgbroker.server.deliver.reader import READS_AHEAD_MAX, ReadyBytes
 from msgbroker.server.log.cache import Block, LogCacheConfig
 from msgbroker.server.log.message import LogMessage
 from msgdb.lanes.records import ClaimedLane, LaneKey
-from tests.support.broker_builders import log_message, route
+from tests.support.broker_builders import group_route, log_message, route
 from tests.support.lane_builders import held
-from tests.unit.server.deliver.test_group import OneGroup, group_route
+from tests.support.one_group import OneGroup
 
 LANES = 40
 EACH = 4

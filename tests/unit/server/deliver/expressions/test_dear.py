@@ -21,7 +21,7 @@ from msgdb.reports.expression_failures import ExpressionFailure
 from tests.support.broker_builders import group_route, log_message, route
 from tests.support.dear_scene import QUEUE, WANTED, Brokerlike, Recording, dear, given
 from tests.support.eventually import eventually
-from tests.unit.server.deliver.expressions.test_helper_process import FOR_EVER, LONG
+from tests.support.helper_questions import FOR_EVER, LONG
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from msgbroker.server.deliver.expressions.known_outcomes import KnownOutcomes
 from msgbroker.server.deliver.expressions.lane_line import LaneInLine, LaneLine
 from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from tests.support.broker_builders import log_message
-from tests.unit.server.deliver.expressions.test_turns import Loop
+from tests.support.evaluation_loop import Loop
 
 
 def cheap() -> Measured:

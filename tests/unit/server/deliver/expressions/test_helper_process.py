@@ -18,14 +18,12 @@ import pytest
 from msgbroker.server.deliver.expressions.helper_frames import HelperBounds, Question, Request
 from msgbroker.server.deliver.expressions.helper_process import HelperConfig, HelperDiedError, HelperProcess
 from tests.support.eventually import eventually
+from tests.support.helper_questions import FOR_EVER, LONG
 
 pytestmark = pytest.mark.slow
 
 IS_HZ = 'headers.region == "hz"'
 ASKED = Request((IS_HZ,), (Question({"region": "hz"}, (0,)), Question({"region": "sh"}, (0,))), 9.0)
-FOR_EVER = 'headers.all(a, headers.all(b, headers.a.matches("[a-z]{1000}b") == false))'
-"""Takes half a minute on such headers."""
-LONG = {"a": "x" * 4_000} | {f"h{number}": "" for number in range(60)}
 ALL_MEMORY = "[headers.a]" + ".map(x, x + x)" * 24 + '[0] == ""'
 
 Start = Callable[..., Awaitable[HelperProcess]]

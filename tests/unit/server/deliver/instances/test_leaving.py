@@ -17,9 +17,9 @@ from msgbroker.server.deliver.pump_budget import PumpBudget
 from msgbroker.server.log.cache import LogCache
 from msgbroker.v1 import message_pb2, subscriber_pb2
 from msgdb.lanes.records import ClaimedLane, LaneKey
-from tests.support.broker_builders import board, log_message, route, snapshot
+from tests.support.broker_builders import board, group_route, log_message, route, snapshot
 from tests.support.lane_builders import held
-from tests.unit.server.deliver.test_group import QUEUE, group_route
+from tests.support.one_group import QUEUE
 
 
 class Late:

@@ -12,8 +12,7 @@ from msgbroker.server.deliver.checkpoints import Checkpointer
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
 from msgbroker.server.log.cache import LogCache
-from tests.support.broker_builders import board
-from tests.unit.server.deliver.test_lane_turns import lanes
+from tests.support.broker_builders import board, lanes
 
 
 def test_a_lane_is_taken_once_however_often_it_changed() -> None:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from confdb.routes import SubscriptionRoute
 from msgbroker.server.edge.subscribing.subscriber_service import missing_types
 from msgbroker.v1 import subscriber_pb2
-from tests.support.broker_builders import PAID, route, snapshot
-from tests.unit.server.deliver.test_group import group_route
+from tests.support.broker_builders import PAID, group_route, route, snapshot
 
 
 class Counted(tuple[SubscriptionRoute, ...]):
