@@ -45,14 +45,17 @@ coverage: $(VENV)/.installed-dev ## Check that tests reach 95 % of the engine, b
 		|| { echo "$$said"; exit 1; }; echo "Engine: $$(echo "$$said" | grep '^Required')"
 
 .PHONY: check
-check: check-lock check-proto check-format check-lint check-types check-imports check-dead check-docs ## Check lock, format, lint, types, import rules, dead code, documents, and that generated files are fresh
+check: check-lock check-proto check-modules check-format check-lint check-types check-imports check-dead check-docs ## Check lock, format, lint, types, import rules, dead code, documents, and that generated files are fresh
 
-.PHONY: check-lock check-proto check-format check-lint check-types check-imports check-dead check-docs
+.PHONY: check-lock check-proto check-modules check-format check-lint check-types check-imports check-dead check-docs
 check-lock: $(VENV)/.installed-dev
 	@$(BIN)/python .ci/lock.py --check
 
 check-proto: $(VENV)/.installed-dev
 	@$(BIN)/python .ci/generate_proto.py --check
+
+check-modules: $(VENV)/.installed-dev
+	@$(BIN)/python .ci/modules_page.py --check
 
 check-format: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted: run $(BIN)/ruff format ."; exit 1; }
@@ -101,6 +104,10 @@ chaos: $(VENV)/.installed-dev ## Kill and freeze things under load, and check wh
 .PHONY: proto
 proto: $(VENV)/.installed-dev ## Generate msgbroker/v1 from the proto files
 	@$(BIN)/python .ci/generate_proto.py
+
+.PHONY: modules
+modules: $(VENV)/.installed-dev ## Write docs/modules.md from what the modules say of themselves
+	@$(BIN)/python .ci/modules_page.py
 
 .PHONY: docs
 docs: check-docs ## Build the documentation site into build/site

@@ -32,6 +32,7 @@ _SETTINGS: Final = {
     Aspect.TOPIC_KIND: ("topic kind", "NORMAL"),
     Aspect.GROUP_ORDER: ("group order", "NONE"),
     Aspect.GROUP_MODE: ("group mode", "SHARED"),
+    Aspect.STRESS_OPERATOR: ("stress operator", "EQUALS, PREFIX, EXISTS"),
 }
 
 

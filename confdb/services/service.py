@@ -44,7 +44,7 @@ class ConfigService:
         self.publisher_groups = PublisherGroups(store, changes)
         self.subscriber_groups = SubscriberGroups(store, changes, feature_checks)
         self.subscriptions = Subscriptions(store, changes, tails)
-        self.stress = Stress(store, changes)
+        self.stress = Stress(store, changes, feature_checks)
         self.audit = Audit(store)
 
     async def list_brokers(self) -> list[LiveBroker]:

@@ -7,10 +7,12 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from confdb.features import Aspect
 from confdb.models import StressRule, StressWhitelist, SubscriberGroup, Topic
 from confdb.routes import StressOperator
 from confdb.services.changes import Change, Changes
 from confdb.services.checks import check_after, check_choice, check_page_limit, check_text
+from confdb.services.feature_checks import FeatureChecks
 from confdb.services.lookups import (
     check_event_code_or_any,
     get_namespace,
@@ -46,9 +48,10 @@ _NAMED: Final = (
 class Stress:
     """Registers and deletes the stress rules and the whitelist of all namespaces."""
 
-    def __init__(self, store: ConfigStore, changes: Changes) -> None:
+    def __init__(self, store: ConfigStore, changes: Changes, features: FeatureChecks) -> None:
         self._store = store
         self._changes = changes
+        self._features = features
 
     async def add_rule(
         self, namespace: str, header: str, operator: StressOperator = StressOperator.EQUALS, value: str = ""
@@ -60,7 +63,9 @@ class Stress:
         refusals = {
             "stress_rule_namespace_id_header_operator_value_key": ThingAlreadyExistsError("stress rule", name),
         }
+        permission = await self._features.ask((Aspect.STRESS_OPERATOR, operator))
         async with self._changes.begin(refusals) as change:
+            await permission.check(change)
             row.namespace_id = (await get_namespace(change.session, namespace)).namespace_id
             await change.add(row)
             await _require_within_limit(change, row.namespace_id, namespace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import assert_never
 
 from confdb.routes import Snapshot, StressOperator, StressRule
 from msgbroker.contract.names import ANY_EVENT_CODE
@@ -23,7 +24,9 @@ def _marks(rule: StressRule, value: str | None) -> bool:
         return value == rule.value
     if rule.operator is StressOperator.PREFIX:
         return value.startswith(rule.value)
-    return True
+    if rule.operator is StressOperator.EXISTS:
+        return True
+    assert_never(rule.operator)
 
 
 class StressGate:

@@ -25,7 +25,7 @@ from msgbroker.client.subscribe.confirmations import Confirmations
 from msgbroker.client.subscribe.credit import CreditGauge
 from msgbroker.client.subscribe.in_loop import InLoop
 from msgbroker.client.subscribe.requests import hello_of, request_of
-from msgbroker.client.subscribe.settlements import Room, Settlements
+from msgbroker.client.subscribe.settlements import RequestRoom, Settlements
 from msgbroker.client.values.config import ClientConfig
 from msgbroker.client.values.log_lines import log_line
 from msgbroker.contract import limits
@@ -247,7 +247,7 @@ class SubscriberSession:
 
     def _next_request(self) -> subscriber_pb2.SubscribeRequest:
         self._say_begun()
-        room = Room()
+        room = RequestRoom()
         begun = self._settlements.take_begun(room)
         extended = self._settlements.take_extended(room)
         settled = self._settlements.take(room)

@@ -1,8 +1,8 @@
 """Verdicts on their way back to the broker: gathered per lane, attempt and verdict, and sent as ranges of offsets.
 
 What is begun goes the same way, and what is to be kept for longer, and before the verdicts: what is said of a message
-after its verdict would be of nobody any more. A request takes what there is `Room` for of all, and the rest comes with
-the next one.
+after its verdict would be of nobody any more. A request takes what there is `RequestRoom` for of all, and the rest
+comes with the next one.
 
 Pure: no I/O. `Settlements` belongs to one stream. When it is closed, or a lane of it is revoked, verdicts that still
 come in are dropped: the broker has given those messages to others, and a verdict on a new stream would be about another
@@ -39,7 +39,7 @@ def error_of(verdict: Verdict) -> str:
 
 
 @dataclass(slots=True)
-class Room:
+class RequestRoom:
     """How much more fits into the request that is being put together."""
 
     ranges: int = limits.SETTLEMENT_RANGES_MAX
@@ -224,15 +224,15 @@ class Settlements:
         self._extended.setdefault(key, []).append(queue_offset)
         self._on_first()
 
-    def take_begun(self, room: Room) -> list[BegunRanges]:
+    def take_begun(self, room: RequestRoom) -> list[BegunRanges]:
         """Return what was begun, as far as there is room for it."""
         return [BegunRanges(*key, ranges) for key, ranges in _taken_from(self._begun, room)]
 
-    def take_extended(self, room: Room) -> list[ExtendedRanges]:
+    def take_extended(self, room: RequestRoom) -> list[ExtendedRanges]:
         """Return what is to be kept for longer, as far as there is room for it; after `take_begun`."""
         return [ExtendedRanges(*key, ranges) for key, ranges in _taken_from(self._extended, room)]
 
-    def take(self, room: Room) -> list[SettledRanges]:
+    def take(self, room: RequestRoom) -> list[SettledRanges]:
         """Return what to settle now, after the others and in the same request; nothing, as long as they have more."""
         taken: list[SettledRanges] = []
         if self._begun or self._extended:
@@ -262,7 +262,7 @@ class Settlements:
         return taken
 
 
-def _taken_from(gathered: dict[KeyT, list[int]], room: Room) -> Iterator[tuple[KeyT, list[int]]]:
+def _taken_from(gathered: dict[KeyT, list[int]], room: RequestRoom) -> Iterator[tuple[KeyT, list[int]]]:
     """Take out offsets by their keys, as ranges, as far as there is room for them; what is over stays."""
     while gathered and (ranges_room := room.for_ranges()) > 0:
         key = next(iter(gathered))

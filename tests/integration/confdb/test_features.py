@@ -11,8 +11,8 @@ import pytest
 
 from confdb import features
 from confdb.brokers import BrokerBeat, BrokerRegistry
-from confdb.features import Feature
-from confdb.routes import GroupMode, GroupOrder, TopicKind
+from confdb.features import Aspect, Feature, feature_of
+from confdb.routes import GroupMode, GroupOrder, StressOperator, TopicKind
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.contract.errors import FailedPreconditionError, FeatureNotEverywhereError, KindNotSupportedError
@@ -144,6 +144,21 @@ async def test_what_this_version_does_not_carry_out_is_refused_whatever_brokers_
 
     with pytest.raises(KindNotSupportedError, match="topic kind ORDERED is not supported yet; use NORMAL"):
         await trade.topics.create("default", "TP_X", kind=TopicKind.ORDERED)
+
+
+async def test_a_stress_operator_of_a_later_version_waits_until_every_broker_understands_it(
+    trade: ConfigService, registry: BrokerRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = {Aspect.STRESS_OPERATOR: frozenset({"EQUALS"})}
+    monkeypatch.setattr(features, "_OF_THE_FIRST_VERSION", {**features._OF_THE_FIRST_VERSION, **first})
+    prefix = feature_of(Aspect.STRESS_OPERATOR, "PREFIX")
+    with pytest.raises(KindNotSupportedError, match="stress operator PREFIX is not supported yet"):
+        await trade.stress.add_rule("default", "x-load", StressOperator.PREFIX, "t")
+
+    monkeypatch.setattr(features, "UNDERSTOOD", ALL | {prefix})
+    await registry.beat(beat_of(7401))
+    with pytest.raises(FeatureNotEverywhereError, match="7401"):
+        await trade.stress.add_rule("default", "x-load", StressOperator.PREFIX, "t")
 
 
 async def test_a_broker_that_is_cut_off_and_holds_lanes_is_not_forgotten(

@@ -10,7 +10,7 @@ import pytest
 
 from msgbroker.client import Message, MessageCenter, Release
 from msgbroker.client.handle import turns as turns_module
-from msgbroker.client.subscribe.settlements import BegunRanges, Room, Settlements
+from msgbroker.client.subscribe.settlements import BegunRanges, RequestRoom, Settlements
 from msgbroker.v1 import subscriber_pb2
 from tests.support.eventually import eventually
 from tests.support.fake_broker import FakeBroker, SubscribeCall
@@ -149,11 +149,11 @@ def test_what_was_begun_of_a_revoked_lane_is_not_said() -> None:
     settlements.revoke(7, 3)
     lane.begin(4, 1)
 
-    assert settlements.take_begun(Room()) == [BegunRanges(8, 3, 2, [1, 3, 9, 9])]
-    assert settlements.take_begun(Room()) == []
+    assert settlements.take_begun(RequestRoom()) == [BegunRanges(8, 3, 2, [1, 3, 9, 9])]
+    assert settlements.take_begun(RequestRoom()) == []
     other.begin(5, 1)
     settlements.close()
-    assert settlements.take_begun(Room()) == []
+    assert settlements.take_begun(RequestRoom()) == []
 
 
 async def test_a_handler_that_hangs_does_not_fill_memory_with_what_others_have_by_now(broker: FakeBroker) -> None:

@@ -13,7 +13,7 @@ from msgbroker.client.handle.group_handlers import GroupHandlers
 from msgbroker.client.handle.handlers import HandlerTable
 from msgbroker.client.subscribe.requests import settlement_of
 from msgbroker.client.subscribe.session import SubscriberSession
-from msgbroker.client.subscribe.settlements import Room, SettledRanges, Settlements, coalesce
+from msgbroker.client.subscribe.settlements import RequestRoom, SettledRanges, Settlements, coalesce
 from msgbroker.client.values.config import make_config
 from msgbroker.client.values.verdicts import Verdict, VerdictKind
 from msgbroker.contract import limits
@@ -46,7 +46,7 @@ def test_acknowledgements_of_a_lane_become_one_range() -> None:
     for queue_offset in (12, 10, 11):
         lane.ack(queue_offset, 1)
 
-    assert settlements.take(Room()) == [SettledRanges(7, 3, 1, Verdict(VerdictKind.ACK), [10, 12])]
+    assert settlements.take(RequestRoom()) == [SettledRanges(7, 3, 1, Verdict(VerdictKind.ACK), [10, 12])]
     assert (settlements.is_empty, len(calls), settlements.settled_count) == (True, 1, 3)
 
 
@@ -58,7 +58,7 @@ def test_other_verdicts_are_kept_apart_by_attempt_and_text() -> None:
     lane.settle(3, 2, RETRY)
     lane.ack(4, 2)
 
-    assert settlements.take(Room()) == [
+    assert settlements.take(RequestRoom()) == [
         SettledRanges(7, 3, 1, RETRY, [1, 2]),
         SettledRanges(7, 3, 2, RETRY, [3, 3]),
         SettledRanges(7, 3, 2, Verdict(VerdictKind.ACK), [4, 4]),
@@ -75,7 +75,7 @@ def test_a_revoked_lane_forgets_what_was_said_and_hears_no_more() -> None:
     lane.ack(3, 1)
     lane.settle(4, 1, RETRY)
 
-    assert [settled.queue_id for settled in settlements.take(Room())] == [8]
+    assert [settled.queue_id for settled in settlements.take(RequestRoom())] == [8]
     assert settlements.is_empty
 
 
@@ -100,7 +100,7 @@ def test_one_request_takes_a_bounded_number_of_ranges_and_the_next_the_rest() ->
 
     seen: list[int] = []
     for _ in range(10):
-        taken = settlements.take(Room(3))
+        taken = settlements.take(RequestRoom(3))
         assert sum(len(settled.ranges) for settled in taken) <= 6
         seen += [offset for settled in taken for offset in offsets_of(settled.ranges)]
 
@@ -120,7 +120,7 @@ def test_a_request_of_settlements_fits_into_what_a_broker_takes_at_once(text: st
         lane.settle(offset + number, 2, Verdict(VerdictKind.RETRY, 1.0, error))
     count = 0
     while not settlements.is_empty:
-        taken = settlements.take(Room())
+        taken = settlements.take(RequestRoom())
         request = subscriber_pb2.SubscribeRequest(
             settlements=[settlement_of(each) for each in taken], credit=10_000, pause=True
         )
@@ -173,7 +173,7 @@ async def test_nothing_is_confirmed_before_all_that_was_said_is_sent() -> None:
 def test_a_verdict_of_ones_own_with_any_error_is_sent(error: Any) -> None:
     settlements, _ = make()
     settlements.lane(7, 3).settle(1, 1, Verdict(VerdictKind.RETRY, None, error))
-    (settled,) = settlements.take(Room())
+    (settled,) = settlements.take(RequestRoom())
 
     assert 0 < len(settlement_of(settled).error) <= limits.ERROR_TEXT_CHARS_MAX
 
@@ -184,7 +184,7 @@ def test_a_message_handled_twice_does_not_settle_its_neighbour() -> None:
     # Offset 5 came twice with the same attempt (its first hand-out timed out unbegun); 6 is still with its handler.
     for offset in (5, 7, 5):
         lane.ack(offset, 1)
-    (settled,) = settlements.take(Room())
+    (settled,) = settlements.take(RequestRoom())
 
     assert settled.ranges == [5, 5, 7, 7]
 
@@ -194,6 +194,6 @@ def test_a_message_rejected_twice_does_not_reject_its_neighbour() -> None:
     lane = settlements.lane(1, 1)
     for offset in (5, 7, 5):
         lane.settle(offset, 1, Verdict(VerdictKind.REJECT, None, "no order number"))
-    (settled,) = settlements.take(Room())
+    (settled,) = settlements.take(RequestRoom())
 
     assert settled.ranges == [5, 5, 7, 7]
