@@ -92,10 +92,10 @@ class GroupDelivery:
     _leaving: Leaving = field(init=False)
 
     def __post_init__(self) -> None:
-        self._leaving = Leaving(self.lanes, self.touched, self.activate, self.trusted)
+        self._leaving = Leaving(group=self)
         self._waits = LaneWaits(group=self, aside=self.aside)
         self._reader = LaneReader(
-            lanes=self,
+            group=self,
             cache=self.cache,
             ready=self.ready,
             tasks=self.tasks,

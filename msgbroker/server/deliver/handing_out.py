@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
-from confdb.routes import GroupRoute
 from msgbroker.server.deliver.expressions.turns import TimeSlice
 from msgbroker.server.deliver.instances.instance import Instance, InstanceRoom
 from msgbroker.server.deliver.instances.leaving import StressCheck
 from msgbroker.server.deliver.lane_turns import InstanceTurns, LaneTurns
 from msgbroker.server.deliver.lane_waits import LaneWaits
+from msgbroker.server.deliver.lanes.lane_group import LaneGroup
 from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.pump import BATCH_MESSAGES_MAX
 from msgbroker.server.deliver.pump_budget import PumpBudget
@@ -27,26 +27,11 @@ BEHIND_MESSAGES: Final = 4_000
 """A group with a larger lag is behind: so many messages are on their way through a broker at full speed, in 0.1 s."""
 
 
-class HandingGroup(Protocol):
-    """The group that hands out, as far as its turns need it."""
-
-    route: GroupRoute
-    lanes: dict[int, OwnedLane]
-
-    def touched(self, owned: OwnedLane) -> None:
-        """Hear that the lane may have something to persist."""
-        ...
-
-    def lane_failed(self, owned: OwnedLane, error: Exception) -> None:
-        """Hear that the lane's state in memory may be anything: it is given up."""
-        ...
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class HandingOut:
     """The turns of one group's lanes and instances, and what is handed out in them."""
 
-    group: HandingGroup
+    group: LaneGroup
     reader: LaneReader
     waits: LaneWaits
     cache: LogCache

@@ -6,15 +6,14 @@ so whoever has one is watched from then on, until it waits for nothing.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from confdb.routes import GroupRoute
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.instances.blame import blame_first
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.instances.taken_back import tell_taken_back
+from msgbroker.server.deliver.lanes.lane_group import LaneGroup
 from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 
@@ -22,27 +21,13 @@ REST_SECONDS: Final = 1.0
 """How long an instance gets nothing that did not begin with messages in time: time for others to take them."""
 
 
-class WaitingGroup(Protocol):
-    """The group whose lanes wait, as far as the passing of time concerns it."""
+class WaitingGroup(LaneGroup, Protocol):
+    """The group whose lanes wait, with its instances, by their names: some of them rest."""
 
-    route: GroupRoute
-    lanes: dict[int, OwnedLane]
     instances: dict[str, Instance]
-
-    def touched(self, owned: OwnedLane) -> None:
-        """Hear that the lane may have something to persist."""
-        ...
-
-    def activate(self, owned: OwnedLane) -> None:
-        """Hear that the lane may have something to hand out."""
-        ...
 
     def mark(self) -> None:
         """Hear that an instance may have room again."""
-        ...
-
-    def trusted(self, owned: OwnedLane) -> AbstractContextManager[None]:
-        """Give the lane up if what is done inside fails."""
         ...
 
 

@@ -16,7 +16,7 @@ import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
@@ -24,6 +24,7 @@ from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.expressions.evaluations import Evaluations
 from msgbroker.server.deliver.expressions.turns import TimeSlice
+from msgbroker.server.deliver.lanes.lane_group import LaneGroup
 from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgbroker.server.deliver.watched_tasks import TaskStarter
@@ -52,27 +53,11 @@ class ReadyBytes:
     bytes_held: int = 0
 
 
-class LaneReads(Protocol):
-    """Who hears what came of a lane's reads: the group that the lane is of."""
-
-    def touched(self, owned: OwnedLane) -> None:
-        """Hear that the lane was fed: it may have something to persist."""
-        ...
-
-    def activate(self, owned: OwnedLane) -> None:
-        """Hear that the lane may have something to hand out, or to read: it wants a turn."""
-        ...
-
-    def activate_first(self, owned: OwnedLane) -> None:
-        """Hear that the lane's block was read, and waits in the cache: it wants a turn before all others."""
-        ...
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class LaneReader:
     """Feeds the lanes of one group, from memory where it can, and reads for a few of them at a time where it cannot."""
 
-    lanes: LaneReads
+    group: LaneGroup
     """Told what came of each read."""
     cache: LogCache
     ready: ReadyBytes
@@ -142,10 +127,10 @@ class LaneReader:
         else:
             # What is left over would be evaluated again.
             asked = messages[:count_max] if is_full else messages
-            matched, decided = self.evaluations.decide(owned, asked, time_slice, self.lanes)
+            matched, decided = self.evaluations.decide(owned, asked, time_slice, self.group)
         if decided:
             lane.feed(offset, offset + decided, matched)
-            self.lanes.touched(owned)
+            self.group.touched(owned)
         return decided
 
     def reads_for(self, topic_ids: Collection[int]) -> bool:
@@ -160,7 +145,7 @@ class LaneReader:
         self._ahead.discard(owned)
         if self._unread:
             # Not read for at once: it may be the next to go. Its turn begins the read.
-            self.lanes.activate(next(iter(self._unread)))
+            self.group.activate(next(iter(self._unread)))
 
     def _have_read(self, owned: OwnedLane, offset: int) -> None:
         """Start to read the block that the lane needs, or let it wait for a place."""
@@ -182,7 +167,7 @@ class LaneReader:
             if lane.wants() and self.cache.find(lane.key.queue_id, lane.next_offset, 1) is None:
                 self._have_read(owned, lane.next_offset)
             else:
-                self.lanes.activate(owned)
+                self.group.activate(owned)
 
     async def _read(self, owned: OwnedLane, offset: int, *, is_waited_for: bool) -> None:
         """Read the block that the lane needs into the cache, and feed it."""
@@ -199,8 +184,8 @@ class LaneReader:
         if block.first > lane.next_offset:
             # Days were dropped between the cursor and the block.
             lane.feed(block.first, block.first, (), days_dropped=True)
-        self.lanes.touched(owned)
-        self.lanes.activate_first(owned)
+        self.group.touched(owned)
+        self.group.activate_first(owned)
 
     async def _try(self, owned: OwnedLane, work: Work, read: Coroutine[None, None, ReadT]) -> ReadT | None:
         """Return what is read, or None where it failed: a later tick tries again."""
@@ -269,8 +254,8 @@ class LaneReader:
         lane.feed_again(again.messages, [offset for offset, _ in wanted if offset not in there])
         lane.fetch_failed(again.over_bytes)
         self.count(owned)
-        self.lanes.touched(owned)
-        self.lanes.activate(owned)
+        self.group.touched(owned)
+        self.group.activate(owned)
 
     def _is_waiting(self, owned: OwnedLane, work: Work) -> bool:
         """Return whether it failed lately, and is not to be tried yet."""

@@ -8,13 +8,13 @@ dropped: nobody here can say any more who may have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from msgbroker.engine.lane.config import Handout
 from msgbroker.server.deliver.instances.batch import Batch, Stress, wires_of
 from msgbroker.server.deliver.instances.instance import Instance
+from msgbroker.server.deliver.lanes.lane_group import LaneGroup
 from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.log.message import LogMessage
 
@@ -37,13 +37,7 @@ class StressCheck:
 class Leaving:
     """Checks all that leaves to the instances of one group."""
 
-    lanes: Mapping[int, OwnedLane]
-    touched: Callable[[OwnedLane], None]
-    """Called with a lane that may have something to persist."""
-    activate: Callable[[OwnedLane], None]
-    """Called with a lane that may have something to hand out."""
-    trusted: Callable[[OwnedLane], AbstractContextManager[None]]
-    """Gives a lane up if what is done within it fails."""
+    group: LaneGroup
 
     def check(self, instance: Instance, batch: Batch, now: float) -> Batch | None:
         """Return what of *batch* may be written now, if anything."""
@@ -64,10 +58,10 @@ class Leaving:
             owned = self._lane_of(batch)
             if owned is None:
                 continue
-            with self.trusted(owned):
+            with self.group.trusted(owned):
                 instance.unsettled -= owned.lane.withdraw(instance.name, batch.handed, now)
-                self.touched(owned)
-                self.activate(owned)
+                self.group.touched(owned)
+                self.group.activate(owned)
 
     def permits(self, batches: Iterable[Batch]) -> bool:
         """Return whether all stress messages in *batches* may be written as things are."""
@@ -83,10 +77,10 @@ class Leaving:
         """Settle what the group may not see any more, and return the rest."""
         denied = _denied_of(handout, owned)
         if denied.count:
-            with self.trusted(owned):
+            with self.group.trusted(owned):
                 instance.unsettled -= owned.lane.deny(instance.name, denied.handed)
-                self.touched(owned)
-                self.activate(owned)
+                self.group.touched(owned)
+                self.group.activate(owned)
             gone = {id(message) for message in [*denied.fresh, *(again.message for again in denied.again)]}
             handout = Handout(
                 [again for again in handout.again if id(again.message) not in gone],
@@ -100,7 +94,7 @@ class Leaving:
 
     def _lane_of(self, batch: Batch) -> OwnedLane | None:
         """Return the lane that handed it out, if it is still here."""
-        owned = self.lanes.get(batch.queue_id)
+        owned = self.group.lanes.get(batch.queue_id)
         return owned if owned is not None and owned.lane.epoch == batch.epoch else None
 
 
