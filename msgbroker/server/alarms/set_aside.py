@@ -80,6 +80,11 @@ class SetAside(Generic[UnitT]):
         log.error("work.set_aside", kind=alarm.kind.value, thing=alarm.thing, seconds=wait_seconds, exc_info=error)
         self._board.raise_alarm(alarm)
 
+    def failed_unless_held(self, unit: UnitT, error: Exception) -> None:
+        """Set *unit* aside, but not where somebody has locked its rows: that passes, and it is tried again soon."""
+        if not isinstance(error, RowsHeldError):
+            self.failed(unit, error)
+
     def is_waiting(self, unit: UnitT) -> bool:
         """Return whether *unit* is to be left alone for now."""
         failure = self._failures.get(unit)

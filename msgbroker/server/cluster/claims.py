@@ -24,7 +24,6 @@ from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgdb.lanes.leases import claim
 from msgdb.lanes.records import ClaimedLane, LaneKey, LaneToClaim
-from msgdb.postgres.failures import RowsHeldError
 from msgdb.postgres.history import History
 from msgdb.store import MessageStore
 
@@ -117,8 +116,7 @@ class LaneClaims:
         return missing
 
     def _not_claimed(self, lane: LaneToClaim, error: Exception) -> None:
-        if not isinstance(error, RowsHeldError):
-            self._hub.aside.failed(LaneWork(lane.key, Work.CLAIMING), error)
+        self._hub.aside.failed_unless_held(LaneWork(lane.key, Work.CLAIMING), error)
 
 
 def _lane_to_claim(route: GroupRoute, topic_id: int, queue_id: int) -> LaneToClaim:

@@ -22,7 +22,7 @@ from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgdb.lanes.leases import have_redeliveries, load_redeliveries, release
 from msgdb.lanes.lost_log import clamp_to_ends
 from msgdb.lanes.records import ClaimedLane, LaneEpoch, LaneKey, RedeliveryRow
-from msgdb.postgres.failures import RowsHeldError, whole_tables
+from msgdb.postgres.failures import whole_tables
 from msgdb.postgres.history import History
 from msgdb.store import MessageStore
 
@@ -76,8 +76,7 @@ class LaneRecovery:
 
     def _not_released(self, lane: LaneEpoch, error: Exception) -> None:
         # Others have it when its lease passes.
-        if not isinstance(error, RowsHeldError):
-            self._hub.aside.failed(LaneWork(lane.key, Work.RELEASING), error)
+        self._hub.aside.failed_unless_held(LaneWork(lane.key, Work.RELEASING), error)
 
     async def _put_right(self, claimed: Sequence[ClaimedLane]) -> tuple[list[ClaimedLane], set[LaneKey]]:
         """Return the lanes within their logs, of which the ends are known, and those of them with something to load.
@@ -101,8 +100,7 @@ class LaneRecovery:
 
         def failed(lane: ClaimedLane, error: Exception) -> None:
             del good[lane.key]
-            if not isinstance(error, RowsHeldError):
-                self._hub.aside.failed(LaneWork(lane.key, Work.CLAIMING), error)
+            self._hub.aside.failed_unless_held(LaneWork(lane.key, Work.CLAIMING), error)
 
         # First what says at once that a whole table is held: that is an outage, and not asked for lane by lane.
         for step in (find_ends, cut_back, look_for_rows):

@@ -21,7 +21,6 @@ from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgdb.lanes.leases import Renewal, renew
 from msgdb.lanes.records import LaneEpoch, LaneKey
-from msgdb.postgres.failures import RowsHeldError
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -85,8 +84,7 @@ class LeaseRenewal:
 
     def _not_renewed(self, lane: LaneEpoch, error: Exception) -> None:
         # Its lease runs on by the clock, and the lane is stopped with it.
-        if not isinstance(error, RowsHeldError):
-            self._hub.aside.failed(LaneWork(lane.key, Work.RENEWING), error)
+        self._hub.aside.failed_unless_held(LaneWork(lane.key, Work.RENEWING), error)
 
     def _forget_failures(self, here: Mapping[LaneKey, OwnedLane], wanted: LanesByGroup) -> None:
         """Clear the alarms of lanes that have been served well for a while, or are another broker's now."""

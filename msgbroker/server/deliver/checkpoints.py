@@ -25,7 +25,6 @@ from msgbroker.server.deliver.lanes.work import LaneWork, Work
 from msgbroker.server.loops import pause, woken
 from msgdb.lanes.checkpoints import checkpoint, prepare
 from msgdb.lanes.records import LaneCheckpoint
-from msgdb.postgres.failures import RowsHeldError
 from msgdb.postgres.history import History
 from msgdb.store import MessageStore
 
@@ -132,8 +131,7 @@ class Checkpointer:
         """Keep what cannot be written for later: for soon, if only somebody has locked its rows."""
         owned, due = part
         self._keep(owned, due)
-        if not isinstance(error, RowsHeldError):
-            self._hub.aside.failed(LaneWork(due.key, Work.PERSISTING), error)
+        self._hub.aside.failed_unless_held(LaneWork(due.key, Work.PERSISTING), error)
 
     def _keep(self, owned: OwnedLane, due: LaneCheckpoint) -> None:
         if owned.lane.is_outstanding(due):

@@ -149,6 +149,15 @@ def test_what_is_known_or_concerns_the_whole_broker_is_passed_on(board: AlarmBoa
     assert board.standing == []
 
 
+def test_work_whose_rows_somebody_has_locked_is_not_set_aside(board: AlarmBoard) -> None:
+    aside: SetAside[int] = SetAside(board, lambda _: FULL)
+    aside.failed_unless_held(7, RowsHeldError("somebody has locked them"))
+    assert not aside.is_set_aside(7)
+
+    aside.failed_unless_held(7, ValueError("a page is corrupt"))
+    assert aside.is_set_aside(7)
+
+
 async def test_what_fails_of_many_is_found_by_halves_and_the_others_are_done() -> None:
     done: list[int] = []
     failed: dict[int, str] = {}
