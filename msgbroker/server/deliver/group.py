@@ -7,7 +7,7 @@ out to the instances. Where a lane needs msgdb the reader starts one read; its e
 
 Only *active* lanes get turns. A lane that had a turn with an instance ready and gave nothing is inactive until an event
 happens to it, so that a group with thousands of quiet lanes costs what its busy ones cost. Ticks go by the same rule
-(`lane_waits`), and so do instances: one that is found to have no room gets no turns until `Instance.on_room` says that
+(`lane_waits`), and so do instances: one that is found to have no room gets no turns until `Instance.say_room` says that
 it may have some.
 """
 
@@ -138,14 +138,13 @@ class GroupDelivery:
             if is_other_process or other.pulls is not instance.pulls:
                 other.close(InstanceReplacedError(instance.instance_id, instance.host))
         self._attached[instance.instance_id] = self.instances[instance.name] = instance
-        instance.way_out = self._leaving
-        instance.credit_max = self.route.unsettled_max
-        instance.on_room = self._turns.takers.adder_of(instance)
+        say_room = self._turns.takers.adder_of(instance)
+        instance.attach_to(self._leaving, credit_max=self.route.unsettled_max, say_room=say_room)
         instance.outlet.on_room(partial(self._give_turns, instance))
         self._give_turns(instance)
 
     def _give_turns(self, instance: Instance) -> None:
-        instance.on_room()
+        instance.say_room()
         self.mark()
 
     def detach(self, instance: Instance, now: float, *, has_gone: bool = True) -> None:
@@ -163,7 +162,7 @@ class GroupDelivery:
         if has_crashed and blame_first((owned.lane for owned in self.lanes.values()), instance.name):
             self.crashes.note(self.route.group_id, instance, now)
         instance.close()
-        instance.on_room = _nothing
+        instance.detach()
         self._turns.takers.discard(instance)
         self._waits.forget_instance(instance.name)
         for owned in list(self.lanes.values()):
@@ -321,7 +320,3 @@ class GroupDelivery:
             for instance in self.instances.values():
                 instance.follow_limits(route)
         self.mark()
-
-
-def _nothing() -> None:
-    """Do nothing."""

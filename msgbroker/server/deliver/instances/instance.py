@@ -72,7 +72,7 @@ class WayOut(Protocol):
 
 
 class _OfRoom(Generic[ValueT]):
-    """An attribute of an instance on which its room depends: whoever changes it, `on_room` is called.
+    """An attribute of an instance on which its room depends: whoever changes it, `say_room` is called.
 
     To read it costs nothing: where a descriptor has no `__get__`, Python looks into the instance.
     """
@@ -86,7 +86,7 @@ class _OfRoom(Generic[ValueT]):
 
     def __set__(self, instance: Instance, value: ValueT) -> None:
         instance.__dict__[self._name] = value
-        instance.on_room()
+        instance.say_room()
 
 
 def _nothing() -> None:
@@ -98,7 +98,7 @@ class Instance:
 
     What it may still be given is bounded twice: by its credit (messages it holds unsettled), and by the bytes that wait
     to be written to it (its own, and those of all outlets), so that an instance that does not read costs little. Its
-    group looks at it only where there may be room: `on_room` is called after all that may have made some.
+    group looks at it only where there may be room: `say_room` is called after all that may have made some.
     """
 
     credit = _OfRoom[int]()
@@ -125,8 +125,8 @@ class Instance:
         host: str = "",
         encode: EncodeNotice | None = None,
     ) -> None:
-        self.on_room: Callable[[], object] = _nothing
-        """Called after all that may have made room; set by the group it is attached to."""
+        self.say_room: Callable[[], object] = _nothing
+        """Tells its group that it may have room: called after all that may have made some."""
         self.instance_id = instance_id
         self.begun = begun
         """What is known of a message when it is handed to it."""
@@ -157,12 +157,22 @@ class Instance:
         self.outbox_bytes = 0
         self._outbox_bytes_max = outbox_bytes_max
         self.outlet = outlet or Outgoing().open(lambda _: None)
-        self.way_out: WayOut | None = None
-        """What its batches pass as they leave; set by the group it is attached to."""
+        self._way_out: WayOut | None = None
+        """What its batches pass as they leave, once it is attached to a group."""
         self.under_way: list[Batch] = []
         """The batches that are being written: gRPC has them, and has not taken them over."""
         self._notices = WaitingNotices(encode, self.outlet)
         self.wake = asyncio.Event()
+
+    def attach_to(self, way_out: WayOut, *, credit_max: int, say_room: Callable[[], object]) -> None:
+        """Belong to a group: *credit_max* is what it allows, and *say_room* how it hears that there may be room."""
+        self._way_out = way_out
+        self.credit_max = credit_max
+        self.say_room = say_room
+
+    def detach(self) -> None:
+        """Let its group hear of no room any more: what is being written may still come to an end."""
+        self.say_room = _nothing
 
     @property
     def room(self) -> InstanceRoom:
@@ -306,11 +316,15 @@ class Instance:
         """Note that gRPC has taken over what `next_response` returned."""
         self.under_way = []
         self.outlet.end_write()
-        self.on_room()
+        self.say_room()
 
     def may_still_write(self) -> bool:
         """Return whether what is being written would be written as things are now."""
-        return not self.is_closed and self.way_out is not None and self.way_out.permits(self.under_way)
+        return not self.is_closed and self.permits(self.under_way)
+
+    def permits(self, batches: Iterable[Batch]) -> bool:
+        """Return whether all stress messages in *batches* may be written as things are."""
+        return self._way_out is not None and self._way_out.permits(batches)
 
     def _next_batch(self, joined_bytes: int, joined_bytes_max: int) -> Batch | None:
         """Take the next batch that may be written, joined to so many bytes; to none it may be, however large it is.
@@ -327,8 +341,8 @@ class Instance:
             now = clock.now()
             if now >= batch.lease.lease_until:
                 continue
-            if self.way_out is not None:
-                batch = self.way_out.check(self, batch, now)
+            if self._way_out is not None:
+                batch = self._way_out.check(self, batch, now)
             if batch is not None:
                 return batch
         return None
@@ -337,7 +351,7 @@ class Instance:
         self.outbox_bytes += size_bytes
         self.outlet.hold(size_bytes)
         if size_bytes < 0:
-            self.on_room()
+            self.say_room()
 
     def _take_out(self, is_meant: Callable[[Batch], bool]) -> list[Batch]:
         """Take out of the outbox what is meant."""
@@ -350,5 +364,5 @@ class Instance:
         return taken
 
     def _return(self, batches: Sequence[Batch]) -> None:
-        if batches and self.way_out is not None:
-            self.way_out.give_back(self, batches, clock.now())
+        if batches and self._way_out is not None:
+            self._way_out.give_back(self, batches, clock.now())

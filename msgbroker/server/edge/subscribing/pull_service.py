@@ -179,10 +179,9 @@ class PullService:
     def _watch_stress(self, instance: Instance, batches: Sequence[Batch], context: PullContext) -> None:
         """Let the hub know of stress messages until gRPC has taken the answer over. Its bytes are counted elsewhere."""
         stress = [batch for batch in batches if batch.stress is not None]
-        way_out = instance.way_out
-        if stress and way_out is not None:
+        if stress:
             outlet = self._hub.outgoing.open(lambda error: end_at_once(context, error))
-            outlet.on_new_configuration(lambda: way_out.permits(stress))
+            outlet.on_new_configuration(lambda: instance.permits(stress))
             outlet.begin_write(0, has_stress=True)
             when_ended(context, outlet.close)
 

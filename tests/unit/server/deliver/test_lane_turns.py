@@ -52,8 +52,8 @@ def test_instances_take_turns_and_one_without_room_has_none_until_it_says_that_i
     turns = InstanceTurns()
     instances = [Instance("one", 1, 1_000), Instance("two", 0, 1_000), Instance("three", 1, 1_000)]
     for instance in instances:
-        instance.on_room = turns.adder_of(instance)
-        instance.on_room()
+        instance.say_room = turns.adder_of(instance)
+        instance.say_room()
     one, two, three = instances
 
     assert [found[0] for _ in range(4) if (found := turns.next())] == [one, three, one, three]

@@ -65,7 +65,7 @@ def test_one_turn_of_the_event_loop_looks_at_a_bounded_number_of_instances() -> 
     one, instances = full_group(LOOKS_MAX + 100)
     for instance in instances:
         # As after a message that each of them has settled, and been given another for.
-        instance.on_room()
+        instance.say_room()
     Watched.looks = 0
 
     assert one.group.pump(1.0, PumpBudget()), "the others have their turn"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 import pytest
 
@@ -71,6 +73,13 @@ class Returned:
         self.given_back: list[int] = []
         self.forbidden: set[int] = set()
 
+    @classmethod
+    def of(cls, instance: Instance) -> Self:
+        """Return what the batches of *instance* pass from now on."""
+        way_out = cls()
+        instance.attach_to(way_out, credit_max=sys.maxsize, say_room=lambda: None)
+        return way_out
+
     def check(self, _: Instance, batch: Batch, now: float) -> Batch | None:
         assert now < batch.deadline
         return None if batch.queue_id in self.forbidden else batch
@@ -84,7 +93,7 @@ class Returned:
 
 @pytest.fixture
 def returned(instance: Instance) -> Returned:
-    instance.way_out = returned = Returned()
+    returned = Returned.of(instance)
     for queue_id in (1, 2, 3):
         instance.give(queue_id, 1, handout(), Leased(clock.now() + 60))
     return returned
@@ -212,7 +221,7 @@ def test_what_may_not_be_written_any_more_makes_no_room_for_what_is_too_large(in
 
 
 def test_what_does_not_fit_into_the_answer_to_a_pull_goes_back(instance: Instance) -> None:
-    instance.way_out = way_out = Returned()
+    way_out = Returned.of(instance)
     gave(instance, 800 * KIB, 800 * KIB, 4_096 * KIB, 10 * KIB)
 
     assert [batch.queue_id for batch in instance.take_batches()] == [1, 2]
