@@ -26,22 +26,22 @@ class UnkeyedSpreader:
     long, and then goes on to the next one, so that all lanes of a group get their share.
     """
 
-    def __init__(self, first_turn: int = 0, batches_per_queue: int = 8, set_aside_batches: int = 64) -> None:
+    def __init__(self, first_turn: int = 0, batches_per_queue: int = 8, avoided_batches: int = 64) -> None:
         # Brokers that start at different turns seldom want the same queue.
         self._first_turn = first_turn
         self._batches_per_queue = batches_per_queue
-        self._set_aside_batches = set_aside_batches
+        self._avoided_batches = avoided_batches
         self._batch = 0
         self._chosen: dict[int, int] = {}
         self._turns: dict[int, int] = {}
-        self._set_aside_until: dict[int, int] = {}
+        self._avoided_until: dict[int, int] = {}
 
     def begin_batch(self) -> None:
         """Begin another batch: queues may change."""
         self._batch += 1
         self._chosen.clear()
-        if self._set_aside_until:
-            self._set_aside_until = {q: until for q, until in self._set_aside_until.items() if until > self._batch}
+        if self._avoided_until:
+            self._avoided_until = {q: until for q, until in self._avoided_until.items() if until > self._batch}
 
     def choose(self, topic_id: int, queue_ids: Sequence[int]) -> int:
         """Return which of *queue_ids* takes the topic's messages of this batch."""
@@ -50,9 +50,9 @@ class UnkeyedSpreader:
             chosen = self._chosen[topic_id] = self._choose(topic_id, queue_ids)
         return chosen
 
-    def set_aside(self, queue_id: int) -> None:
+    def avoid(self, queue_id: int) -> None:
         """Prefer other queues for a while: another broker holds this one."""
-        self._set_aside_until[queue_id] = self._batch + self._set_aside_batches
+        self._avoided_until[queue_id] = self._batch + self._avoided_batches
         self._chosen = {topic_id: chosen for topic_id, chosen in self._chosen.items() if chosen != queue_id}
 
     def _choose(self, topic_id: int, queue_ids: Sequence[int]) -> int:
@@ -62,4 +62,4 @@ class UnkeyedSpreader:
         self._turns[topic_id] = turn + 1
         place = turn // self._batches_per_queue % len(queue_ids)
         in_order = [*queue_ids[place:], *queue_ids[:place]]
-        return next((queue_id for queue_id in in_order if queue_id not in self._set_aside_until), in_order[0])
+        return next((queue_id for queue_id in in_order if queue_id not in self._avoided_until), in_order[0])

@@ -336,7 +336,7 @@ class Committer:
         for pending, result in zip(batch, results, strict=True):
             if isinstance(result, Held):
                 if result.queue_id:
-                    self._choice.set_aside(result.queue_id)
+                    self._choice.avoid(result.queue_id)
                 pending.held_since = pending.held_since or now
                 if now - pending.held_since < self._config.held_seconds_max:
                     held.append(pending)

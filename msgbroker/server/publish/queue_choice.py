@@ -33,9 +33,9 @@ class QueueChoice:
         self.queues_at_most = 0
         self._refused.clear()
 
-    def set_aside(self, queue_id: int) -> None:
+    def avoid(self, queue_id: int) -> None:
         """Prefer other queues for a while: another broker holds this one."""
-        self._spreader.set_aside(queue_id)
+        self._spreader.avoid(queue_id)
 
     async def choose(self, frame: AppendFrame) -> None:
         """Give each message of *frame* its queue: by its ordering key, or any.

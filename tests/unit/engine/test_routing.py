@@ -63,10 +63,10 @@ def test_topics_take_turns_of_their_own() -> None:
 
 
 def test_a_queue_that_is_held_is_avoided_for_a_while() -> None:
-    spreader = UnkeyedSpreader(batches_per_queue=1, set_aside_batches=4)
+    spreader = UnkeyedSpreader(batches_per_queue=1, avoided_batches=4)
     chosen_in(spreader, 1)
 
-    spreader.set_aside(11)
+    spreader.avoid(11)
 
     assert spreader.choose(1, QUEUES) == 12
     assert chosen_in(spreader, 6) == [13, 14, 12, 12, 13, 14]
@@ -75,7 +75,7 @@ def test_a_queue_that_is_held_is_avoided_for_a_while() -> None:
 def test_where_every_queue_is_held_one_is_chosen_all_the_same() -> None:
     spreader = UnkeyedSpreader()
     for queue_id in QUEUES:
-        spreader.set_aside(queue_id)
+        spreader.avoid(queue_id)
 
     assert spreader.choose(1, QUEUES) in QUEUES
 
