@@ -239,7 +239,7 @@ def make_publishing(on: Foundation, hub: DeliveryHub, config: ConfigService, *, 
         appender=appender,
         queues=on.stores.queues,
         on_stored=on_stored,
-        on_elsewhere=hub.stored_before,
+        on_stored_before=hub.stored_before,
         topics_aside=on.topics_aside,
         config=CommitterConfig(
             waiting_bytes_max=on.settings.ingest_bytes_max,

@@ -75,15 +75,15 @@ class PlannedMoves:
         self._hub = hub
         self._checkpointer = checkpointer
         self._persist_seconds_max = persist_seconds_max
-        self._leaving: dict[OwnedLane, float | None] = {}
+        self._stopped: dict[OwnedLane, float | None] = {}
         """The stopped lanes, with until when each waits to be persisted; None: it is not drained yet."""
         self._postponed: dict[OwnedLane, float] = {}
-        """The lanes that are held back, with until when each may wait for what its instances are at."""
+        """The lanes that wait for what their instances are at, held back or going on, with until when each may."""
         self._given_up: dict[LaneKey, _GivenUp] = {}
 
     def forget(self) -> None:
         """Give up nothing of a former history of the store: those leases pass by themselves."""
-        self._leaving.clear()
+        self._stopped.clear()
         self._postponed.clear()
         self._given_up.clear()
 
@@ -94,7 +94,7 @@ class PlannedMoves:
         for group in list(self._hub.groups.values()):
             wanted_here = wanted.get(group, _NO_QUEUES)
             for queue_id, owned in list(group.lanes.items()):
-                if owned in self._leaving:
+                if owned in self._stopped:
                     continue
                 with group.trusted(owned):
                     # One that was stopped because it was not understood is claimed anew, even if it is again by now.
@@ -104,12 +104,12 @@ class PlannedMoves:
                         postponed[owned] = self._postponed.get(owned, now + group.route.handle_seconds_max)
                     else:
                         group.stop_lane(owned)
-                        self._leaving[owned] = None
+                        self._stopped[owned] = None
         self._postponed = postponed
-        self._leaving = {
-            owned: until for owned, until in self._leaving.items() if self._hub.group_serving(owned) is not None
+        self._stopped = {
+            owned: until for owned, until in self._stopped.items() if self._hub.group_serving(owned) is not None
         }
-        drained = [owned for owned in self._leaving if owned.lane.is_drained]
+        drained = [owned for owned in self._stopped if owned.lane.is_drained]
         if drained:
             # In this order: what was settled is in the store before the lane is closed, and the lane is closed before
             # others may claim it. So nothing that was settled here is given out by its next owner, and nobody serves
@@ -168,12 +168,12 @@ class PlannedMoves:
         now = clock.now()
         ready: list[OwnedLane] = []
         for owned in drained:
-            if owned not in self._leaving:
+            if owned not in self._stopped:
                 # Forgotten meanwhile, with the history it was of.
                 continue
-            until = self._leaving[owned]
+            until = self._stopped[owned]
             if until is None:
-                until = self._leaving[owned] = now + self._persist_seconds_max
+                until = self._stopped[owned] = now + self._persist_seconds_max
             if owned.lane.is_persisted or now >= until:
                 ready.append(owned)
         return ready

@@ -36,7 +36,7 @@ class HealthWatch:
         self._cut_off = cut_off
         self._ping = PatientCall(store.ping, _ANSWER_SECONDS_MAX)
         self._said: dict[str, bool] = {}
-        self._leaving = False
+        self._is_leaving = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Check until *stop* is set."""
@@ -53,7 +53,7 @@ class HealthWatch:
         # Without the store a broker cannot do its work, but restarting it or sending clients elsewhere would not help.
         # Elsewhere the configuration is known that it is behind with.
         for service in ("", *SERVICES):
-            self._say(service, serving=not (self._leaving or self._cut_off.is_behind))
+            self._say(service, serving=not (self._is_leaving or self._cut_off.is_behind))
 
     async def _store_answers(self) -> bool:
         try:
@@ -64,7 +64,7 @@ class HealthWatch:
 
     def leave(self) -> None:
         """Say that this broker is about to stop."""
-        self._leaving = True
+        self._is_leaving = True
         for service in ("", *SERVICES):
             self._say(service, serving=False)
 

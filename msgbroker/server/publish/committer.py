@@ -89,7 +89,7 @@ class Committer:
         queues: TopicQueues,
         *,
         on_stored: Callable[[Mapping[int, list[LogMessage]]], None],
-        on_elsewhere: Callable[[FrameOutcome], None],
+        on_stored_before: Callable[[FrameOutcome], None],
         topics_aside: SetAside[int],
         config: CommitterConfig | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class Committer:
         self._appender = appender
         self._queues = queues
         self._on_stored = on_stored
-        self._on_elsewhere = on_elsewhere
+        self._on_stored_before = on_stored_before
         self._config = config or CommitterConfig()
         self.budget = ByteBudget(self._config.waiting_bytes_max)
         """For what is on its way into the log: held by whoever submits, and from then on until the answer."""
@@ -106,7 +106,7 @@ class Committer:
         self._transactions: deque[_Transaction] = deque()
         self._choice = QueueChoice(queues, topics_aside, first_turn=self._config.first_turn)
         self._wake = asyncio.Event()
-        self._closing = False
+        self._is_closing = False
         self.counters = CommitterCounters()
 
     # --- submitting -------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class Committer:
         The future raises StoreUnavailableError, QueueHeldError or BrokerUnavailableError.
         """
         answer: asyncio.Future[FrameResult] = asyncio.get_running_loop().create_future()
-        if self._closing:
+        if self._is_closing:
             hold.release()
             answer.set_exception(BrokerUnavailableError("this broker is stopping"))
             return answer
@@ -165,7 +165,7 @@ class Committer:
                 self._wake.clear()
                 await self._go_on()
                 if stop.is_set() and not self._transactions:
-                    self._closing = True
+                    self._is_closing = True
                     return
         finally:
             stopping.cancel()
@@ -346,7 +346,7 @@ class Committer:
             self._answer(pending, result)
             if isinstance(result, Stored):
                 if result.duplicate:
-                    self._on_elsewhere(result.outcome)
+                    self._on_stored_before(result.outcome)
                 else:
                     stored.append((pending, result.outcome))
         if stored:

@@ -45,8 +45,8 @@ class PublisherConnection:
         self.admission = admission
         self._check_current = check_current
         self._committer = committer
-        self._say_draining = False
-        self._ended = False
+        self._must_say_draining = False
+        self._has_ended = False
 
     @property
     def is_idle(self) -> bool:
@@ -55,7 +55,7 @@ class PublisherConnection:
 
     def drain(self) -> None:
         """Tell the publisher to go elsewhere."""
-        self._say_draining = True
+        self._must_say_draining = True
         self._answers.wake.set()
 
     async def serve(self) -> None:
@@ -81,7 +81,7 @@ class PublisherConnection:
                 await self._answers.room()
         finally:
             self._frames.done()
-            self._ended = True
+            self._has_ended = True
             self._answers.wake.set()
 
     async def _take_in(self, received: Received[publisher_pb2.PublishFrame]) -> None:
@@ -112,12 +112,12 @@ class PublisherConnection:
         while True:
             await answers.wake.wait()
             answers.wake.clear()
-            if self._say_draining:
-                self._say_draining = False
+            if self._must_say_draining:
+                self._must_say_draining = False
                 await self._write_one(publisher_pb2.PublishResult(draining=True).SerializeToString())
             while answer := answers.next():
                 await self._write_one(answer)
-            if self._ended and answers.are_given:
+            if self._has_ended and answers.are_given:
                 return
 
     async def _write_one(self, answer: bytes) -> None:

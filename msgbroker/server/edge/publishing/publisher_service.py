@@ -67,7 +67,7 @@ class PublisherService:
         self._streams: set[PublisherConnection] = set()
         self._known_types = KnownTypes()
         self._unary_admissions: dict[Origin, Admission] = {}
-        self._draining = False
+        self._is_draining = False
 
     def follow(self) -> None:
         """Note that the configuration has changed: whoever publishes nothing now need not keep the old one."""
@@ -82,7 +82,7 @@ class PublisherService:
 
     def drain(self) -> None:
         """Tell all publishers to send new frames to other brokers."""
-        self._draining = True
+        self._is_draining = True
         for stream in self._streams:
             stream.drain()
 
@@ -121,7 +121,7 @@ class PublisherService:
                 answers=answers,
             )
             self._streams.add(stream)
-            if self._draining:
+            if self._is_draining:
                 stream.drain()
             try:
                 await stream.serve()
@@ -134,7 +134,7 @@ class PublisherService:
 
     def check_open(self) -> None:
         """Raise an UnavailableError or BrokerBusyError where no call is taken now."""
-        if self._draining:
+        if self._is_draining:
             raise BrokerUnavailableError("this broker is stopping: call another one")
         self._check_current()
         self._committer.check_room()

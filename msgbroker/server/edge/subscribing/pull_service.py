@@ -81,11 +81,11 @@ class PullService:
         self._instances_changed = instances_changed
         self._snapshot = snapshot
         self._pullers: dict[tuple[int, str], _Puller] = {}
-        self._draining = False
+        self._is_draining = False
 
     def drain(self) -> None:
         """Refuse further pulls, and end those that wait; what was pulled may still be settled."""
-        self._draining = True
+        self._is_draining = True
         for puller in self._pullers.values():
             puller.instance.is_paused = True
             puller.instance.wake.set()
@@ -96,7 +96,7 @@ class PullService:
         return all(puller.instance.unsettled == 0 for puller in self._pullers.values())
 
     def _check_open(self) -> None:
-        if self._draining:
+        if self._is_draining:
             raise BrokerUnavailableError("this broker is stopping: pull from another one")
         self._check_not_behind()
 
@@ -157,7 +157,7 @@ class PullService:
             puller.group.mark()
             try:
                 async with asyncio.timeout(max(wait_seconds, _WAIT_SECONDS_MIN)):
-                    while not (instance.outbox or instance.is_closed or self._draining):
+                    while not (instance.outbox or instance.is_closed or self._is_draining):
                         instance.wake.clear()
                         await instance.wake.wait()
             except TimeoutError:

@@ -66,11 +66,11 @@ class SubscriberService:
         self._instances_changed = instances_changed
         self._snapshot = snapshot
         self._instances: set[Instance] = set()
-        self._draining = False
+        self._is_draining = False
 
     def drain(self) -> None:
         """Tell all streams to settle and go elsewhere; give them nothing more."""
-        self._draining = True
+        self._is_draining = True
         for instance in self._instances:
             instance.is_paused = True
             instance.send_away()
@@ -92,7 +92,7 @@ class SubscriberService:
         first = await self._first_request(context)
         if first is None:
             return
-        if self._draining:
+        if self._is_draining:
             raise BrokerUnavailableError("this broker is stopping: subscribe at another one")
         self._check_not_behind()
         self._hub.outgoing.check_room()
@@ -194,7 +194,7 @@ class SubscriberService:
             instance.credit = request.credit
         if request.pause or request.resume:
             instance.wants_nothing = request.pause and not request.resume
-            instance.is_paused = self._draining or (request.pause and not request.resume)
+            instance.is_paused = self._is_draining or (request.pause and not request.resume)
         if request.begun:
             # Before the verdicts: what is given back by one of them may be handed out again meanwhile, not begun.
             await begin_all(group, instance, request.begun)

@@ -91,7 +91,7 @@ class Scene:
             self.store,  # type: ignore[arg-type]
             self.queues,  # type: ignore[arg-type]
             on_stored=self.told.append,
-            on_elsewhere=self.elsewhere.append,
+            on_stored_before=self.elsewhere.append,
             topics_aside=SetAside(self.board, topic_alarm),
             config=CommitterConfig(**{"held_pause_seconds": 0.001, **config}),
         )

@@ -83,7 +83,7 @@ class Scene:
             None,  # type: ignore[arg-type]
             None,  # type: ignore[arg-type]
             on_stored=lambda _: None,
-            on_elsewhere=lambda _: None,
+            on_stored_before=lambda _: None,
             topics_aside=self.topics_aside,
         )
         self.service = PublisherService(
