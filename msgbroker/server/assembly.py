@@ -49,20 +49,20 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     """Make a broker; nothing runs yet. Raises PortInUseError."""
     server = grpc_server.make_server(shared_port=settings.shared_port)
     address = _listen(server, settings)
-    on = lay_foundation(
+    base = lay_foundation(
         settings, stores, BrokerIdentity(uuid.uuid4(), address, process_version(), stores.feed.understood)
     )
-    delivery = make_delivery(on)
+    delivery = make_delivery(base)
     hub = delivery.hub
-    cluster = make_cluster(on, delivery)
-    announcements = make_announcements(on, hub, cluster.heartbeats)
-    config = make_config_service(on)
-    publishing = make_publishing(on, hub, config, on_stored=_on_stored(hub, announcements))
-    door = make_door(on, server, hub=hub, cluster=cluster, publishing=publishing, config=config)
+    cluster = make_cluster(base, delivery)
+    announcements = make_announcements(base, hub, cluster.heartbeats)
+    config = make_config_service(base)
+    publishing = make_publishing(base, hub, config, on_stored=_on_stored(hub, announcements))
+    door = make_door(base, server, hub=hub, cluster=cluster, publishing=publishing, config=config)
 
-    _on_snapshot(on, hub=hub, cluster=cluster, door=door)
-    _on_history(on, publishing=publishing, cluster=cluster)
-    _on_behind(on, hub=hub, cluster=cluster)
+    _on_snapshot(base, hub=hub, cluster=cluster, door=door)
+    _on_history(base, publishing=publishing, cluster=cluster)
+    _on_behind(base, hub=hub, cluster=cluster)
     # A write has ended that kept this broker from saying that it obeys the new configuration.
     hub.outgoing.on_obeyed(cluster.heartbeats.wake.set)
 
@@ -75,10 +75,10 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         checkpointer=delivery.checkpointer,
         cluster=cluster,
         grpc_door=door.grpc,
-        alarms=on.board,
+        alarms=base.board,
         failures=delivery.failures,
         loops=_loops(
-            on, delivery=delivery, cluster=cluster, announcements=announcements, publishing=publishing, door=door
+            base, delivery=delivery, cluster=cluster, announcements=announcements, publishing=publishing, door=door
         ),
         cut_connections=stores.cut,
     )
@@ -100,7 +100,7 @@ def _on_stored(hub: DeliveryHub, announcements: Announcements) -> TellStored:
     return tell
 
 
-def _on_snapshot(on: Foundation, *, hub: DeliveryHub, cluster: Cluster, door: Door) -> None:
+def _on_snapshot(base: Foundation, *, hub: DeliveryHub, cluster: Cluster, door: Door) -> None:
     """Let everybody follow each new configuration in the moment that it is taken over, beginning with this one."""
 
     def follow(snapshot: Snapshot) -> None:
@@ -108,26 +108,26 @@ def _on_snapshot(on: Foundation, *, hub: DeliveryHub, cluster: Cluster, door: Do
         if cluster.cut_off.is_behind:
             # It is newer than what was known here, and not as new as what may be active.
             hub.refuse_all(ConfigOutdatedError(snapshot.version))
-        for topic_id in on.topics_aside.units - hub.topics.keys():
+        for topic_id in base.topics_aside.units - hub.topics.keys():
             # Deleted: nothing of it will ever work again.
-            on.topics_aside.worked(topic_id)
+            base.topics_aside.worked(topic_id)
         door.grpc.publisher.follow()
-        on.board.replace(AlarmKind.NOT_UNDERSTOOD, alarms_of(snapshot))
+        base.board.replace(AlarmKind.NOT_UNDERSTOOD, alarms_of(snapshot))
         cluster.look_around()
 
-    follow(on.stores.feed.current)
-    on.stores.feed.on_change(follow)
+    follow(base.stores.feed.current)
+    base.stores.feed.on_change(follow)
 
 
-def _on_history(on: Foundation, *, publishing: Publishing, cluster: Cluster) -> None:
+def _on_history(base: Foundation, *, publishing: Publishing, cluster: Cluster) -> None:
     """Let everybody who remembers something of the log forget it, where msgdb goes on with another history."""
-    store = on.stores.messages
-    store.on_new_history(lambda _: on.stores.queues.forget())
+    store = base.stores.messages
+    store.on_new_history(lambda _: base.stores.queues.forget())
     store.on_new_history(lambda _: publishing.committer.forget_log())
     store.on_new_history(cluster.ownership.follow_history)
 
 
-def _on_behind(on: Foundation, *, hub: DeliveryHub, cluster: Cluster) -> None:
+def _on_behind(base: Foundation, *, hub: DeliveryHub, cluster: Cluster) -> None:
     """Serve nobody while the configuration that may be active is not known here, and everybody again afterwards."""
 
     def serve_nobody(because: ConfigOutdatedError) -> None:
@@ -135,7 +135,7 @@ def _on_behind(on: Foundation, *, hub: DeliveryHub, cluster: Cluster) -> None:
         cluster.look_around()
 
     def serve_again() -> None:
-        hub.follow(on.stores.feed.current)
+        hub.follow(base.stores.feed.current)
         cluster.look_around()
 
     cluster.cut_off.on_behind(serve_nobody)
@@ -146,7 +146,7 @@ def _on_behind(on: Foundation, *, hub: DeliveryHub, cluster: Cluster) -> None:
 
 
 def _loops(
-    on: Foundation,
+    base: Foundation,
     *,
     delivery: Delivery,
     cluster: Cluster,
@@ -156,30 +156,30 @@ def _loops(
 ) -> list[BrokerLoop]:
     """Return all that runs beside the calls of clients. Operators meet the names in alarms."""
     hub = delivery.hub
-    parts = (lambda: door.grpc.pull.forget_idle(clock.now()), on.topics_aside.forget_untried)
+    parts = (lambda: door.grpc.pull.forget_idle(clock.now()), base.topics_aside.forget_untried)
     loops = [
         BrokerLoop("committer", publishing.committer.run, finishes_its_round=True),
         BrokerLoop("checkpoints", delivery.checkpointer.run, finishes_its_round=True),
         BrokerLoop("cluster", cluster.ownership.run, finishes_its_round=True),
         BrokerLoop("beats", cluster.heartbeats.run, finishes_its_round=True),
-        BrokerLoop("snapshot", on.stores.feed.run),
+        BrokerLoop("snapshot", base.stores.feed.run),
         BrokerLoop("ticks", hub.run_ticks),
         BrokerLoop("delivery", hub.tasks.run),
         BrokerLoop("outgoing", hub.outgoing.run),
         BrokerLoop("expressions", delivery.dear.run),
         BrokerLoop("announcer", announcements.announcer.run, is_dispensable=True),
         BrokerLoop("event-codes", publishing.registrar.run, is_dispensable=True),
-        BrokerLoop("maintenance", make_maintenance(on).run, is_dispensable=True),
+        BrokerLoop("maintenance", make_maintenance(base).run, is_dispensable=True),
         BrokerLoop("health", door.grpc.health.run, is_dispensable=True),
         BrokerLoop("cut-off", cluster.cut_off.run, is_dispensable=True),
-        BrokerLoop("counters", Report(hub, publishing.committer, on.board).run, is_dispensable=True),
-        BrokerLoop("alarms", on.board.run, is_dispensable=True),
+        BrokerLoop("counters", Report(hub, publishing.committer, base.board).run, is_dispensable=True),
+        BrokerLoop("alarms", base.board.run, is_dispensable=True),
         BrokerLoop("expression-failures", delivery.failures.run, is_dispensable=True),
         BrokerLoop("overload", door.overload.run, is_dispensable=True),
         BrokerLoop("forgetting", Forgetting(parts).run, is_dispensable=True),
         BrokerLoop("listener-poll", announcements.ends.run_poll, is_dispensable=True),
     ]
-    if not on.settings.pooled:
+    if not base.settings.pooled:
         # A transaction pooler in between cannot carry LISTEN: there the poll finds it all, and nothing is in doubt.
         loops += [
             BrokerLoop("listener", announcements.listener.run, is_dispensable=True),

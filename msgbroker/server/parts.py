@@ -147,42 +147,42 @@ def _alarm_of_topic(snapshot: Snapshot, topic_id: int) -> Alarm:
     return Alarm(AlarmKind.TOPIC_SET_ASIDE, f"topic {topic_id}", "", topic_id=topic_id)
 
 
-def make_delivery(on: Foundation) -> Delivery:
+def make_delivery(base: Foundation) -> Delivery:
     """Make the hub, and what persists and evaluates for it."""
-    settings, store = on.settings, on.stores.messages
+    settings, store = base.settings, base.stores.messages
     half_bytes = settings.log_cache_bytes_max // 2
     cache = LogCache(store, LogCacheConfig(tail_bytes_max=half_bytes, blocks_bytes_max=half_bytes))
-    hub = DeliveryHub(cache, on.board, outgoing=OutgoingConfig(bytes_max=settings.outgoing_bytes_max))
+    hub = DeliveryHub(cache, base.board, outgoing=OutgoingConfig(bytes_max=settings.outgoing_bytes_max))
     helper = HelperProcess(HelperConfig(HelperBounds(niceness=settings.expression_niceness)))
     return Delivery(
         hub=hub,
-        checkpointer=Checkpointer(hub, store, on.identity.broker_id, settings.checkpoint_seconds),
-        dear=DearExpressions(evaluations=hub.evaluations, cache=hub.cache, lanes=hub, helper=helper, board=on.board),
+        checkpointer=Checkpointer(hub, store, base.identity.broker_id, settings.checkpoint_seconds),
+        dear=DearExpressions(evaluations=hub.evaluations, cache=hub.cache, lanes=hub, helper=helper, board=base.board),
         failures=FailureWriter(hub.evaluations.failures, store),
     )
 
 
-def make_cluster(on: Foundation, delivery: Delivery) -> Cluster:
+def make_cluster(base: Foundation, delivery: Delivery) -> Cluster:
     """Make what keeps the broker's place among the others: its heartbeats, and the lanes that are its own."""
-    cut_off = CutOff(store=on.stores.messages, feed=on.stores.feed, board=on.board)
-    misplaced = MisplacedInstances(hub=delivery.hub, snapshot=on.stores.feed.get, features=on.identity.features)
+    cut_off = CutOff(store=base.stores.messages, feed=base.stores.feed, board=base.board)
+    misplaced = MisplacedInstances(hub=delivery.hub, snapshot=base.stores.feed.get, features=base.identity.features)
     heartbeats = Heartbeats(
-        identity=on.identity,
-        registry=BrokerRegistry(on.stores.config),
+        identity=base.identity,
+        registry=BrokerRegistry(base.stores.config),
         hub=delivery.hub,
-        snapshot=on.stores.feed.get,
+        snapshot=base.stores.feed.get,
         misplaced=misplaced,
         cut_off=cut_off,
     )
-    ownership = _make_ownership(on, delivery, heartbeats=heartbeats, cut_off=cut_off, misplaced=misplaced)
+    ownership = _make_ownership(base, delivery, heartbeats=heartbeats, cut_off=cut_off, misplaced=misplaced)
     return Cluster(heartbeats, ownership, cut_off)
 
 
 def _make_ownership(
-    on: Foundation, delivery: Delivery, *, heartbeats: Heartbeats, cut_off: CutOff, misplaced: MisplacedInstances
+    base: Foundation, delivery: Delivery, *, heartbeats: Heartbeats, cut_off: CutOff, misplaced: MisplacedInstances
 ) -> LaneOwnership:
-    store, snapshot, broker_id, hub = on.stores.messages, on.stores.feed.get, on.identity.broker_id, delivery.hub
-    terms = LeaseTerms(on.settings.lease_seconds)
+    store, snapshot, broker_id, hub = base.stores.messages, base.stores.feed.get, base.identity.broker_id, delivery.hub
+    terms = LeaseTerms(base.settings.lease_seconds)
     return LaneOwnership(
         hub=hub,
         heartbeats=heartbeats,
@@ -190,10 +190,10 @@ def _make_ownership(
         wanted=WantedLanes(
             broker_id=broker_id,
             hub=hub,
-            queues=on.stores.queues,
+            queues=base.stores.queues,
             snapshot=snapshot,
-            topics_aside=on.topics_aside,
-            features=on.identity.features,
+            topics_aside=base.topics_aside,
+            features=base.identity.features,
         ),
         renewal=LeaseRenewal(store=store, broker_id=broker_id, hub=hub, terms=terms),
         moves=PlannedMoves(store=store, broker_id=broker_id, hub=hub, checkpointer=delivery.checkpointer),
@@ -210,7 +210,7 @@ def _make_ownership(
     )
 
 
-def make_announcements(on: Foundation, hub: DeliveryHub, heartbeats: Heartbeats) -> Announcements:
+def make_announcements(base: Foundation, hub: DeliveryHub, heartbeats: Heartbeats) -> Announcements:
     """Make what tells and hears of messages: soon by announcements, and for certain by asking msgdb."""
 
     def poll_seconds() -> float:
@@ -218,45 +218,45 @@ def make_announcements(on: Foundation, hub: DeliveryHub, heartbeats: Heartbeats)
 
     ends = QueueEnds(hub=hub, poll_seconds=poll_seconds)
     return Announcements(
-        announcer=Announcer(on.stores.messages),
-        watched=WatchedTopics(heartbeats=heartbeats, feed=on.stores.feed),
-        listener=Listener(store=on.stores.messages, hub=hub, ends=ends),
+        announcer=Announcer(base.stores.messages),
+        watched=WatchedTopics(heartbeats=heartbeats, feed=base.stores.feed),
+        listener=Listener(store=base.stores.messages, hub=hub, ends=ends),
         ends=ends,
     )
 
 
-def make_publishing(on: Foundation, hub: DeliveryHub, config: ConfigService, *, on_stored: TellStored) -> Publishing:
+def make_publishing(base: Foundation, hub: DeliveryHub, config: ConfigService, *, on_stored: TellStored) -> Publishing:
     """Make what stores messages; *on_stored* hears of each commit."""
 
     async def ensure_partitions(days: Collection[date]) -> None:
-        async with on.stores.messages.connection() as connection:
+        async with base.stores.messages.connection() as connection:
             for day in days:
                 await ensure_for(connection, day)
 
-    append_config = AppendConfig(pooled=on.settings.pooled)
-    appender = Appender(on.stores.messages.connect_blocking, ensure_partitions, config=append_config)
+    append_config = AppendConfig(pooled=base.settings.pooled)
+    appender = Appender(base.stores.messages.connect_blocking, ensure_partitions, config=append_config)
     committer = Committer(
         appender=appender,
-        queues=on.stores.queues,
+        queues=base.stores.queues,
         on_stored=on_stored,
         on_stored_before=hub.stored_before,
-        topics_aside=on.topics_aside,
+        topics_aside=base.topics_aside,
         config=CommitterConfig(
-            waiting_bytes_max=on.settings.ingest_bytes_max,
+            waiting_bytes_max=base.settings.ingest_bytes_max,
             # Brokers that start together do not all begin with the same queue.
-            first_turn=on.identity.broker_id.int % limits.QUEUES_MAX,
+            first_turn=base.identity.broker_id.int % limits.QUEUES_MAX,
         ),
     )
     return Publishing(committer, EventCodeRegistrar(config))
 
 
-def make_config_service(on: Foundation) -> ConfigService:
+def make_config_service(base: Foundation) -> ConfigService:
     """Make what changes the configuration in this broker's name: for clients that register, and open topics."""
-    return ConfigService(on.stores.config, f"broker {on.identity.address}", QueueTailReader(on.stores.messages))
+    return ConfigService(base.stores.config, f"broker {base.identity.address}", QueueTailReader(base.stores.messages))
 
 
 def make_door(
-    on: Foundation,
+    base: Foundation,
     server: grpc.aio.Server,
     *,
     hub: DeliveryHub,
@@ -265,17 +265,17 @@ def make_door(
     config: ConfigService,
 ) -> Door:
     """Make all that clients call over gRPC, and register it with *server*."""
-    settings = on.settings
+    settings = base.settings
     publisher = PublisherService(
         committer=publishing.committer,
-        snapshot=on.stores.feed.get,
+        snapshot=base.stores.feed.get,
         learn_event_code=publishing.registrar.learn,
         check_current=cluster.cut_off.check_current,
         is_delivery_behind=hub.is_behind,
         outgoing=hub.outgoing,
         streams_max=settings.publisher_streams_max,
     )
-    subscriber, pull = _make_subscriber(on, hub, cluster)
+    subscriber, pull = _make_subscriber(base, hub, cluster)
     health = HealthService()
     gate = CallGate(Places("calls", settings.calls_max, TooManyCallsError), hub.outgoing)
     grpc_server.add_services(
@@ -290,36 +290,36 @@ def make_door(
     )
     places = (publisher.places, subscriber.places, pull.places, pull.calls, gate.places, health.places, health.checks)
     watch = HealthWatch(
-        service=health, store=on.stores.messages, feed=on.stores.feed, board=on.board, cut_off=cluster.cut_off
+        service=health, store=base.stores.messages, feed=base.stores.feed, board=base.board, cut_off=cluster.cut_off
     )
-    return Door(GrpcDoor(server, publisher, subscriber, pull, watch), OverloadWatch(places, hub.outgoing, on.board))
+    return Door(GrpcDoor(server, publisher, subscriber, pull, watch), OverloadWatch(places, hub.outgoing, base.board))
 
 
-def _make_subscriber(on: Foundation, hub: DeliveryHub, cluster: Cluster) -> tuple[SubscriberService, PullService]:
+def _make_subscriber(base: Foundation, hub: DeliveryHub, cluster: Cluster) -> tuple[SubscriberService, PullService]:
     """Make both parts of the service `Subscriber`: its stream, and its unary calls."""
     subscriber = SubscriberService(
         hub=hub,
-        snapshot=on.stores.feed.get,
-        broker_id=on.identity.broker_id,
+        snapshot=base.stores.feed.get,
+        broker_id=base.identity.broker_id,
         check_not_behind=cluster.cut_off.check_not_behind,
         instances_changed=cluster.ownership.wake,
-        streams_max=on.settings.subscriber_streams_max,
+        streams_max=base.settings.subscriber_streams_max,
     )
     pull = PullService(
         hub=hub,
-        snapshot=on.stores.feed.get,
+        snapshot=base.stores.feed.get,
         check_not_behind=cluster.cut_off.check_not_behind,
         instances_changed=cluster.ownership.wake,
-        pulls_max=on.settings.pulls_max,
+        pulls_max=base.settings.pulls_max,
     )
     return subscriber, pull
 
 
-def make_maintenance(on: Foundation) -> Maintenance:
+def make_maintenance(base: Foundation) -> Maintenance:
     """Make what looks after msgdb's days; brokers take turns at it."""
-    feed = on.stores.feed
+    feed = base.stores.feed
     return Maintenance(
-        on.stores.messages,
-        MaintenanceConfig(retention_days=on.settings.retention_days),
+        base.stores.messages,
+        MaintenanceConfig(retention_days=base.settings.retention_days),
         group_names=lambda: {group.group_id: group.name for group in feed.current.groups.values()},
     )
