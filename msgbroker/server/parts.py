@@ -45,6 +45,7 @@ from msgbroker.server.deliver.outgoing import OutgoingConfig
 from msgbroker.server.edge import grpc_server
 from msgbroker.server.edge.calls.gate import CallGate
 from msgbroker.server.edge.calls.places import Places
+from msgbroker.server.edge.decoding import parse_message
 from msgbroker.server.edge.directory_service import DirectoryService
 from msgbroker.server.edge.grpc_door import GrpcDoor
 from msgbroker.server.edge.health import HealthWatch
@@ -56,6 +57,7 @@ from msgbroker.server.edge.subscribing.subscriber_service import SubscriberServi
 from msgbroker.server.log.cache import LogCache, LogCacheConfig
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.log.topic_queues import TopicQueues
+from msgbroker.server.publish.admissions import Admissions
 from msgbroker.server.publish.committer import Committer, CommitterConfig
 from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
 from msgbroker.server.settings import BrokerSettings
@@ -266,10 +268,12 @@ def make_door(
 ) -> Door:
     """Make all that clients call over gRPC, and register it with *server*."""
     settings = base.settings
+    admissions = Admissions(
+        snapshot=base.stores.feed.get, learn_event_code=publishing.registrar.learn, parse=parse_message
+    )
     publisher = PublisherService(
         committer=publishing.committer,
-        snapshot=base.stores.feed.get,
-        learn_event_code=publishing.registrar.learn,
+        admissions=admissions,
         check_current=cluster.cut_off.check_current,
         is_delivery_behind=hub.is_behind,
         outgoing=hub.outgoing,

@@ -12,7 +12,6 @@ from urllib.parse import unquote
 
 import grpc
 
-from confdb.routes import Snapshot, TopicRoute
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import (
     BrokerUnavailableError,
@@ -22,23 +21,21 @@ from msgbroker.contract.errors import (
 from msgbroker.server.deliver.outgoing import Outgoing
 from msgbroker.server.edge.calls.ending import end_at_once
 from msgbroker.server.edge.calls.places import Places
-from msgbroker.server.edge.decoding import Received, parse_message
+from msgbroker.server.edge.decoding import Received
 from msgbroker.server.edge.publishing.answers import Answers
 from msgbroker.server.edge.publishing.frame_reading import FrameReader
 from msgbroker.server.edge.publishing.publisher_connection import PublisherConnection, append_frame, bytes_held, now_us
 from msgbroker.server.edge.publishing.results import encoded_answer, failure_of, result_of
 from msgbroker.server.edge.refusals import abort_with
-from msgbroker.server.publish.admission import Admission, check_origin
+from msgbroker.server.publish.admissions import Admissions
 from msgbroker.server.publish.admitted_types import Origin
 from msgbroker.server.publish.byte_budget import ByteBudget
 from msgbroker.server.publish.committer import Committer
 from msgbroker.server.publish.give_way import GivingWay
-from msgbroker.server.publish.known_types import KnownTypes
 from msgbroker.v1 import publisher_pb2
 
 PublisherContext = grpc.aio.ServicerContext[Any, Any]
 _PUBLISHER_ID_BYTES: Final = 16
-_ADMISSIONS_MAX: Final = 256
 
 
 class PublisherService:
@@ -48,8 +45,7 @@ class PublisherService:
         self,
         committer: Committer,
         *,
-        snapshot: Callable[[], Snapshot],
-        learn_event_code: Callable[[TopicRoute, str], None],
+        admissions: Admissions,
         check_current: Callable[[], None],
         is_delivery_behind: Callable[[Collection[int]], bool],
         outgoing: Outgoing,
@@ -62,23 +58,15 @@ class PublisherService:
         """For frames that come in parts, until they are whole and have room to wait to be stored."""
         self._is_delivery_behind = is_delivery_behind
         self._committer = committer
-        self._snapshot = snapshot
-        self._learn_event_code = learn_event_code
+        self._admissions = admissions
         self._streams: set[PublisherConnection] = set()
-        self._known_types = KnownTypes()
-        self._unary_admissions: dict[Origin, Admission] = {}
         self._is_draining = False
 
     def follow(self) -> None:
         """Note that the configuration has changed: whoever publishes nothing now need not keep the old one."""
         for stream in self._streams:
             stream.admission.forget()
-        self._forget_unary_admissions()
-
-    def _forget_unary_admissions(self) -> None:
-        for admission in self._unary_admissions.values():
-            admission.forget()
-        self._unary_admissions.clear()
+        self._admissions.forget_calls()
 
     def drain(self) -> None:
         """Tell all publishers to send new frames to other brokers."""
@@ -107,9 +95,8 @@ class PublisherService:
             if hello is None:
                 return
             self._check_current()
-            origin = self._origin_of(hello, context)
+            admission = self._admissions.for_stream(_origin_of(hello, context))
             publisher_id = _check_publisher_id(hello.publisher_id)
-            admission = self._new_admission(origin)
             stream = PublisherConnection(
                 context,
                 publisher_id,
@@ -159,7 +146,7 @@ class PublisherService:
         publisher_id = _check_publisher_id(request.publisher_id) if request.publisher_id else b""
         if not received.spans:
             raise InvalidRequestFieldError("messages", "must not be empty")
-        admission = self._unary_admission(self._origin_of(request, context))
+        admission = self._admissions.for_call(_origin_of(request, context))
         with self._committer.budget.hold_at_once(bytes_held(received)) as hold:
             admitted = admission.admit(received.encoded, received.spans, now_us())
             hold.grow(admitted.more_bytes)
@@ -171,31 +158,10 @@ class PublisherService:
             raise failure_of(request.sequence, result)
         return answer
 
-    def _unary_admission(self, origin: Origin) -> Admission:
-        admission = self._unary_admissions.get(origin)
-        if admission is None:
-            check_origin(self._snapshot(), origin)
-            if len(self._unary_admissions) >= _ADMISSIONS_MAX:
-                self._forget_unary_admissions()
-            admission = self._unary_admissions[origin] = self._new_admission(origin)
-        return admission
 
-    def _new_admission(self, origin: Origin) -> Admission:
-        return Admission(
-            origin,
-            snapshot=self._snapshot,
-            learn_event_code=self._learn_event_code,
-            parse=parse_message,
-            known=self._known_types,
-        )
-
-    def _origin_of(
-        self, named: publisher_pb2.PublisherHello | publisher_pb2.PublishRequest, context: PublisherContext
-    ) -> Origin:
-        born_host = named.born_host or _peer_host(context.peer())
-        origin = Origin(named.namespace or names.DEFAULT_NAMESPACE, named.publisher_group, born_host)
-        check_origin(self._snapshot(), origin)
-        return origin
+def _origin_of(named: publisher_pb2.PublisherHello | publisher_pb2.PublishRequest, context: PublisherContext) -> Origin:
+    born_host = named.born_host or _peer_host(context.peer())
+    return Origin(named.namespace or names.DEFAULT_NAMESPACE, named.publisher_group, born_host)
 
 
 def _check_publisher_id(publisher_id: bytes) -> bytes:

@@ -14,8 +14,9 @@ from msgbroker.contract import limits
 from msgbroker.contract.errors import ConfigOutdatedError
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.outgoing import Outgoing
-from msgbroker.server.edge.decoding import FramePart, Received, frame_decoder
+from msgbroker.server.edge.decoding import FramePart, Received, frame_decoder, parse_message
 from msgbroker.server.edge.publishing.publisher_service import PublisherService
+from msgbroker.server.publish.admissions import Admissions
 from msgbroker.server.publish.committer import Committer
 from msgbroker.v1 import message_pb2, publisher_pb2
 from tests.support.broker_builders import TOPIC, board, route, snapshot, topic_alarm
@@ -88,8 +89,9 @@ class Scene:
         )
         self.service = PublisherService(
             committer=self.committer,
-            snapshot=lambda: snapshot(route(is_open=True)),
-            learn_event_code=self._learn,
+            admissions=Admissions(
+                snapshot=lambda: snapshot(route(is_open=True)), learn_event_code=self._learn, parse=parse_message
+            ),
             check_current=self._check_current,
             is_delivery_behind=lambda _: False,
             outgoing=Outgoing(),
