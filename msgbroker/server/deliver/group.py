@@ -208,7 +208,7 @@ class GroupDelivery:
         with self.trusted(owned):
             count = owned.lane.settle(instance.name, settlement, now).count
             if count:
-                instance.unsettled -= count
+                instance.let_go(count)
                 self.touched(owned)
                 self.activate(owned)
         return count
@@ -276,7 +276,7 @@ class GroupDelivery:
         for name, count in unsettled.items():
             instance = self.instances.get(name)
             if instance is not None and count:
-                instance.unsettled -= count
+                instance.let_go(count)
                 instance.revoke(queue_id, owned.lane.epoch)
         self.mark()
         return owned

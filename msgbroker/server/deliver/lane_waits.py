@@ -91,7 +91,7 @@ class LaneWaits:
         for name, count in owned.lane.expire(now).items():
             instance = instances.get(name)
             if instance is not None:
-                instance.unsettled -= count
+                instance.let_go(count)
         self.group.touched(owned)
         self.group.activate(owned)
 

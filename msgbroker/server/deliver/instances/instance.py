@@ -222,6 +222,10 @@ class Instance:
         self.handed_count += len(wires)
         self.wake.set()
 
+    def let_go(self, count: int) -> None:
+        """Count so many messages no longer as held: they are settled, or were taken back."""
+        self.unsettled -= count
+
     def revoke(self, queue_id: int, epoch: int) -> None:
         """Tell it that a lane's messages are no longer its own; drop those that were not written."""
         self._take_out(lambda batch: (batch.queue_id, batch.epoch) == (queue_id, epoch))

@@ -59,7 +59,7 @@ class Leaving:
             if owned is None:
                 continue
             with self.group.trusted(owned):
-                instance.unsettled -= owned.lane.withdraw(instance.name, batch.handed, now)
+                instance.let_go(owned.lane.withdraw(instance.name, batch.handed, now))
                 self.group.touched(owned)
                 self.group.activate(owned)
 
@@ -78,7 +78,7 @@ class Leaving:
         denied = _denied_of(handout, owned)
         if denied.count:
             with self.group.trusted(owned):
-                instance.unsettled -= owned.lane.deny(instance.name, denied.handed)
+                instance.let_go(owned.lane.deny(instance.name, denied.handed))
                 self.group.touched(owned)
                 self.group.activate(owned)
             gone = {id(message) for message in [*denied.fresh, *(again.message for again in denied.again)]}
