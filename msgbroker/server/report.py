@@ -60,7 +60,9 @@ class Report:
 
     def watch_once(self) -> None:
         """Raise an alarm for what is at its limit: lanes that read no further, dear expressions, commits that wait."""
-        full = [_redeliveries_full(group, owned) for group, owned in self._hub.lanes() if owned.lane.alarm]
+        full = [
+            _redeliveries_full(group, owned) for group, owned in self._hub.lanes() if owned.lane.has_redeliveries_full
+        ]
         self._board.replace(AlarmKind.REDELIVERIES_FULL, full)
         self._board.replace(AlarmKind.EXPRESSION_SLOW, slow_expressions(self._hub))
         self._watch_commits()

@@ -266,7 +266,7 @@ class Lane(Generic[MessageT]):
         return self._state.writes.are_persisted
 
     @property
-    def alarm(self) -> bool:
+    def has_redeliveries_full(self) -> bool:
         """Whether so many messages wait for another attempt that reading has stopped."""
         return self._state.again.moved_count >= self._state.config.redeliveries_max
 

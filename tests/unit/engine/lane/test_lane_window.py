@@ -141,14 +141,14 @@ def test_a_message_nobody_has_taken_yet_is_not_parked() -> None:
 def test_a_lane_with_as_many_redeliveries_as_it_may_have_stops_reading_and_raises_an_alarm() -> None:
     lane = make_lane(fed=4, config=replace(CONFIG, redeliveries_max=4))
     take_all(lane)
-    assert (lane.wants(), lane.alarm) == (0, False), "all four may yet fail"
+    assert (lane.wants(), lane.has_redeliveries_full) == (0, False), "all four may yet fail"
 
     settle(lane, "a", Verdict.RETRY, 0, 3, 1, 0.0)
-    assert (lane.wants(), lane.alarm) == (0, True)
+    assert (lane.wants(), lane.has_redeliveries_full) == (0, True)
 
     take_all(lane, now=10.0)
     settle(lane, "a", Verdict.ACK, 0, 2, 2, 10.0)
-    assert (lane.wants(), lane.alarm) == (3, False)
+    assert (lane.wants(), lane.has_redeliveries_full) == (3, False)
 
 
 def test_a_flight_is_answered_in_any_pieces() -> None:
