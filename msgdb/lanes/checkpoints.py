@@ -125,10 +125,10 @@ def prepare(checkpoints: Sequence[LaneCheckpoint], group_names: Mapping[int, str
     return PreparedCheckpoints(
         checkpoints,
         group_names,
-        _cursors(checkpoints),
-        _done(done) if done else None,
-        _upserts(upserts) if upserts else None,
-        _dead_letters(dead, group_names) if dead else None,
+        cursors=_cursors(checkpoints),
+        done=_done(done) if done else None,
+        upserts=_upserts(upserts) if upserts else None,
+        dead_letters=_dead_letters(dead, group_names) if dead else None,
     )
 
 

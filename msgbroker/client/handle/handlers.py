@@ -115,18 +115,22 @@ def make_handler(function: HandlerFunction, options: HandlerOptions) -> Handler:
     registration = None
     if options.register:
         registration = Registration(
-            options.topic, options.event_code, options.group, options.expression or "", options.from_beginning
+            options.topic,
+            options.event_code,
+            group=options.group,
+            expression=options.expression or "",
+            from_beginning=options.from_beginning,
         )
     return Handler(
-        options.group,
-        options.topic,
-        options.event_code,
-        _invoker(function, options.body),
-        is_async(function),
-        options.concurrency,
-        options.credit,
-        options.timeout_seconds,
-        registration,
+        group=options.group,
+        topic=options.topic,
+        event_code=options.event_code,
+        invoke=_invoker(function, options.body),
+        is_async=is_async(function),
+        concurrency=options.concurrency,
+        credit=options.credit,
+        timeout_seconds=options.timeout_seconds,
+        registration=registration,
     )
 
 

@@ -268,7 +268,15 @@ class Outbox(Generic[W]):
         self._pending_first += waiting - len(pending)
         if not messages:
             return False
-        frame = Frame(self._next_sequence, messages, waiters, size_bytes, expiries, min(expiries), first_number)
+        frame = Frame(
+            sequence=self._next_sequence,
+            messages=messages,
+            waiters=waiters,
+            size_bytes=size_bytes,
+            expiries=expiries,
+            first_expiry=min(expiries),
+            first_number=first_number,
+        )
         self._next_sequence += 1
         self._frames.append(frame)
         return True

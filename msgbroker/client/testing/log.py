@@ -91,18 +91,18 @@ class MemoryLog:
         queue = self.queue(queue_id)
         stored_at_us = int(self._clock() * 1_000_000)
         stored = StoredMessage(
-            wire,
-            _message_id(stored_at_us, len(self.messages)),
-            queue_id,
-            len(queue),
-            stored_at_us,
-            wire.event_code,
-            headers,
-            ordering_key,
-            stress,
-            publisher_group,
-            born_host,
-            len(wire.body),
+            wire=wire,
+            message_id=_message_id(stored_at_us, len(self.messages)),
+            queue_id=queue_id,
+            queue_offset=len(queue),
+            stored_at_us=stored_at_us,
+            event_code=wire.event_code,
+            headers=headers,
+            ordering_key=ordering_key,
+            stress=stress,
+            publisher_group=publisher_group,
+            born_host=born_host,
+            size_bytes=len(wire.body),
         )
         queue.append(stored)
         self.messages.append(stored)

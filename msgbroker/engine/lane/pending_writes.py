@@ -46,10 +46,16 @@ class PendingWrites:
 
     def dead_letter(self, record: Redelivery, reason: str) -> None:
         """Note that the message becomes a dead letter; `forget` is called beside it."""
-        offset = record.queue_offset
-        error = record.last_error or None
-        had_row = offset in self._rows
-        self._dead_letters.append(DeadLetterMove(offset, record.stored_at_us, record.attempt, reason, error, had_row))
+        self._dead_letters.append(
+            DeadLetterMove(
+                queue_offset=record.queue_offset,
+                stored_at_us=record.stored_at_us,
+                attempts=record.attempt,
+                reason=reason,
+                last_error=record.last_error or None,
+                had_row=record.queue_offset in self._rows,
+            )
+        )
 
     @property
     def are_persisted(self) -> bool:
