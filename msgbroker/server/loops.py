@@ -8,15 +8,9 @@ from typing import Any, Generic, TypeVar
 
 from msgdb.postgres.pausing import pause
 
-__all__ = ["PatientCall", "pause", "pause_or_wake", "woken"]
+__all__ = ["PatientCall", "pause", "woken"]
 
 ResultT = TypeVar("ResultT")
-
-
-async def pause_or_wake(wake: asyncio.Event, seconds: float) -> None:
-    """Return after *seconds*, or as soon as *wake* is set, and clear it."""
-    await pause(wake, seconds)
-    wake.clear()
 
 
 async def woken(stop: asyncio.Event, wake: asyncio.Event, seconds: float | None = None) -> None:

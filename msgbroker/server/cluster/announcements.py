@@ -71,13 +71,13 @@ class Announcer:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._pending: dict[int, int] = {}
-        self.wake = asyncio.Event()
+        self._wake = asyncio.Event()
         """Set when there is something to say."""
 
     def announce(self, ends: Mapping[int, int]) -> None:
         """Say, soon, that these queues reach up to these offsets."""
         self._pending.update(ends)
-        self.wake.set()
+        self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Announce until *stop* is set."""
@@ -86,7 +86,7 @@ class Announcer:
                 async with self._store.dedicated_connection() as connection:
                     while not stop.is_set():
                         await self.announce_once(connection)
-                        await woken(stop, self.wake)
+                        await woken(stop, self._wake)
             except StoreUnavailableError:
                 log.warning("announcer.store_unavailable")
                 await pause(stop, _RETRY_SECONDS)

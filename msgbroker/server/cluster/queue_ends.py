@@ -27,7 +27,7 @@ class QueueEnds:
     """Asks msgdb where queues end, and tells the hub of those that went on."""
 
     def __init__(self, *, hub: DeliveryHub, poll_seconds: Callable[[], float]) -> None:
-        self.wake = asyncio.Event()
+        self._wake = asyncio.Event()
         """Set when an end is in doubt."""
         self._hub = hub
         self._poll_seconds = poll_seconds
@@ -36,12 +36,12 @@ class QueueEnds:
     def doubt(self, queue_id: int) -> None:
         """Ask soon where this queue ends: what is known here may be wrong."""
         self._doubted.add(queue_id)
-        self.wake.set()
+        self._wake.set()
 
     async def run_doubts(self, stop: asyncio.Event) -> None:
         """Ask for the ends that are in doubt, once a second at most, until *stop* is set."""
         while not stop.is_set():
-            await woken(stop, self.wake)
+            await woken(stop, self._wake)
             try:
                 await self.look_at_doubted_once()
             except StoreUnavailableError:
