@@ -23,11 +23,15 @@ def log_line(
         event: what has happened: `component.past_participle`.
         sentence: more about it, for people.
         failure: the exception whose traceback is shown.
-        keys: what it has happened to, and with; attributes of the record as well.
+        keys: what it has happened to, and with; attributes of the record as well, if it has none of these names.
     """
     if _LOG.isEnabledFor(level):
         # The template is the same for all lines of an event: programs that collect them group them by it.
         shown = " ".join(f"{name}=%s" for name in keys)
         template = ": ".join(filter(None, [event, shown, sentence and "%s"]))
         values = (*keys.values(), sentence) if sentence else tuple(keys.values())
-        _LOG.log(level, template, *values, exc_info=failure, extra=keys, stacklevel=2)
+        try:
+            _LOG.log(level, template, *values, exc_info=failure, extra=keys, stacklevel=2)
+        except KeyError:
+            # Records that the application makes (`logging.setLogRecordFactory`) have an attribute of that name already.
+            _LOG.log(level, template, *values, exc_info=failure, stacklevel=2)

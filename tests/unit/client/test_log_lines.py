@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -281,6 +282,40 @@ def test_what_a_line_is_about_is_in_its_text_and_in_its_record(caplog: pytest.Lo
         "handler.rested: a while",
     ]
     assert (vars(caplog.records[0])["group"], vars(caplog.records[0])["count"]) == ("SG", 2)
+
+
+async def test_a_handler_goes_on_though_the_records_of_the_application_have_attributes_of_the_same_names(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_record = logging.getLogRecordFactory()
+
+    def make_own_record(*arguments: Any, **more: Any) -> logging.LogRecord:
+        record = make_record(*arguments, **more)
+        record.topic = "of the application"
+        return record
+
+    # What `logging.setLogRecordFactory` sets.
+    monkeypatch.setattr(logging, "_logRecordFactory", make_own_record)
+    async with InMemoryCenter() as center:
+        attempts: list[int] = []
+
+        @center.subscriber(group="SG", topic="TP")
+        async def handle(message: Message) -> None:
+            attempts.append(message.attempt)
+            if message.attempt == 1:
+                raise ValueError("no luck")
+
+        await center.start()
+        receipt = await center.publish("TP", "EC")
+        await center.settle_all()
+
+    assert attempts == [1, 2]
+    assert texts(caplog) == [
+        f"handler.failed: group=SG topic=TP event_code=EC message_id={receipt.message_id} attempt=1"
+    ]
+    (record,) = [record for record in caplog.records if record.name == "msgbroker.client"]
+    assert vars(record)["topic"] == "of the application"
+    assert record.exc_info is not None
 
 
 def test_all_lines_of_the_client_have_the_one_form() -> None:
