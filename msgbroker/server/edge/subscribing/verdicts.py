@@ -47,7 +47,8 @@ async def begin_all(group: GroupDelivery, instance: Instance, begun: Iterable[su
 async def extend_all(group: GroupDelivery, instance: Instance, extensions: Iterable[subscriber_pb2.Extension]) -> None:
     """Let an instance keep what it is at. Raises InvalidRequestFieldError; what came before that counts."""
     for stretch in _stretches(extensions):
-        group.extend(instance, stretch.held, extension_of(stretch.said), clock.now())
+        if stretch.held.ranges:
+            group.extend(instance, stretch.held, extension_of(stretch.said), clock.now())
         if stretch.is_long:
             await asyncio.sleep(0)
 

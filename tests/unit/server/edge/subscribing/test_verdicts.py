@@ -10,7 +10,7 @@ import pytest
 from msgbroker.contract.errors import InvalidRequestFieldError
 from msgbroker.engine.verdicts import Held, Settlement, Verdict
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.edge.subscribing.verdicts import begin_all, settle_all, verdict_of
+from msgbroker.server.edge.subscribing.verdicts import begin_all, extend_all, settle_all, verdict_of
 from msgbroker.v1 import subscriber_pb2
 from msgdb.lanes.records import OffsetRange
 
@@ -125,6 +125,19 @@ async def test_what_is_begun_is_read_by_the_same_rules() -> None:
             await begin_all(group, instance, [begun(*ranges)])  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestFieldError, match="10000"):
         await begin_all(group, instance, [begun()] * 10_001)  # type: ignore[arg-type]
+
+
+async def test_what_is_kept_for_longer_is_read_by_the_same_rules() -> None:
+    group = Told()
+    instance = Instance("one", 1, 1)
+    extensions = [subscriber_pb2.Extension(queue_id=1, epoch=1, ranges=[0, 4], extend_ms=1_000)]
+    # It names no message, so it does not matter for how long.
+    extensions.append(subscriber_pb2.Extension(queue_id=1, epoch=1))
+    await extend_all(group, instance, extensions)  # type: ignore[arg-type]
+    assert group.ranges == [(0, 5)]
+
+    with pytest.raises(InvalidRequestFieldError, match="extend_ms"):
+        await extend_all(group, instance, [subscriber_pb2.Extension(ranges=[0, 4])])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", [subscriber_pb2.Settlement, subscriber_pb2.SettleRequest])
