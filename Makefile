@@ -45,9 +45,9 @@ coverage: $(VENV)/.installed-dev ## Check that tests reach 95 % of the engine, b
 		|| { echo "$$said"; exit 1; }; echo "Engine: $$(echo "$$said" | grep '^Required')"
 
 .PHONY: check
-check: check-lock check-proto check-modules check-format check-lint check-types check-imports check-dead check-docs ## Check lock, format, lint, types, import rules, dead code, documents, and that generated files are fresh
+check: check-lock check-proto check-modules check-format check-lint check-types check-imports check-sizes check-dead check-docs ## Check lock, format, lint, types, import rules, sizes, dead code, documents, and that generated files are fresh
 
-.PHONY: check-lock check-proto check-modules check-format check-lint check-types check-imports check-dead check-docs
+.PHONY: check-lock check-proto check-modules check-format check-lint check-types check-imports check-sizes check-dead check-docs
 check-lock: $(VENV)/.installed-dev
 	@$(BIN)/python .ci/lock.py --check
 
@@ -68,6 +68,9 @@ check-types: $(VENV)/.installed-dev
 
 check-imports: $(VENV)/.installed-dev
 	@said=$$($(BIN)/lint-imports --no-logo) || { echo "$$said"; exit 1; }; echo "$$said" | tail -n 1
+
+check-sizes: $(VENV)/.installed-dev
+	@said=$$($(BIN)/pytest --quiet tests/unit/test_sizes.py) || { echo "$$said"; exit 1; }
 
 check-dead: $(VENV)/.installed-dev
 	@$(BIN)/vulture || { echo "Nobody uses this: remove it, or say in pyproject.toml who does."; exit 1; }

@@ -55,7 +55,7 @@ class HandlerRunner:
         self._busy_count = 0
         """How many workers do not wait for work."""
         self._idle: list[asyncio.Future[None]] = []
-        self._is_waking = False
+        self._is_calling = False
         self._died_at_work = False
         self._at_rest = asyncio.Event()
         self._at_rest.set()
@@ -97,7 +97,7 @@ class HandlerRunner:
             waiting.extend(messages)
         if waiting:
             self._at_rest.clear()
-            self._wake()
+            self._call_worker()
 
     def take_turns(self, turns: Turns | None) -> None:
         """Let the workers take these turns from now on, where turns are needed; None: no more."""
@@ -140,22 +140,22 @@ class HandlerRunner:
             if resisting:
                 log_line(logging.WARNING, "handler.not_ended", group=self.handler.group, count=len(resisting))
 
-    def _wake(self) -> None:
-        """See that one more worker looks for work, if one may; it wakes the next."""
-        if self._is_waking:
+    def _call_worker(self) -> None:
+        """See that one more worker looks for work, if one may; it calls the next."""
+        if self._is_calling:
             return
         if self._idle:
-            self._is_waking = True
+            self._is_calling = True
             self._idle.pop().set_result(None)
         elif len(self._workers) < self._workers_max:
-            self._is_waking = True
+            self._is_calling = True
             worker = self._loop.create_task(self._work(), name=f"handler {self.handler.group}")
             self._workers.add(worker)
             worker.add_done_callback(self._ended)
 
     def _ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
-        self._is_waking = False
+        self._is_calling = False
         is_replaced = worker.cancelled() or self._died_at_work
         self._died_at_work = False
         error = None if worker.cancelled() else worker.exception()
@@ -163,7 +163,7 @@ class HandlerRunner:
             self._on_failure(f"a worker of the handler of group {self.handler.group}", error)
         # Not one that failed without a message: the mistake may be in waiting for one.
         if is_replaced and self._waiting and not self._ending.is_told:
-            self._wake()
+            self._call_worker()
 
     async def _work(self) -> None:
         worker = asyncio.current_task()
@@ -171,7 +171,7 @@ class HandlerRunner:
         work = Work(worker)
         self.works.add(work)
         self._busy_count += 1
-        self._is_waking = False
+        self._is_calling = False
         try:
             await self._work_on(work)
         except Exception as failure:
@@ -206,8 +206,8 @@ class HandlerRunner:
                 await self._take_turn(work)
                 continue
             message = waiting.popleft()
-            if waiting and not self._is_waking:
-                self._wake()
+            if waiting and not self._is_calling:
+                self._call_worker()
             now = self._loop.time()
             if not message.is_live(now):
                 continue
@@ -238,8 +238,8 @@ class HandlerRunner:
         try:
             if self._waiting:
                 message = self._next_waiting()
-                if self._waiting and not self._is_waking:
-                    self._wake()
+                if self._waiting and not self._is_calling:
+                    self._call_worker()
                 if message.is_live(self._loop.time()):
                     await self._handle_known(work, message, turns)
         finally:
@@ -289,7 +289,7 @@ class HandlerRunner:
             await woken
         finally:
             self._busy_count += 1
-            self._is_waking = False
+            self._is_calling = False
             if woken in self._idle:
                 self._idle.remove(woken)
 

@@ -59,13 +59,13 @@ class DeadLetter:
 class MemoryLane:
     """A lane of the engine, and how often each of its messages was released at once."""
 
-    def __init__(self, lane: Lane[StoredMessage], clock: Callable[[], float], wake: Callable[[], None]) -> None:
+    def __init__(self, lane: Lane[StoredMessage], clock: Callable[[], float], note_change: Callable[[], None]) -> None:
         self.lane = lane
         self.queue_id = lane.key.queue_id
         self.clock = clock
         self.is_over = False
         """Whether its group is no more: verdicts go nowhere then."""
-        self._wake = wake
+        self._note_change = note_change
         self._releases: Counter[int] = Counter()
 
     def begin(self, queue_offset: int, attempt: int) -> None:
@@ -91,7 +91,7 @@ class MemoryLane:
         said = engine_verdicts.Verdict.UNREADABLE if verdict.is_unreadable else _VERDICTS[verdict.kind]
         settlement = engine_verdicts.Settlement(self._held(queue_offset, attempt), said, delay_seconds, verdict.error)
         self.lane.settle(_INSTANCE, settlement, self.clock())
-        self._wake()
+        self._note_change()
 
     def _held(self, queue_offset: int, attempt: int) -> engine_verdicts.Held:
         return engine_verdicts.Held(self.queue_id, self.lane.epoch, attempt, [(queue_offset, queue_offset + 1)])
@@ -140,7 +140,7 @@ class MemoryStream:
         log: MemoryLog,
         *,
         clock: Callable[[], float],
-        wake: Callable[[], None],
+        note_change: Callable[[], None],
     ) -> None:
         self.attached = asyncio.Event()
         self.attached.set()
@@ -152,7 +152,7 @@ class MemoryStream:
         self._registry = registry
         self._log = log
         self._clock = clock
-        self._wake = wake
+        self._note_change = note_change
         self._in_loop = InLoop()
         self._lanes: dict[int, MemoryLane] = {}
         self._closing = asyncio.Event()
@@ -265,7 +265,7 @@ class MemoryStream:
         )
         claimed = ClaimedLane(LaneKey(group.group_id, "", queue_id), 1, 0, [])
         machine: Lane[StoredMessage] = Lane(claimed, [], config, self._clock())
-        lane = self._lanes[queue_id] = MemoryLane(machine, self._clock, self._wake)
+        lane = self._lanes[queue_id] = MemoryLane(machine, self._clock, self._note_change)
         return lane
 
 

@@ -175,18 +175,20 @@ class MemoryCore(CenterCore):
         route = self.registry.get_group(group)
         missing = list_missing(self.registry.snapshot, route, handlers.message_types)
         MissingSubscriptions(group).take(subscriber_pb2.MissingSubscription(**each._asdict()) for each in missing)
-        stream = MemoryStream(route, handlers, self.registry, self.log, clock=lambda: self._now, wake=self._wake)
+        stream = MemoryStream(
+            route, handlers, self.registry, self.log, clock=lambda: self._now, note_change=self._note_change
+        )
         self.streams[group] = stream
-        self._wake()
+        self._note_change()
         return stream
 
     def _store(self, encoded: bytes) -> Receipt:
         message = message_of(encoded)
         receipt = self.log.append(message, self.config.publisher_group, self.config.host)
-        self._wake()
+        self._note_change()
         return receipt
 
-    def _wake(self) -> None:
+    def _note_change(self) -> None:
         """See that what changed is looked at in the loop's next turn."""
         if not self._is_dirty:
             self._is_dirty = True
