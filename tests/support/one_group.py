@@ -18,8 +18,7 @@ from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.rules import lane_config
 from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
 from msgbroker.server.deliver.lanes.work import LaneWork
-from msgbroker.server.deliver.pump import Pumped
-from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.deliver.pump import PumpBudget, Pumped
 from msgbroker.server.deliver.reader import ReadyBytes
 from msgbroker.server.edge.subscribing.notices import encode_notice
 from msgbroker.server.log.cache import Block, LogCache

@@ -36,8 +36,7 @@ from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.rules import lane_config, times_of
 from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
 from msgbroker.server.deliver.lanes.work import LaneWork
-from msgbroker.server.deliver.pump import Marks
-from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.deliver.pump import Marks, PumpBudget
 from msgbroker.server.deliver.reader import LaneReader, ReadyBytes
 from msgbroker.server.deliver.watched_tasks import TaskStarter
 from msgbroker.server.log.cache import LogCache

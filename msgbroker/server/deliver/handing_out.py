@@ -18,8 +18,7 @@ from msgbroker.server.deliver.lane_turns import InstanceTurns, LaneTurns
 from msgbroker.server.deliver.lane_waits import LaneWaits
 from msgbroker.server.deliver.lanes.lane_group import LaneGroup
 from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
-from msgbroker.server.deliver.pump import BATCH_MESSAGES_MAX
-from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.deliver.pump import BATCH_MESSAGES_MAX, PumpBudget
 from msgbroker.server.deliver.reader import BATCH_BYTES_MAX, LaneReader
 from msgbroker.server.log.cache import LogCache
 

@@ -8,16 +8,26 @@ delivery. A group that needed more than its share is marked again, behind the ot
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from confdb.routes import GroupRoute
 from msgbroker.server import clock
-from msgbroker.server.deliver.expressions.turns import EvaluationTurns
-from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.deliver.expressions.turns import EvaluationTurns, TimeSlice
 from msgbroker.server.deliver.watched_tasks import TaskStarter
 
 BATCH_MESSAGES_MAX: Final = 256
 """A lane gives so many to one instance before the next one's turn: a group's share of a turn is not less."""
+
+
+@dataclass(slots=True)
+class PumpBudget:
+    """What a group may hand out in its turn: it takes from it as it goes, and ends where nothing is left."""
+
+    messages: int = 4_000
+    """How many messages may be handed out, or decided."""
+    time_slice: TimeSlice = field(default_factory=TimeSlice)
+    """How long expressions may be evaluated in it."""
 
 
 class Pumped(Protocol):

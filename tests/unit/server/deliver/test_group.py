@@ -17,7 +17,7 @@ from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server.deliver.handing_out import BEHIND_MESSAGES
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.lanes.work import Work
-from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.deliver.pump import PumpBudget
 from msgbroker.server.deliver.reader import BATCH_BYTES_MAX, LANE_READY_BYTES_MAX, ReadyBytes
 from msgbroker.server.log.cache import Block, ReadAgain
 from msgbroker.v1 import subscriber_pb2

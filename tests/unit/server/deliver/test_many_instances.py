@@ -18,7 +18,7 @@ from msgbroker.server.deliver.lane_turns import LOOKS_MAX
 from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.rules import lane_config
 from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
-from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.deliver.pump import PumpBudget
 from msgbroker.server.log.message import LogMessage
 from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import group_route, route

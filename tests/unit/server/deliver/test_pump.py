@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from msgbroker.server.deliver.pump import Pump
-from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.deliver.pump import Pump, PumpBudget
 from msgbroker.server.deliver.watched_tasks import WatchedTasks
 from tests.support.broker_builders import group_route
 

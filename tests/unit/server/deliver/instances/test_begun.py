@@ -22,8 +22,7 @@ from msgbroker.server.deliver.lane_waits import REST_SECONDS
 from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.deliver.lanes.rules import lane_config
 from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
-from msgbroker.server.deliver.pump import Pumped
-from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.deliver.pump import PumpBudget, Pumped
 from msgbroker.server.log.cache import LogCache
 from msgbroker.server.log.message import LogMessage
 from msgdb.lanes.records import ClaimedLane, LaneKey

@@ -13,7 +13,7 @@ from msgbroker.server import clock
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
-from msgbroker.server.deliver.pump_budget import PumpBudget
+from msgbroker.server.deliver.pump import PumpBudget
 from msgbroker.server.log.cache import LogCache
 from msgbroker.v1 import message_pb2, subscriber_pb2
 from msgdb.lanes.records import ClaimedLane, LaneKey
