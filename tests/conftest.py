@@ -18,8 +18,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+from hypothesis import settings
 
 pytest_plugins = ("tests.support.broker_fixtures",)
+
+# How long an example takes on a busy machine says nothing about the code.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 _SERVER_VARIABLE = "MSGCENTER_TEST_POSTGRES_URL"
 _TEMPLATE_VARIABLE = "MSGCENTER_TEST_TEMPLATE"
