@@ -8,13 +8,13 @@ delivery. A group that needed more than its share is marked again, behind the ot
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from confdb.routes import GroupRoute
 from msgbroker.server import clock
 from msgbroker.server.deliver.expressions.turns import EvaluationTurns, TimeSlice
-from msgbroker.server.deliver.watched_tasks import TaskStarter
 
 BATCH_MESSAGES_MAX: Final = 256
 """A lane gives so many to one instance before the next one's turn: a group's share of a turn is not less."""
@@ -48,11 +48,19 @@ class Marks(Protocol):
         ...
 
 
+class TurnCaller(Protocol):
+    """Who does what waits for nothing in the next turn of the event loop: `WatchedTasks`."""
+
+    def call_soon(self, work: Callable[[], None]) -> None:
+        """Have *work* done once the event loop gets to it."""
+        ...
+
+
 class Pump:
     """The turns of all groups of this broker."""
 
-    def __init__(self, tasks: TaskStarter, *, turn_messages_max: int) -> None:
-        self._tasks = tasks
+    def __init__(self, caller: TurnCaller, *, turn_messages_max: int) -> None:
+        self._caller = caller
         self._turn_messages_max = turn_messages_max
         self._marked: dict[int, Pumped] = {}
         self._is_scheduled = False
@@ -84,10 +92,9 @@ class Pump:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._tasks.start(self._turn())
+            self._caller.call_soon(self._turn)
 
-    async def _turn(self) -> None:
-        # A task, that it may be watched like the reads. It waits for nothing.
+    def _turn(self) -> None:
         self._is_scheduled = False
         self.pump_once(clock.now())
 

@@ -1,4 +1,4 @@
-"""Tasks that delivery starts for single pieces of work, reads and turns of the pump, and what one of them failed with.
+"""Single pieces of work that delivery starts, reads and turns of the pump, and what one of them failed with.
 
 They have handled what an outage of the store does. Anything else ends the broker, as it does in any of its loops: the
 loop here, which waits for nothing else, raises it.
@@ -7,7 +7,7 @@ loop here, which waits for nothing else, raises it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Protocol
 
 from msgbroker.server.loops import woken
@@ -22,7 +22,7 @@ class TaskStarter(Protocol):
 
 
 class WatchedTasks:
-    """The tasks under way. The first failure of one of them is raised by `run`."""
+    """The work under way. The first failure of any of it is raised by `run`."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -35,8 +35,12 @@ class WatchedTasks:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
+    def call_soon(self, work: Callable[[], None]) -> None:
+        """Have *work*, which waits for nothing, done once the event loop gets to it."""
+        asyncio.get_running_loop().call_soon(self._do, work)
+
     async def run(self, stop: asyncio.Event) -> None:
-        """Raise what a task failed with, as soon as one does, or return when *stop* is set."""
+        """Raise what any of the work failed with, as soon as it does, or return when *stop* is set."""
         while not stop.is_set():
             await woken(stop, self._wake)
             if self._failure is not None:
@@ -48,8 +52,17 @@ class WatchedTasks:
             task.cancel()
         return [*self._tasks]
 
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as failure:  # noqa: BLE001 - raised by `run`
+            self._failed(failure)
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            self._failure = self._failure or failure
-            self._wake.set()
+            self._failed(failure)
+
+    def _failed(self, failure: BaseException) -> None:
+        self._failure = self._failure or failure
+        self._wake.set()

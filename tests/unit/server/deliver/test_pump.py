@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
+import warnings
 
 from msgbroker.server.deliver.pump import Pump, PumpBudget
 from msgbroker.server.deliver.watched_tasks import WatchedTasks
@@ -65,3 +67,18 @@ async def test_few_groups_share_what_a_turn_has() -> None:
 
     assert [group.messages for group in groups] == [10_000 - 1_024, 10_000 - 1_024, 0]
     assert pump._marked.keys() == {1, 2}
+
+
+def test_a_turn_that_does_not_come_because_the_event_loop_ends_leaves_nothing_behind() -> None:
+    loop = asyncio.new_event_loop()
+    # In its last round: what that asks for is never run.
+    loop.call_soon(pump_with, [Backlog(1, 1)], 1_000)
+    loop.stop()
+    loop.run_forever()
+    loop.close()
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        del loop
+        gc.collect()
+    assert [str(each.message) for each in warned] == []

@@ -26,6 +26,18 @@ async def test_what_a_task_fails_with_is_raised_by_the_loop_that_watches_them() 
         await watching
 
 
+async def test_what_work_without_a_task_fails_with_is_raised_as_well() -> None:
+    def fail_at_once() -> None:
+        raise ValueError("odd")
+
+    tasks = WatchedTasks()
+    watching = asyncio.ensure_future(tasks.run(asyncio.Event()))
+    tasks.call_soon(fail_at_once)
+
+    with pytest.raises(ValueError, match="odd"):
+        await watching
+
+
 async def test_what_failed_before_anybody_watched_is_raised_as_well() -> None:
     tasks = WatchedTasks()
     tasks.start(fail())
