@@ -14,6 +14,11 @@ ALARM: Final = "alarm"
 LOG_HISTORY: Final = "log_history"
 CONFIG_MARK: Final = "config_mark"
 EXPRESSION_FAILURE: Final = "expression_failure"
+ARCHIVE_POLICY: Final = "archive_policy"
+ARCHIVE_DAY: Final = "archive_day"
+ARCHIVE_RUN: Final = "archive_run"
+ARCHIVE_RANGE: Final = "archive_range"
+ACT: Final = "act"
 
 PARTITIONED_BY_DAY: Final = (MESSAGE, PUBLISHER_FRAME)
 

@@ -5,10 +5,11 @@ The scripts are in `migrations/msgdb` of a checkout, and inside this package in 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from alembic import command
@@ -20,6 +21,7 @@ from msgdb.locks import MIGRATION_LOCK_CLASS
 
 VERSION_TABLE: Final = "msgdb_version"
 _CONNECT_TIMEOUT_SECONDS: Final = 10
+_ASKED_AGAIN_SECONDS: Final = 0.1
 
 
 def upgrade(url: str, revision: str = "head") -> None:
@@ -73,8 +75,16 @@ def _connected(url: str) -> Iterator[Connection]:
 @contextmanager
 def _guarded(url: str) -> Iterator[None]:
     # The lock sits in a transaction of its own connection: migrations may need several transactions, and a lock of the
-    # session would not survive a pooler. No parameters: in the extended protocol the statement's portal would keep its
-    # snapshot, and CREATE INDEX CONCURRENTLY would wait for it.
+    # session would not survive a pooler. Whoever holds it, or waits for it, must hold no snapshot meanwhile, or CREATE
+    # INDEX CONCURRENTLY would wait for that: no parameters (in the extended protocol the statement's portal would keep
+    # its snapshot), and it is asked for again and again.
     with psycopg.connect(url, connect_timeout=_CONNECT_TIMEOUT_SECONDS, prepare_threshold=None) as guard:
-        guard.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK_CLASS}, 0)")
+        while not _has_lock(guard):
+            guard.rollback()
+            time.sleep(_ASKED_AGAIN_SECONDS)
         yield
+
+
+def _has_lock(guard: psycopg.Connection[Any]) -> bool:
+    row = guard.execute(f"SELECT pg_try_advisory_xact_lock({MIGRATION_LOCK_CLASS}, 0)").fetchone()
+    return row is not None and bool(row[0])

@@ -1,1 +1,1 @@
-"""Spark jobs over the message store (to come)."""
+"""Spark jobs over the message store: read it, and archive its days."""

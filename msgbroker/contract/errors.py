@@ -41,6 +41,7 @@ from msgbroker.contract.machine_errors import CannotListenError as CannotListenE
 from msgbroker.contract.machine_errors import ChartNotPossibleError as ChartNotPossibleError
 from msgbroker.contract.machine_errors import DatabaseRefusedError as DatabaseRefusedError
 from msgbroker.contract.machine_errors import EmbeddedPostgresError as EmbeddedPostgresError
+from msgbroker.contract.machine_errors import JavaMissingError as JavaMissingError
 from msgbroker.contract.machine_errors import NoDatabaseError as NoDatabaseError
 from msgbroker.contract.machine_errors import OutputFailedError as OutputFailedError
 from msgbroker.contract.machine_errors import PortBusyError as PortBusyError

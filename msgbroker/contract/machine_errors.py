@@ -116,3 +116,12 @@ class ChartNotPossibleError(FailedPreconditionError):
     """The library that draws the charts of benchmark reports is not installed."""
 
     reason = "CHART_NOT_POSSIBLE"
+
+
+class JavaMissingError(FailedPreconditionError):
+    """Spark runs on Java, and there is none here."""
+
+    reason = "JAVA_MISSING"
+
+    def __init__(self) -> None:
+        super().__init__("Spark needs Java 17 or 21: install the package openjdk-17-jre-headless, or set JAVA_HOME")

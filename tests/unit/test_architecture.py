@@ -19,6 +19,7 @@ PACKAGES = (
     "msgbroker/client",
     "msgdb",
     "confdb",
+    "spark_etl",
     "msgconsole",
 )
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]

@@ -33,6 +33,7 @@ PACKAGES = (
     "msgbroker/engine",
     "msgdb",
     "confdb",
+    "spark_etl",
     "msgconsole",
 )
 

@@ -1,0 +1,1 @@
+"""Archived before dropped: what may be dropped, and who has archived it."""
