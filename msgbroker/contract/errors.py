@@ -35,6 +35,8 @@ from msgbroker.contract.invalid_errors import InvalidRequestFieldError as Invali
 from msgbroker.contract.invalid_errors import InvalidSettingError as InvalidSettingError
 from msgbroker.contract.invalid_errors import KindNotSupportedError as KindNotSupportedError
 from msgbroker.contract.machine_errors import AlreadyUpError as AlreadyUpError
+from msgbroker.contract.machine_errors import ArchiveDiffersError as ArchiveDiffersError
+from msgbroker.contract.machine_errors import ArchivePlaceError as ArchivePlaceError
 from msgbroker.contract.machine_errors import BenchFailedError as BenchFailedError
 from msgbroker.contract.machine_errors import BrokerFailedError as BrokerFailedError
 from msgbroker.contract.machine_errors import CannotListenError as CannotListenError
@@ -42,6 +44,7 @@ from msgbroker.contract.machine_errors import ChartNotPossibleError as ChartNotP
 from msgbroker.contract.machine_errors import DatabaseRefusedError as DatabaseRefusedError
 from msgbroker.contract.machine_errors import EmbeddedPostgresError as EmbeddedPostgresError
 from msgbroker.contract.machine_errors import JavaMissingError as JavaMissingError
+from msgbroker.contract.machine_errors import ManifestUnreadableError as ManifestUnreadableError
 from msgbroker.contract.machine_errors import NoDatabaseError as NoDatabaseError
 from msgbroker.contract.machine_errors import OutputFailedError as OutputFailedError
 from msgbroker.contract.machine_errors import PortBusyError as PortBusyError

@@ -125,3 +125,32 @@ class JavaMissingError(FailedPreconditionError):
 
     def __init__(self) -> None:
         super().__init__("Spark needs Java 17 or 21: install the package openjdk-17-jre-headless, or set JAVA_HOME")
+
+
+class ArchivePlaceError(FailedPreconditionError):
+    """The archive's root names no place, or cannot be written there."""
+
+    reason = "ARCHIVE_PLACE"
+    place = Fact(str, "")
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"no archive at {place!r}: {problem}", place=place)
+
+
+class ManifestUnreadableError(FailedPreconditionError):
+    """A manifest is damaged, or of a version that is not read here."""
+
+    reason = "MANIFEST_UNREADABLE"
+    path = Fact(str, "")
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"the manifest {path} cannot be read: {problem}", path=path)
+
+
+class ArchiveDiffersError(FailedPreconditionError):
+    """What was written is not what the store has, or not what its manifest says."""
+
+    reason = "ARCHIVE_DIFFERS"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the archive differs: {problem}")

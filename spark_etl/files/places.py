@@ -1,0 +1,153 @@
+"""Where an archive lies: a directory here, in S3 or in HDFS, by pyarrow's file systems.
+
+    <root>/message/day=2026-11-17/run=0198…/part-00000-5f2c….parquet
+    <root>/message/day=2026-11-17/run=0198…/_manifest.json
+
+What is written is there for good once a function here has returned: after it a day may be dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Final, Self
+from uuid import UUID
+
+from pyarrow import fs
+
+from msgbroker.contract.errors import ArchivePlaceError
+from spark_etl.files.manifest import FILE_NAME, Manifest, from_json, to_json
+
+_DAY: Final = re.compile(r"day=(\d{4}-\d{2}-\d{2})")
+_RUN: Final = re.compile(r"run=([0-9a-f-]{36})")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An archive's root. It can be sent to where tasks run."""
+
+    filesystem: fs.FileSystem
+    path: str
+    url: str
+
+    @classmethod
+    def at(cls, url: str) -> Self:
+        """Return the place that *url* names: a path, or one of `file:`, `s3:`, `hdfs:`, `gs:`, `abfs:`.
+
+        Raises ArchivePlaceError where it names none.
+        """
+        try:
+            if "://" in url:
+                filesystem, path = fs.FileSystem.from_uri(url)
+            else:
+                filesystem, path = fs.LocalFileSystem(), str(Path(url).absolute())
+        except (ValueError, OSError) as error:
+            raise ArchivePlaceError(url, str(error)) from error
+        return cls(filesystem, path.rstrip("/"), url.rstrip("/"))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a directory of this machine, or one that is mounted here."""
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    def below(self, path: str) -> str:
+        """Return a file's path in the file system."""
+        return f"{self.path}/{path}"
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory below the root, and those above it."""
+        try:
+            self.filesystem.create_dir(self.below(path), recursive=True)
+        except OSError as error:
+            raise ArchivePlaceError(self.url, str(error)) from error
+
+    def settle(self, path: str) -> None:
+        """See to it that a file that was closed outlives a power cut; elsewhere than here closing it did."""
+        if not self.is_local:
+            return
+        inner = Path(self.below(path))
+        for each in (inner, inner.parent, *self._directories_above(inner.parent)):
+            number = os.open(each, os.O_RDONLY)
+            try:
+                os.fsync(number)
+            finally:
+                os.close(number)
+
+    def _directories_above(self, directory: Path) -> list[Path]:
+        root = Path(self.path)
+        return [each for each in directory.parents if each == root or root in each.parents]
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file's content; None if there is no such file."""
+        try:
+            with self.filesystem.open_input_file(self.below(path)) as file:
+                content: bytes = file.read()
+                return content
+        except FileNotFoundError:
+            return None
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names of what lies directly in a directory, in order; none where there is none."""
+        found = self.filesystem.get_file_info(fs.FileSelector(self.below(path), allow_not_found=True))
+        return sorted(info.base_name for info in found)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory with all that is in it; that it is gone already is as good."""
+        with suppress(FileNotFoundError):
+            self.filesystem.delete_dir(self.below(path))
+
+
+def day_directory(table: str, day: date) -> str:
+    """Return where the runs of a day lie."""
+    return f"{table}/day={day.isoformat()}"
+
+
+def run_directory(table: str, day: date, run_id: UUID) -> str:
+    """Return where the files of a run lie."""
+    return f"{day_directory(table, day)}/run={run_id}"
+
+
+def write_manifest(place: Place, manifest: Manifest) -> str:
+    """Write the manifest of a run whose files are all there; return its path. It is there as a whole, or not at all."""
+    path = f"{run_directory(manifest.table, manifest.day, manifest.run_id)}/{FILE_NAME}"
+    # A reader that lists the directory at this moment knows nothing of a name like this.
+    unfinished = f"{path}.unfinished" if place.is_local else path
+    with place.filesystem.open_output_stream(place.below(unfinished)) as file:
+        file.write(to_json(manifest).encode())
+    if place.is_local:
+        place.settle(unfinished)
+        place.filesystem.move(place.below(unfinished), place.below(path))
+    place.settle(path)
+    return path
+
+
+def list_days(place: Place, table: str) -> list[date]:
+    """Return the days that have a directory, in order."""
+    matches = (_DAY.fullmatch(name) for name in place.list_directory(table))
+    return [date.fromisoformat(match[1]) for match in matches if match]
+
+
+def list_runs(place: Place, table: str, day: date) -> list[UUID]:
+    """Return the runs of a day that have a directory, whether or not they came to their end, in their order."""
+    matches = (_RUN.fullmatch(name) for name in place.list_directory(day_directory(table, day)))
+    return [UUID(match[1]) for match in matches if match]
+
+
+def read_manifest(place: Place, table: str, day: date, run_id: UUID) -> Manifest | None:
+    """Return the manifest of a run; None where it has none, because it did not come to its end."""
+    path = f"{run_directory(table, day, run_id)}/{FILE_NAME}"
+    content = place.read(path)
+    return None if content is None else from_json(content, place.below(path))
+
+
+def find_manifest(place: Place, table: str, day: date) -> Manifest | None:
+    """Return the manifest that a day is read by: that of the newest run which has one."""
+    for run_id in reversed(list_runs(place, table, day)):
+        manifest = read_manifest(place, table, day, run_id)
+        if manifest is not None:
+            return manifest
+    return None
