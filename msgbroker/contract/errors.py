@@ -66,6 +66,7 @@ from msgbroker.contract.passing_errors import TooManyStreamsError as TooManyStre
 from msgbroker.contract.passing_errors import TopicSetAsideError as TopicSetAsideError
 from msgbroker.contract.passing_errors import UnavailableCause as UnavailableCause
 from msgbroker.contract.passing_errors import UnfinishedError as UnfinishedError
+from msgbroker.contract.registry_errors import DayNotFoundError as DayNotFoundError
 from msgbroker.contract.registry_errors import EventCodeNotFoundError as EventCodeNotFoundError
 from msgbroker.contract.registry_errors import GroupNotFoundError as GroupNotFoundError
 from msgbroker.contract.registry_errors import NamespaceNotFoundError as NamespaceNotFoundError

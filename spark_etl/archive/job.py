@@ -1,0 +1,277 @@
+"""The job that archives a day: claim it, close it, write it and read it back, list it, and mark it archived.
+
+Whatever dies in between leaves a run without a manifest, or one that no day points to: the day is archived again by
+another run, in a directory of its own. It is marked by the last step alone, and only while the run's lease stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+import structlog
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from msgbroker.contract.errors import ArchiveDiffersError, MessageCenterError, RunLostError
+from msgdb import ids, names
+from msgdb.archive import claims
+from msgdb.archive.closing import close_day
+from msgdb.archive.records import ArchiveRun, ClosedDay, VerifiedRange, VerifiedRun
+from msgdb.archive.replicas import wait_for_replay
+from msgdb.archive.sizes import measure_ranges
+from msgdb.store import MessageStore
+from spark_etl.archive.config import ArchiveConfig
+from spark_etl.archive.lease import Lease, kept
+from spark_etl.archive.parts import PartInputs, WrittenPart, write_part
+from spark_etl.archive.planning import PartPlan, plan_parts
+from spark_etl.archive.progress import Progress, Step, Tell, tell_nobody
+from spark_etl.files.digest import PageDigest, combine, kind_for
+from spark_etl.files.manifest import Manifest, QueueDigest
+from spark_etl.files.places import Place, read_manifest, run_directory, write_manifest
+from spark_etl.source.contract import SOURCES
+
+log = structlog.get_logger(__name__)
+
+APPLICATION: Final = "msgcenter archive"
+_LOOK_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedDay:
+    """What a run has archived."""
+
+    manifest: Manifest
+    path: str
+    """Of the manifest, below the archive's root."""
+
+
+def run(
+    spark: SparkSession,
+    config: ArchiveConfig,
+    day: date,
+    *,
+    table: str = names.MESSAGE,
+    again: bool = False,
+    tell: Tell = tell_nobody,
+) -> ArchivedDay:
+    """Archive a day of a table.
+
+    Args:
+        spark: Where it is done.
+        config: From where to where.
+        day: In UTC; it must be over.
+        table: `message` or `dead_letter`.
+        again: Archive it though it is archived: as a further run, which readers go by from then on.
+        tell: Told how far it is.
+
+    Raises:
+        MessageCenterError: The day cannot be archived, or not now; the error says why.
+    """
+    return asyncio.run(_archive(spark, config, day, table=table, again=again, tell=tell))
+
+
+async def _archive(
+    spark: SparkSession, config: ArchiveConfig, day: date, *, table: str, again: bool, tell: Tell
+) -> ArchivedDay:
+    place = Place.at(config.place)
+    async with MessageStore.open(config.url, pool_size=3, application_name=APPLICATION) as store:
+        tell(Progress(Step.CLAIMING))
+        async with store.transaction() as connection:
+            claimed = await claims.claim(
+                connection,
+                table=table,
+                day=day,
+                run_id=UUID(bytes=ids.to_bytes(ids.mint_run())),
+                holder=config.holder,
+                lease_seconds=config.lease_seconds,
+                again=again,
+            )
+        try:
+            async with kept(store, claimed, config.lease_seconds) as lease:
+                return await _Run(spark, config, store, place, claimed, lease, tell).archive()
+        except RunLostError:
+            raise
+        except BaseException as error:
+            with suppress(MessageCenterError):
+                async with store.transaction() as connection:
+                    await claims.fail(connection, claimed, _cause(error))
+            raise
+
+
+class _Run:
+    """One run, from its claim to its mark."""
+
+    def __init__(  # noqa: PLR0917 - made in one place, above
+        self,
+        spark: SparkSession,
+        config: ArchiveConfig,
+        store: MessageStore,
+        place: Place,
+        claimed: ArchiveRun,
+        lease: Lease,
+        tell: Tell,
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self._store = store
+        self._place = place
+        self._claimed = claimed
+        self._lease = lease
+        self._tell = tell
+
+    async def archive(self) -> ArchivedDay:
+        """Close, write, list and mark the day."""
+        closed = await self._close()
+        inputs, plans = await self._plan(closed)
+        written = await self._lease.during(self._write(inputs, plans))
+        digests = _digests(closed, inputs, written)
+        manifest = self._manifest(closed, digests, written)
+        self._tell(Progress(Step.MARKING, len(plans), len(plans), manifest.rows))
+        path = await asyncio.to_thread(write_manifest, self._place, manifest)
+        async with self._store.transaction() as connection:
+            await claims.mark_verified(connection, self._claimed, _verified(manifest, digests, self._place.below(path)))
+        return ArchivedDay(manifest, path)
+
+    async def _close(self) -> ClosedDay:
+        self._tell(Progress(Step.CLOSING))
+        async with self._store.connection() as connection:
+            closed = await self._lease.during(close_day(connection, self._claimed))
+        if self._config.replica_url is not None:
+            self._tell(Progress(Step.WAITING))
+            async with MessageStore.open(self._config.replica_url, pool_size=1) as replica:
+                async with replica.connection() as connection:
+                    waiting = wait_for_replay(connection, closed, self._config.replay_seconds_max)
+                    await self._lease.during(waiting)
+        return closed
+
+    async def _plan(self, closed: ClosedDay) -> tuple[PartInputs, list[PartPlan]]:
+        run = self._claimed
+        async with self._store.connection() as connection:
+            measured = await measure_ranges(connection, run.table, closed.partition, closed.ranges)
+            found = await (await connection.execute("SELECT current_setting('server_version_num')::integer")).fetchone()
+        assert found is not None, "it is one row"
+        is_partitioned = SOURCES[run.table].queue_column is not None
+        inputs = PartInputs(
+            url=self._config.read_url,
+            place_url=self._config.place,
+            directory=run_directory(run.table, run.day, run.run_id),
+            table=run.table,
+            rows_from=closed.partition,
+            conditions=() if is_partitioned else _of_day(run),
+            digest_kind=kind_for(found[0]),
+        )
+        await asyncio.to_thread(self._place.make_directory, inputs.directory)
+        return inputs, plan_parts(measured, self._config.file_bytes)
+
+    async def _write(self, inputs: PartInputs, plans: Sequence[PartPlan]) -> list[WrittenPart]:
+        """Have Spark write all parts, and tell how far it is."""
+        if not plans:
+            return []
+        group = str(self._claimed.run_id)
+        working = asyncio.ensure_future(asyncio.to_thread(self._write_in_thread, group, inputs, plans))
+        try:
+            while not working.done():
+                self._tell_parts(group, plans)
+                await asyncio.wait([working], timeout=_LOOK_SECONDS)
+            return await working
+        finally:
+            if not working.done():
+                self._spark.sparkContext.cancelJobGroup(group)
+
+    def _write_in_thread(self, group: str, inputs: PartInputs, plans: Sequence[PartPlan]) -> list[WrittenPart]:
+        context = self._spark.sparkContext
+        context.setJobGroup(group, f"archive {inputs.table} of {self._claimed.day}", interruptOnCancel=True)
+        try:
+            return context.parallelize(plans, len(plans)).map(partial(write_part, inputs)).collect()
+        except PySparkException as error:
+            raise _ours(error) from error
+
+    def _tell_parts(self, group: str, plans: Sequence[PartPlan]) -> None:
+        tracker = self._spark.sparkContext.statusTracker()
+        stages = [
+            stage
+            for job_id in tracker.getJobIdsForGroup(group)
+            if (job := tracker.getJobInfo(job_id)) is not None
+            for stage_id in job.stageIds
+            if (stage := tracker.getStageInfo(stage_id)) is not None
+        ]
+        done = sum(stage.numCompletedTasks for stage in stages)
+        self._tell(Progress(Step.WRITING, done, len(plans), sum(plan.rows_about for plan in plans)))
+
+    def _manifest(
+        self, closed: ClosedDay, digests: tuple[QueueDigest, ...], written: Sequence[WrittenPart]
+    ) -> Manifest:
+        run = self._claimed
+        system_identifier, _, timeline = closed.timeline.partition("/")
+        base = None if run.base_run_id is None else read_manifest(self._place, run.table, run.day, run.base_run_id)
+        if run.base_run_id is not None and base is None:
+            raise ArchiveDiffersError(f"the files of {run.table} of {run.day} that were archived before are not here")
+        return Manifest(
+            table=run.table,
+            day=run.day,
+            run_id=run.run_id,
+            base_run_id=run.base_run_id,
+            system_identifier=system_identifier,
+            timeline=timeline,
+            closed_at=closed.closed_at,
+            written_at=datetime.now(UTC),
+            columns=tuple((each.name, str(each.type)) for each in SOURCES[run.table].schema),
+            digests=(*(base.digests if base else ()), *digests),
+            files=(*(base.files if base else ()), *(part.file for part in written if part.file.rows)),
+        )
+
+
+def _digests(closed: ClosedDay, inputs: PartInputs, written: Sequence[WrittenPart]) -> tuple[QueueDigest, ...]:
+    """Return the digest of each queue, put together from those of its pieces."""
+    pages: dict[int, list[PageDigest]] = {each.queue_id: [] for each in closed.ranges}
+    for part in sorted(written, key=lambda part: part.number):
+        for each in part.digests:
+            # Parts are numbered in the order of offsets within a queue.
+            pages[each.piece.queue_id] += each.pages
+    digests = []
+    for queue_id, first, last, _ in closed.ranges:
+        rows = sum(page.rows for page in pages[queue_id])
+        if SOURCES[inputs.table].queue_column is not None and rows != last - first + 1:
+            raise ArchiveDiffersError(f"queue {queue_id} has {rows} rows, and offsets {first} to {last}")
+        digests.append(QueueDigest(queue_id, first, last, rows, combine(inputs.digest_kind, pages[queue_id])))
+    return tuple(digests)
+
+
+def _verified(manifest: Manifest, own: Sequence[QueueDigest], path: str) -> VerifiedRun:
+    return VerifiedRun(
+        manifest=path,
+        row_count=manifest.rows,
+        file_count=len(manifest.files),
+        file_bytes=manifest.bytes,
+        ranges=tuple(VerifiedRange(each.queue_id, each.rows, each.digest) for each in own),
+    )
+
+
+def _of_day(run: ArchiveRun) -> tuple[str, ...]:
+    """Return what tells the rows of a day from others, where its table is not partitioned by days."""
+    column, midnight = SOURCES[run.table].day_column, f"'{run.day} 00:00+00'::timestamptz"
+    return (f"t.{column} >= {midnight}", f"t.{column} < {midnight} + interval '24 hours'")
+
+
+_RAISED: Final = re.compile(r"msgbroker\.contract\.\w+\.\w+Error: (.*)")
+
+
+def _ours(error: PySparkException) -> Exception:
+    """Return what a task raised, without Spark's pages around it, where it was one of our errors."""
+    raised = _RAISED.findall(str(error))
+    return ArchiveDiffersError(raised[-1].removeprefix("the archive differs: ")) if raised else error
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
+        return "it was interrupted"
+    first, *_ = (str(error) or type(error).__name__).splitlines()
+    return first[:500]

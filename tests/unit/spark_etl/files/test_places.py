@@ -1,0 +1,88 @@
+"""Where archives lie: which run a day is read by, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from msgbroker.contract.errors import ArchivePlaceError, ManifestUnreadableError
+from spark_etl.files.places import Place, find_manifest, list_days, list_runs, run_directory, write_manifest
+from tests.support.manifests import make_manifest
+
+DAY = date(2026, 11, 17)
+FIRST, SECOND, THIRD = (UUID(int=number) for number in (1, 2, 3))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place.at(str(tmp_path / "archive"))
+
+
+def write(place: Place, run_id: UUID, day: date = DAY) -> str:
+    place.make_directory(run_directory("message", day, run_id))
+    return write_manifest(place, replace(make_manifest(day), run_id=run_id))
+
+
+def test_a_day_is_read_by_its_newest_run_that_came_to_its_end(place: Place) -> None:
+    write(place, FIRST)
+    write(place, SECOND)
+    place.make_directory(run_directory("message", DAY, THIRD))
+
+    found = find_manifest(place, "message", DAY)
+
+    assert found is not None
+    assert found.run_id == SECOND
+    assert list_runs(place, "message", DAY) == [FIRST, SECOND, THIRD]
+
+
+def test_a_day_without_a_manifest_is_not_there(place: Place) -> None:
+    place.make_directory(run_directory("message", DAY, FIRST))
+
+    assert find_manifest(place, "message", DAY) is None
+    assert find_manifest(place, "message", date(2026, 11, 18)) is None
+
+
+def test_a_manifest_that_is_not_whole_is_none(place: Place) -> None:
+    path = Path(place.below(write(place, FIRST)))
+    path.rename(path.with_name("_manifest.json.unfinished"))
+
+    assert find_manifest(place, "message", DAY) is None
+
+
+def test_a_damaged_manifest_is_not_passed_over(place: Place) -> None:
+    write(place, FIRST)
+    Path(place.below(write(place, SECOND))).write_text("{")
+
+    with pytest.raises(ManifestUnreadableError):
+        find_manifest(place, "message", DAY)
+
+
+def test_days_are_listed_in_order_and_what_is_none_is_left_out(place: Place) -> None:
+    for day in (date(2026, 11, 18), DAY, date(2025, 1, 1)):
+        write(place, FIRST, day)
+    place.make_directory("message/day=soon")
+    place.make_directory("message/other")
+
+    assert list_days(place, "message") == [date(2025, 1, 1), DAY, date(2026, 11, 18)]
+    assert list_days(place, "dead_letter") == []
+
+
+@pytest.mark.parametrize("url", ["ftp://host/archive", "s3:", "hdfs"])
+def test_what_names_no_place_is_refused_or_is_a_path(url: str) -> None:
+    if "://" in url:
+        with pytest.raises(ArchivePlaceError, match="ftp://host/archive"):
+            Place.at(url)
+    else:
+        assert Place.at(url).is_local
+
+
+def test_a_directory_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    place = Place.at(str(tmp_path / "file"))
+
+    with pytest.raises(ArchivePlaceError, match="file"):
+        place.make_directory("message")
