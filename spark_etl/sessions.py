@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -32,6 +33,9 @@ def open_session(application: str, master: str | None = None, settings: Mapping[
     builder = SparkSession.builder.appName(application)
     if master is not None:
         builder = builder.master(master)
+        if master.startswith("local"):
+            # Tasks run here: with this Python, and not the first one of the path.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

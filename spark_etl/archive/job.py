@@ -87,8 +87,8 @@ async def _archive(
         async with store.transaction() as connection:
             claimed = await claims.claim(
                 connection,
-                table=table,
-                day=day,
+                table,
+                day,
                 run_id=UUID(bytes=ids.to_bytes(ids.mint_run())),
                 holder=config.holder,
                 lease_seconds=config.lease_seconds,
@@ -146,10 +146,10 @@ class _Run:
             closed = await self._lease.during(close_day(connection, self._claimed))
         if self._config.replica_url is not None:
             self._tell(Progress(Step.WAITING))
-            async with MessageStore.open(self._config.replica_url, pool_size=1) as replica:
-                async with replica.connection() as connection:
-                    waiting = wait_for_replay(connection, closed, self._config.replay_seconds_max)
-                    await self._lease.during(waiting)
+            replica_url = self._config.replica_url
+            async with MessageStore.open(replica_url, pool_size=1) as replica, replica.connection() as connection:
+                waiting = wait_for_replay(connection, closed, self._config.replay_seconds_max)
+                await self._lease.during(waiting)
         return closed
 
     async def _plan(self, closed: ClosedDay) -> tuple[PartInputs, list[PartPlan]]:

@@ -1,0 +1,87 @@
+"""What is done once a day: archive every day that waits, one after the other, and sweep away what earlier runs left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Final
+from uuid import UUID
+
+import structlog
+from pyspark.sql import SparkSession
+
+from msgbroker.contract.errors import MessageCenterError
+from msgdb import names
+from msgdb.archive import claims
+from msgdb.archive.records import DayState, RunState
+from msgdb.postgres.connections import Connection
+from msgdb.store import MessageStore
+from spark_etl.archive.config import ArchiveConfig
+from spark_etl.archive.job import APPLICATION, ArchivedDay, run
+from spark_etl.archive.progress import Tell, tell_nobody
+from spark_etl.archive.sweep import sweep
+from spark_etl.files.places import Place
+
+log = structlog.get_logger(__name__)
+
+ARCHIVED_TABLES: Final = (names.MESSAGE, names.DEAD_LETTER)
+
+
+@dataclass(slots=True)
+class DailyReport:
+    """What was done."""
+
+    archived: list[ArchivedDay] = field(default_factory=list)
+    failed: dict[tuple[str, date], MessageCenterError] = field(default_factory=dict)
+    """The days that could not be archived now, each with why: the others were."""
+    removed: list[str] = field(default_factory=list)
+    """The directories of runs that nobody reads any more."""
+
+
+def run_daily(
+    spark: SparkSession,
+    config: ArchiveConfig,
+    *,
+    tables: Sequence[str] = ARCHIVED_TABLES,
+    tell: Tell = tell_nobody,
+) -> DailyReport:
+    """Archive all days of *tables* that are over and not archived, the oldest first, and sweep.
+
+    A day that cannot be archived does not keep the others from it.
+    """
+    report = DailyReport()
+    for table in tables:
+        for day in asyncio.run(_list_waiting(config, table)):
+            try:
+                report.archived.append(run(spark, config, day, table=table, tell=tell))
+            except MessageCenterError as error:
+                log.error("archive.day_failed", table=table, day=f"{day}", problem=str(error))  # noqa: TRY400 - said as one line
+                report.failed[table, day] = error
+        in_use = asyncio.run(_list_in_use(config, table))
+        grace = timedelta(days=config.grace_days)
+        report.removed += sweep(Place.at(config.place), table, grace=grace, in_use=in_use)
+    return report
+
+
+@asynccontextmanager
+async def _connection(config: ArchiveConfig) -> AsyncIterator[Connection]:
+    opened = MessageStore.open(config.url, pool_size=1, application_name=APPLICATION)
+    async with opened as store, store.connection() as connection:
+        yield connection
+
+
+async def _list_waiting(config: ArchiveConfig, table: str) -> list[date]:
+    async with _connection(config) as connection:
+        days = await claims.list_days(connection, table)
+    return sorted(each.day for each in days if each.state == DayState.PENDING)
+
+
+async def _list_in_use(config: ArchiveConfig, table: str) -> set[UUID]:
+    async with _connection(config) as connection:
+        days = await claims.list_days(connection, table)
+        runs = await claims.list_runs(connection, table)
+    pointed_to = {each.run_id for each in days if each.run_id is not None}
+    return pointed_to | {each.run_id for each in runs if each.state == RunState.RUNNING}
