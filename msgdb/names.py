@@ -20,8 +20,6 @@ ARCHIVE_RUN: Final = "archive_run"
 ARCHIVE_RANGE: Final = "archive_range"
 ACT: Final = "act"
 
-PARTITIONED_BY_DAY: Final = (MESSAGE, PUBLISHER_FRAME)
-
 
 def partition_name(table: str, day_yyyymmdd: str) -> str:
     """Return the name of *table*'s partition for a day, e.g. `message_p20260131`."""

@@ -70,6 +70,9 @@ PAGE_ITEMS_MAX: Final = 1_000
 
 RETENTION_DAYS_MAX: Final = 7
 """Days of messages kept. May be set lower, never higher."""
+DEAD_LETTER_DAYS_DEFAULT: Final = 90
+DEAD_LETTER_DAYS_MAX: Final = 3_650
+"""Days of dead letters kept."""
 
 ATTEMPTS_MAX_CEILING: Final = 100
 ACK_TIMEOUT_SECONDS_DEFAULT: Final = 60.0

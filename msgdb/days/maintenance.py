@@ -24,13 +24,15 @@ import structlog
 from msgbroker.contract.errors import InvalidSettingError, StoreUnavailableError
 from msgbroker.contract.limits import RETENTION_DAYS_MAX
 from msgdb import names
+from msgdb.day_tables import PARTITIONED
 from msgdb.days.expiry import expire_day
 from msgdb.lanes.leases import cut_leases
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
 from msgdb.log.partitions import (
     DAYS_AHEAD,
     DayPartition,
-    drop_partition,
+    detach_partition,
+    drop_detached,
     ensure_for,
     list_misnamed,
     list_partitions,
@@ -190,7 +192,7 @@ class Maintenance:
 
     async def _drop_old_days(self, conn: Connection, report: MaintenanceReport, alarms: list[Alarm]) -> None:
         first_kept_day = await self._find_first_kept_day(conn, report, alarms)
-        for table in names.PARTITIONED_BY_DAY:
+        for table in (each.name for each in PARTITIONED):
             for name in await list_misnamed(conn, table):
                 self._leave_alone(name, "it is named like a day, and there is no such day", report, alarms)
             if first_kept_day is None:
@@ -232,7 +234,8 @@ class Maintenance:
         try:
             # The wait is cancelled on the server, too; the detach stays pending, and nobody is blocked by that.
             async with asyncio.timeout(self._config.detach_timeout_seconds):
-                await drop_partition(conn, partition)
+                await detach_partition(conn, partition)
+                await drop_detached(conn, partition)
         except TimeoutError:
             report.postponed.append(partition.name)
             return False

@@ -1,7 +1,8 @@
-"""The days of `message` and `publisher_frame`: made ahead, listed, dropped.
+"""The partitions of the tables that have one for each day: made ahead, listed, detached, dropped.
 
 A day is a day in UTC, by the database's clock. The functions that make partitions run in a transaction of their own (or
-in the caller's, if it has one); those that drop need a connection in autocommit mode, because DETACH CONCURRENTLY does.
+in the caller's, if it has one); the one that detaches needs a connection in autocommit mode, because DETACH
+CONCURRENTLY does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple
 from psycopg import sql
 
 from msgdb import names
+from msgdb.day_tables import PARTITIONED
 from msgdb.locks import PARTITION_LOCK_CLASS
 from msgdb.postgres.connections import Connection
 
@@ -46,7 +48,8 @@ ORDER BY p.relname
 # CONCURRENTLY: waits for those who read the table now, and blocks nobody meanwhile.
 _DETACH: Final = "ALTER TABLE {parent} DETACH PARTITION {partition} CONCURRENTLY"
 _FINALIZE: Final = "ALTER TABLE {parent} DETACH PARTITION {partition} FINALIZE"
-_DROP: Final = "DROP TABLE IF EXISTS {partition}"
+_LOCK_DETACHED: Final = "LOCK TABLE {partition} IN ACCESS EXCLUSIVE MODE"
+_DROP: Final = "DROP TABLE {partition}"
 
 
 class DayPartition(NamedTuple):
@@ -85,8 +88,8 @@ async def ensure_for(conn: Connection, day: date) -> list[str]:
         await conn.execute(_LOCK_DAY, (_LOCK_TIMEOUT, PARTITION_LOCK_CLASS, int(day.strftime("%Y%m%d"))))
         return [
             partition
-            for table in names.PARTITIONED_BY_DAY
-            if (partition := await _ensure_partition(conn, table, day)) is not None
+            for table in PARTITIONED
+            if (partition := await _ensure_partition(conn, table.name, day)) is not None
         ]
 
 
@@ -115,14 +118,26 @@ async def list_misnamed(conn: Connection, table: str) -> list[str]:
     return [name for name, _, _ in rows if _find_day(name) is None]
 
 
-async def drop_partition(conn: Connection, partition: DayPartition) -> None:
-    """Take the day out of its table and drop it; continues where an interrupted drop left off."""
+async def detach_partition(conn: Connection, partition: DayPartition) -> None:
+    """Take the day out of its table; continues where an interrupted detach left off."""
     parts = {"parent": sql.Identifier(partition.table), "partition": sql.Identifier(partition.name)}
     if partition.is_detach_pending:
         await conn.execute(sql.SQL(_FINALIZE).format(**parts))
     elif partition.is_attached:
         await conn.execute(sql.SQL(_DETACH).format(**parts))
-    await conn.execute(sql.SQL(_DROP).format(**parts))
+
+
+async def lock_detached(conn: Connection, partition: DayPartition) -> None:
+    """Keep everybody from the day that was taken out of its table, until the transaction's end.
+
+    Whoever reads or writes it is waited for.
+    """
+    await conn.execute(sql.SQL(_LOCK_DETACHED).format(partition=sql.Identifier(partition.name)))
+
+
+async def drop_detached(conn: Connection, partition: DayPartition) -> None:
+    """Drop the day that was taken out of its table."""
+    await conn.execute(sql.SQL(_DROP).format(partition=sql.Identifier(partition.name)))
 
 
 def _find_day(name: str) -> date | None:

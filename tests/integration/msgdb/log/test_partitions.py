@@ -5,8 +5,17 @@ from __future__ import annotations
 import asyncio
 from datetime import date, timedelta
 
-from msgdb.log.partitions import drop_partition, ensure_ahead, ensure_for, list_partitions, today
-from msgdb.names import MESSAGE, PARTITIONED_BY_DAY, PUBLISHER_FRAME
+from msgdb.day_tables import PARTITIONED
+from msgdb.log.partitions import (
+    DayPartition,
+    detach_partition,
+    drop_detached,
+    ensure_ahead,
+    ensure_for,
+    list_partitions,
+    today,
+)
+from msgdb.names import MESSAGE, PUBLISHER_FRAME
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.support.catalogue import describe
@@ -24,8 +33,8 @@ async def test_missing_days_are_made_for_both_tables(conn: Connection) -> None:
     made = await ensure_for(conn, FAR_DAY)
 
     assert made == ["message_p20310517", "publisher_frame_p20310517"]
-    for table in PARTITIONED_BY_DAY:
-        assert (await list_partitions(conn, table))[-1].day == FAR_DAY
+    for table in PARTITIONED:
+        assert (await list_partitions(conn, table.name))[-1].day == FAR_DAY
 
 
 async def test_days_that_stand_are_left_alone(conn: Connection) -> None:
@@ -77,7 +86,7 @@ async def test_a_dropped_day_is_gone_with_its_messages(conn: Connection) -> None
     await put_messages(conn, queue_id, range(3), days_ago=1)
     (yesterday, *_) = await list_partitions(conn, MESSAGE)
 
-    await drop_partition(conn, yesterday)
+    await _drop(conn, yesterday)
 
     assert await days_of(conn, MESSAGE) == (await days_of(conn, PUBLISHER_FRAME))[1:]
     assert await (await conn.execute("SELECT count(*) FROM message")).fetchone() == (0,)
@@ -88,7 +97,7 @@ async def test_an_interrupted_drop_is_finished(store: MessageStore) -> None:
         (oldest, *_) = await list_partitions(conn, MESSAGE)
         async with store.transaction() as reader:
             await reader.execute("SELECT count(*) FROM message")
-            drop = asyncio.create_task(drop_partition(dropping, oldest))
+            drop = asyncio.create_task(_drop(dropping, oldest))
             await until_someone_waits_for_a_lock(conn)
             drop.cancel()
             await asyncio.wait((drop,))
@@ -96,7 +105,7 @@ async def test_an_interrupted_drop_is_finished(store: MessageStore) -> None:
         (interrupted, *_) = await list_partitions(conn, MESSAGE)
         assert (interrupted.name, interrupted.is_detach_pending) == (oldest.name, True)
 
-        await drop_partition(conn, interrupted)
+        await _drop(conn, interrupted)
         assert oldest.day not in await days_of(conn, MESSAGE)
 
 
@@ -107,7 +116,7 @@ async def test_inserts_go_on_while_a_drop_waits_for_a_reader(store: MessageStore
     async with store.connection() as conn, store.dedicated_connection() as dropping:
         async with store.transaction() as reader:
             await reader.execute("SELECT count(*) FROM message")
-            drop = asyncio.create_task(drop_partition(dropping, oldest))
+            drop = asyncio.create_task(_drop(dropping, oldest))
             await until_someone_waits_for_a_lock(conn)
 
             await conn.execute("SET lock_timeout = '1s'")
@@ -122,9 +131,14 @@ async def test_a_day_that_was_detached_but_not_dropped_is_dropped(conn: Connecti
     (left_over, *_) = await list_partitions(conn, MESSAGE)
     assert (left_over.name, left_over.is_attached) == (oldest.name, False)
 
-    await drop_partition(conn, left_over)
+    await _drop(conn, left_over)
 
     assert oldest.day not in await days_of(conn, MESSAGE)
+
+
+async def _drop(conn: Connection, partition: DayPartition) -> None:
+    await detach_partition(conn, partition)
+    await drop_detached(conn, partition)
 
 
 async def _indexes_of(conn: Connection, partition: str) -> list[str]:

@@ -1,0 +1,189 @@
+"""Whether an expired day may be dropped, and that it was: what a broker asks before it does anything to the day.
+
+It is asked twice. First before what points into the day is ended: then the day is DROPPING, which lets the starts of
+its queues be raised, and keeps runs from claiming it. And once more where nothing reaches the day any more, in the
+transaction that drops it: what came in between is found, and the day waits for its archive again.
+
+Each function is part of the caller's transaction. The policy is locked in it first, then the day: nobody begins to
+require the archive between the answer and what is done by it.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from psycopg import sql
+
+from msgdb.archive.differences import ArchivedIds, find_difference, get_archived_ids, has_rows
+from msgdb.archive.records import DayState, RunState
+from msgdb.archive.stored_days import StoredDay
+from msgdb.log.partitions import DayPartition
+from msgdb.postgres.connections import Connection
+
+NOT_ARCHIVED: Final = "it is not archived"
+_THERE_AGAIN: Final = "it was dropped before, and has rows again"
+_LOCK_TIMEOUT: Final = "3s"
+
+# Whoever changes the policy waits for the transaction's end, which is near; readers, the guard on `queue` among them,
+# do not.
+_LOCK_POLICY: Final = "LOCK TABLE archive_policy IN SHARE MODE"
+_LIMIT: Final = "SELECT set_config('lock_timeout', %s, true)"
+_REQUIRED_FROM: Final = "SELECT required_from FROM archive_policy WHERE table_name = %s"
+
+_KEY: Final = "table_name = %(table)s AND day = %(day)s"
+_ENSURE_DAY: Final = """
+INSERT INTO archive_day (table_name, day, state) VALUES (%(table)s, %(day)s, 'PENDING') ON CONFLICT DO NOTHING
+"""
+# The order for all who change a day: first this lock. A run's claim and its end take it, too.
+_LOCK_DAY: Final = f"SELECT state, run_id, reason FROM archive_day WHERE {_KEY} FOR UPDATE"
+_SET_STATE: Final = f"""
+UPDATE archive_day SET state = %(state)s, reason = %(reason)s, changed_at = clock_timestamp()
+WHERE {_KEY} AND (state, reason) IS DISTINCT FROM (%(state)s, %(reason)s)
+"""
+# Index: on (table_name, day).
+_LIVE_RUN: Final = f"""
+SELECT holder, lease_until FROM archive_run WHERE {_KEY} AND state = %(running)s AND lease_until > clock_timestamp()
+ORDER BY lease_until DESC LIMIT 1
+"""
+_IS_VERIFIED: Final = "SELECT EXISTS (SELECT 1 FROM archive_run WHERE run_id = %s AND state = %s)"
+
+# What keeps a broker that knows nothing of the archive from its DROP, where it finds no start to raise. No column is
+# named: columns may change under it.
+_IS_HELD: Final = "SELECT to_regclass(%s) IS NOT NULL"
+_HOLD: Final = "CREATE OR REPLACE VIEW {held} AS SELECT 1 AS held FROM {partition}"
+_LET_GO: Final = "DROP VIEW IF EXISTS {held}"
+
+# For the rest of the transaction: what the guard on `queue` asks for.
+_SAY_DROPPING: Final = "SELECT set_config('msgdb.dropping_day', %s, true)"
+
+
+class Granted(NamedTuple):
+    """The day may be dropped."""
+
+    ids: ArchivedIds | None = None
+    """Of a day without a partition that is archived: the rows that may go, and no others. None: whatever is there."""
+
+
+class Waiting(NamedTuple):
+    """The day stays for now."""
+
+    reason: str
+
+
+class _Day(NamedTuple):
+    """A day's row, locked."""
+
+    state: DayState
+    run_id: UUID | None
+    reason: str | None
+
+    @property
+    def is_waived(self) -> bool:
+        """Whether somebody said that it may go without an archive: it keeps the reason on its way out."""
+        return self.state is DayState.WAIVED or (self.state is DayState.DROPPING and self.reason is not None)
+
+
+async def permit(conn: Connection, stored: StoredDay) -> Granted | Waiting:
+    """Return whether an expired day may be dropped, and note it: DROPPING, or PENDING where something came to it.
+
+    While its archive is required nobody else drops its partition, whatever the answer: a view is made on it.
+    """
+    if not stored.table.is_archivable:
+        return Granted()
+    required_from = await _lock_policy(conn, stored)
+    if required_from is None:
+        return Granted()
+    if stored.partition is not None:
+        await _hold(conn, stored.partition)
+    await conn.execute(_ENSURE_DAY, _key(stored))
+    day = await _lock_day(conn, stored)
+    assert day is not None, "it was made at the latest now"
+    if stored.day < required_from:
+        await _set_state(conn, stored, DayState.DROPPING)
+        return Granted()
+    return await _permit_required(conn, stored, day)
+
+
+async def dropped(conn: Connection, stored: StoredDay) -> None:
+    """Note that the day is gone, if anything is noted of it: in the transaction that drops the last of it."""
+    if not stored.table.is_archivable:
+        return
+    day = await _lock_day(conn, stored)
+    if day is not None:
+        await _set_state(conn, stored, DayState.DROPPED, day.reason)
+
+
+async def let_go(conn: Connection, partition: DayPartition) -> None:
+    """Take away what keeps the partition from being dropped: in the transaction that drops it."""
+    await conn.execute(sql.SQL(_LET_GO).format(held=_held_name(partition)))
+
+
+async def say_dropping(conn: Connection, day: date) -> None:
+    """Say, until the transaction's end, that what it does to queues is for the drop of this day of messages."""
+    await conn.execute(_SAY_DROPPING, (day.isoformat(),))
+
+
+async def _permit_required(conn: Connection, stored: StoredDay, day: _Day) -> Granted | Waiting:
+    if run := await _find_live_run(conn, stored):
+        holder, lease_until = run
+        return Waiting(f"a run of {holder} is at it, until {lease_until:%Y-%m-%d %H:%M:%S%z} at least")
+    if day.state is DayState.DROPPED:
+        # It stays DROPPED: by that the next run knows that there are files of it already, which it supplements.
+        return Waiting(_THERE_AGAIN) if await has_rows(conn, stored) else Granted()
+    if day.is_waived:
+        await _set_state(conn, stored, DayState.DROPPING, day.reason)
+        return Granted()
+    if day.state is DayState.PENDING or day.run_id is None:
+        reason = day.reason or NOT_ARCHIVED
+    elif not await _is_verified(conn, day.run_id):
+        reason = f"run {day.run_id}, which has it, is not there"
+    else:
+        reason = await find_difference(conn, stored, day.run_id)
+    await _set_state(conn, stored, DayState.PENDING if reason else DayState.DROPPING, reason or None)
+    if reason or day.run_id is None:
+        return Waiting(reason)
+    # Without a partition the rows are deleted among those that others write: what came since does not go with them.
+    return Granted(await get_archived_ids(conn, day.run_id) if stored.partition is None else None)
+
+
+async def _lock_policy(conn: Connection, stored: StoredDay) -> date | None:
+    """Return from which day on the table's archive is required; it stays so until the transaction's end."""
+    await conn.execute(_LIMIT, (_LOCK_TIMEOUT,))
+    await conn.execute(_LOCK_POLICY)
+    row = await (await conn.execute(_REQUIRED_FROM, (stored.table.name,))).fetchone()
+    return None if row is None else row[0]
+
+
+async def _lock_day(conn: Connection, stored: StoredDay) -> _Day | None:
+    row = await (await conn.execute(_LOCK_DAY, _key(stored))).fetchone()
+    return None if row is None else _Day(DayState(row[0]), row[1], row[2])
+
+
+async def _find_live_run(conn: Connection, stored: StoredDay) -> tuple[str, datetime] | None:
+    row = await (await conn.execute(_LIVE_RUN, {**_key(stored), "running": RunState.RUNNING})).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+async def _is_verified(conn: Connection, run_id: UUID) -> bool:
+    return (await (await conn.execute(_IS_VERIFIED, (run_id, RunState.VERIFIED))).fetchone()) == (True,)
+
+
+async def _set_state(conn: Connection, stored: StoredDay, state: DayState, reason: str | None = None) -> None:
+    await conn.execute(_SET_STATE, {**_key(stored), "state": state, "reason": reason})
+
+
+async def _hold(conn: Connection, partition: DayPartition) -> None:
+    row = await (await conn.execute(_IS_HELD, (f"{partition.name}_held",))).fetchone()
+    if row != (True,):
+        names = {"held": _held_name(partition), "partition": sql.Identifier(partition.name)}
+        await conn.execute(sql.SQL(_HOLD).format(**names))
+
+
+def _held_name(partition: DayPartition) -> sql.Identifier:
+    return sql.Identifier(f"{partition.name}_held")
+
+
+def _key(stored: StoredDay) -> dict[str, object]:
+    return {"table": stored.table.name, "day": stored.day}
