@@ -54,12 +54,15 @@ from msgbroker.contract.passing_errors import BrokerUnavailableError as BrokerUn
 from msgbroker.contract.passing_errors import ClientBufferFullError as ClientBufferFullError
 from msgbroker.contract.passing_errors import ConfigOutdatedError as ConfigOutdatedError
 from msgbroker.contract.passing_errors import ConfigUnavailableError as ConfigUnavailableError
+from msgbroker.contract.passing_errors import DayClaimedError as DayClaimedError
+from msgbroker.contract.passing_errors import DayStillOpenError as DayStillOpenError
 from msgbroker.contract.passing_errors import NotReadingError as NotReadingError
 from msgbroker.contract.passing_errors import NotUnderstoodError as NotUnderstoodError
 from msgbroker.contract.passing_errors import OutgoingFullError as OutgoingFullError
 from msgbroker.contract.passing_errors import PortInUseError as PortInUseError
 from msgbroker.contract.passing_errors import PublishTimeoutError as PublishTimeoutError
 from msgbroker.contract.passing_errors import QueueHeldError as QueueHeldError
+from msgbroker.contract.passing_errors import ReplicaBehindError as ReplicaBehindError
 from msgbroker.contract.passing_errors import StoreUnavailableError as StoreUnavailableError
 from msgbroker.contract.passing_errors import TooManyCallsError as TooManyCallsError
 from msgbroker.contract.passing_errors import TooManyStreamsError as TooManyStreamsError
@@ -76,6 +79,7 @@ from msgbroker.contract.registry_errors import ThingNotFoundError as ThingNotFou
 from msgbroker.contract.registry_errors import TopicNotFoundError as TopicNotFoundError
 from msgbroker.contract.state_errors import BeginningPassedError as BeginningPassedError
 from msgbroker.contract.state_errors import CenterClosedError as CenterClosedError
+from msgbroker.contract.state_errors import DayStateError as DayStateError
 from msgbroker.contract.state_errors import FeatureNotEverywhereError as FeatureNotEverywhereError
 from msgbroker.contract.state_errors import ForkedError as ForkedError
 from msgbroker.contract.state_errors import FrameForgottenError as FrameForgottenError
@@ -83,6 +87,8 @@ from msgbroker.contract.state_errors import InstanceReplacedError as InstanceRep
 from msgbroker.contract.state_errors import LimitReachedError as LimitReachedError
 from msgbroker.contract.state_errors import NotMigratedError as NotMigratedError
 from msgbroker.contract.state_errors import RegistrationDisabledError as RegistrationDisabledError
+from msgbroker.contract.state_errors import ReplicaDiffersError as ReplicaDiffersError
+from msgbroker.contract.state_errors import RunLostError as RunLostError
 from msgbroker.contract.state_errors import SequenceGapError as SequenceGapError
 from msgbroker.contract.state_errors import StressRefusedError as StressRefusedError
 from msgbroker.contract.state_errors import SubscriptionDiffersError as SubscriptionDiffersError

@@ -265,3 +265,46 @@ class PortInUseError(UnavailableError):
             f"cannot listen on {address}: another program has it, or the address is not of this machine",
             address=address,
         )
+
+
+class DayClaimedError(UnavailableError):
+    """Another run archives that day, and its lease has not passed."""
+
+    reason = "DAY_CLAIMED"
+    table = Fact(str, "")
+    day = Fact(str, "")
+    holder = Fact(str, "")
+    lease_until = Fact(str, "")
+
+    def __init__(self, table: str, day: str, holder: str, lease_until: str) -> None:
+        super().__init__(
+            f"{day} of {table} is being archived by {holder}, whose lease runs until {lease_until}",
+            table=table,
+            day=day,
+            holder=holder,
+            lease_until=lease_until,
+        )
+
+
+class DayStillOpenError(UnavailableError):
+    """Something may still come for that day: it is not over, or somebody is in the middle of writing it."""
+
+    reason = "DAY_STILL_OPEN"
+    table = Fact(str, "")
+    day = Fact(str, "")
+    detail = Fact(str, "")
+
+    def __init__(self, table: str, day: str, detail: str) -> None:
+        super().__init__(f"{day} of {table} is still open: {detail}", table=table, day=day, detail=detail)
+
+
+class ReplicaBehindError(UnavailableError):
+    """A replica has not replayed in time what is to be read from it."""
+
+    reason = "REPLICA_BEHIND"
+    waited_seconds = Fact(float, 0.0)
+
+    def __init__(self, waited_seconds: float, detail: str) -> None:
+        super().__init__(
+            f"the replica was still behind after {waited_seconds:g} s: {detail}", waited_seconds=waited_seconds
+        )

@@ -228,6 +228,46 @@ class FrameForgottenError(FailedPreconditionError):
         )
 
 
+class DayStateError(FailedPreconditionError):
+    """A day of a table is not in a state for what is asked: being dropped, archived already, or not pending."""
+
+    reason = "DAY_STATE"
+    table = Fact(str, "")
+    day = Fact(str, "")
+    state = Fact(str, "")
+
+    def __init__(self, table: str, day: str, state: str, problem: str) -> None:
+        super().__init__(f"{day} of {table} is {state}: {problem}", table=table, day=day, state=state)
+
+
+class RunLostError(FailedPreconditionError):
+    """A run that archives a day has lost it: its lease has passed, and another may have the day. Nothing was changed.
+
+    Never retryable: what it has written is listed nowhere. Archive the day again.
+    """
+
+    reason = "RUN_LOST"
+    run_id = Fact(str, "")
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} has lost its day: its lease has passed", run_id=run_id)
+
+
+class ReplicaDiffersError(FailedPreconditionError):
+    """What was given as a replica is one of another database, or of another history of this one."""
+
+    reason = "REPLICA_DIFFERS"
+    timeline = Fact(str, "")
+    expected = Fact(str, "")
+
+    def __init__(self, timeline: str, expected: str) -> None:
+        super().__init__(
+            f"the replica is of {timeline}, and not of {expected} (the cluster's identifier and its timeline)",
+            timeline=timeline,
+            expected=expected,
+        )
+
+
 class RegistrationDisabledError(PermissionDeniedError):
     """The broker does not let clients register things."""
 

@@ -36,23 +36,25 @@ class History(NamedTuple):
     """For how long the history has been known, by the database's clock at the moment of reading."""
 
 
-_TIMELINE: Final = """
+TIMELINE: Final = """
 (SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system())
 """
+"""What names the cluster and its timeline, of a primary, as SQL."""
+
 # The newest marker, by the primary key. A standby has no timeline of its own yet. The first one was there for ever:
 # before PostgreSQL 17 nothing could be subtracted from that. One from before the clock was set back is taken for new.
 # In binary: as text, a number has as many digits as somebody's settings say.
 _READ: Final = f"""
 SELECT pg_is_in_recovery(), h.history_id, h.epoch_floor,
        greatest(extract(epoch FROM clock_timestamp() - greatest(h.begun_at, 'epoch')), 0)::float8,
-       CASE WHEN pg_is_in_recovery() THEN true ELSE h.timeline = {_TIMELINE} END
+       CASE WHEN pg_is_in_recovery() THEN true ELSE h.timeline = {TIMELINE} END
 FROM log_history h ORDER BY h.ordinal DESC LIMIT 1
 """
 # Those who meet a new timeline together write one row.
 _LOCK: Final = f"SELECT pg_advisory_xact_lock({HISTORY_LOCK_CLASS}, 0)"
 _BEGIN: Final = f"""
 INSERT INTO log_history (history_id, timeline, epoch_floor)
-VALUES (%(history_id)s, {_TIMELINE}, %(epoch_floor)s)
+VALUES (%(history_id)s, {TIMELINE}, %(epoch_floor)s)
 """
 # A sequence does not log each of its numbers: it, too, may have lost its end.
 _SKIP_QUEUE_IDS: Final = f"""

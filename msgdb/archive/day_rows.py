@@ -1,0 +1,65 @@
+"""What the store has of a day: whether the day is over, and where its rows are.
+
+A day is a day in UTC, by the database's clock, whatever the session's time zone is. A partition is always read by its
+own name: once its detach has begun, the parent does not show it any more.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Final
+
+from psycopg import sql
+
+from msgbroker.contract.errors import DayStillOpenError, InvalidSettingError
+from msgdb import names
+from msgdb.day_tables import ARCHIVABLE, DAY_TABLES, DayTable
+from msgdb.log.partitions import day_bounds
+from msgdb.postgres.connections import Connection
+
+# Not now(): that is when the caller's transaction began.
+_TODAY: Final = "SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date"
+_IS_TABLE: Final = "SELECT to_regclass(%s) IS NOT NULL"
+
+# Index: the one on the time.
+_HAS_ROWS: Final = "SELECT EXISTS (SELECT 1 FROM {table} WHERE {time} >= %(first)s AND {time} < %(end)s)"
+
+
+def get_archivable(table: str) -> DayTable:
+    """Return what is known of a table whose days may be archived. Raises InvalidSettingError."""
+    entry = DAY_TABLES.get(table)
+    if entry is None or not entry.is_archivable:
+        known = ", ".join(entry.name for entry in ARCHIVABLE)
+        raise InvalidSettingError("table", f"must be one whose days are archived: {known}")
+    return entry
+
+
+def table_of_day(table: DayTable, day: date) -> str:
+    """Return the table that has the rows of a day, attached or not."""
+    return names.partition_name(table.name, f"{day:%Y%m%d}") if table.is_partitioned else table.name
+
+
+async def read_today(conn: Connection) -> date:
+    """Return which day it is by the database's clock, at this moment."""
+    row = await (await conn.execute(_TODAY)).fetchone()
+    assert row is not None, "it is one row"
+    today: date = row[0]
+    return today
+
+
+async def check_over(conn: Connection, table: DayTable, day: date) -> None:
+    """Raise DayStillOpenError for a day that is not over by the database's clock."""
+    today = await read_today(conn)
+    if day >= today:
+        raise DayStillOpenError(table.name, f"{day}", f"it is {today} by the database's clock (UTC)")
+
+
+async def is_stored(conn: Connection, table: DayTable, day: date) -> bool:
+    """Tell whether the store has the day: its partition, or, of a table that is not partitioned, a row."""
+    if table.is_partitioned:
+        cursor = await conn.execute(_IS_TABLE, (table_of_day(table, day),))
+    else:
+        first, end = day_bounds(day)
+        parts = {"table": sql.Identifier(table.name), "time": sql.Identifier(table.time_column)}
+        cursor = await conn.execute(sql.SQL(_HAS_ROWS).format(**parts), {"first": first, "end": end})
+    return await cursor.fetchone() == (True,)
