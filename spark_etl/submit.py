@@ -20,9 +20,9 @@ from typing import Any, Final, TextIO
 
 from pyspark.sql import SparkSession
 
-from msgbroker.contract.errors import MessageCenterError, NoDatabaseError
+from msgbroker.contract.errors import ArchivePlaceError, MessageCenterError, NoDatabaseError
 from msgdb import names
-from spark_etl.archive.config import ArchiveConfig
+from spark_etl.archive.config import FILE_MIB_DEFAULT, ArchiveConfig
 from spark_etl.archive.daily import ARCHIVED_TABLES, run_daily
 from spark_etl.archive.job import run
 from spark_etl.archive.progress import Progress, Tell
@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     out = os.fdopen(given.tell_to, "w") if given.tell_to is not None else sys.stdout
     try:
+        if not given.place:
+            raise ArchivePlaceError("", f"give --place, or set {PLACE_VARIABLE}")
         with open_session(f"msgcenter {given.job}", given.master) as spark:
             done = _JOBS[given.job](spark, given, _teller(out, as_json=given.tell_to is not None))
     except MessageCenterError as error:
@@ -69,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
             job.add_argument("--day", type=date.fromisoformat, required=True, help="in UTC, as 2026-11-17")
             job.add_argument("--table", default=names.MESSAGE, choices=ARCHIVED_TABLES)
         if name != "verify":
-            job.add_argument("--file-mib", type=int, default=ArchiveConfig.file_mib, help="how large a file is, about")
+            job.add_argument("--file-mib", type=int, default=FILE_MIB_DEFAULT, help="how large a file is, about")
         if name == "archive":
             job.add_argument("--again", action="store_true", help="though it is archived")
     return parser

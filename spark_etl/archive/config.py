@@ -11,6 +11,7 @@ from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.contract.limits import RETENTION_DAYS_MAX
 
 _MIB: Final = 1024 * 1024
+FILE_MIB_DEFAULT: Final = 256
 _FILE_MIB_MIN: Final = 1
 _FILE_MIB_MAX: Final = 4_096
 
@@ -29,7 +30,7 @@ class ArchiveConfig:
     """The archive's root: a path, or one of `file:`, `s3:`, `hdfs:`, `gs:`, `abfs:`, as pyarrow reads them."""
     replica_url: str | None = field(default=None, repr=False)
     """Where messages are read instead, once it has what the primary had as the day was closed."""
-    file_mib: int = 256
+    file_mib: int = FILE_MIB_DEFAULT
     """How many MiB of rows a file has, about, before they are compressed."""
     lease_seconds: float = 60.0
     """How long a job that died keeps its day from others."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -36,7 +36,8 @@ class Lease:
         """Return what *work* gives. Raises RunLostError, with *work* cancelled, as soon as the lease is lost."""
         task = asyncio.ensure_future(work)
         try:
-            await asyncio.wait([task, self._lost], return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [task, self._lost]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if self._lost.done():
                 self._lost.result()
             return await task

@@ -20,7 +20,8 @@ from spark_etl.files.places import Place
 _ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 _READ_ROWS: Final = 4_096
 _COMPRESSION_LEVEL: Final = 1
-"""Bodies are the most of it, and are mostly small documents: higher levels gain a few per cent, and cost the rate."""
+"""Bodies are the most of it, and mostly small documents: level 3 makes them no smaller, and level 9 by a tenth at seven
+times the price."""
 _KEY_MISSES: Final = 0.01
 """How often a look for a key that a file does not have reads it all the same."""
 _WITHOUT_STATISTICS: Final = frozenset({"body", "headers", "last_error", "outcome"})
