@@ -44,6 +44,7 @@ from msgbroker.contract.machine_errors import ChartNotPossibleError as ChartNotP
 from msgbroker.contract.machine_errors import DatabaseRefusedError as DatabaseRefusedError
 from msgbroker.contract.machine_errors import EmbeddedPostgresError as EmbeddedPostgresError
 from msgbroker.contract.machine_errors import JavaMissingError as JavaMissingError
+from msgbroker.contract.machine_errors import JobFailedError as JobFailedError
 from msgbroker.contract.machine_errors import ManifestUnreadableError as ManifestUnreadableError
 from msgbroker.contract.machine_errors import NoDatabaseError as NoDatabaseError
 from msgbroker.contract.machine_errors import OutputFailedError as OutputFailedError

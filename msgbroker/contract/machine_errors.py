@@ -154,3 +154,12 @@ class ArchiveDiffersError(FailedPreconditionError):
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"the archive differs: {problem}")
+
+
+class JobFailedError(FailedPreconditionError):
+    """A job of Spark's failed: a task was refused something, ran out of it, or met what nobody foresaw."""
+
+    reason = "JOB_FAILED"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the job failed: {problem}")

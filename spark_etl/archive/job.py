@@ -7,7 +7,6 @@ another run, in a directory of its own. It is marked by the last step alone, and
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from typing import Final
 from uuid import UUID
 
 import structlog
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from msgbroker.contract.errors import ArchiveDiffersError, MessageCenterError, RunLostError
@@ -33,6 +31,7 @@ from spark_etl.archive.lease import Lease, kept
 from spark_etl.archive.parts import PartInputs, WrittenPart, write_part
 from spark_etl.archive.planning import PartPlan, plan_parts
 from spark_etl.archive.progress import Progress, Step, Tell, tell_nobody
+from spark_etl.archive.task_errors import task_errors
 from spark_etl.files.digest import PageDigest, combine, kind_for
 from spark_etl.files.manifest import Manifest, QueueDigest
 from spark_etl.files.places import Place, read_manifest, run_directory, write_manifest
@@ -189,10 +188,8 @@ class _Run:
     def _write_in_thread(self, group: str, inputs: PartInputs, plans: Sequence[PartPlan]) -> list[WrittenPart]:
         context = self._spark.sparkContext
         context.setJobGroup(group, f"archive {inputs.table} of {self._claimed.day}", interruptOnCancel=True)
-        try:
+        with task_errors():
             return context.parallelize(plans, len(plans)).map(partial(write_part, inputs)).collect()
-        except PySparkException as error:
-            raise _ours(error) from error
 
     def _tell_parts(self, group: str, plans: Sequence[PartPlan]) -> None:
         tracker = self._spark.sparkContext.statusTracker()
@@ -259,15 +256,6 @@ def _of_day(run: ArchiveRun) -> tuple[str, ...]:
     """Return what tells the rows of a day from others, where its table is not partitioned by days."""
     column, midnight = SOURCES[run.table].day_column, f"'{run.day} 00:00+00'::timestamptz"
     return (f"t.{column} >= {midnight}", f"t.{column} < {midnight} + interval '24 hours'")
-
-
-_RAISED: Final = re.compile(r"msgbroker\.contract\.\w+\.\w+Error: (.*)")
-
-
-def _ours(error: PySparkException) -> Exception:
-    """Return what a task raised, without Spark's pages around it, where it was one of our errors."""
-    raised = _RAISED.findall(str(error))
-    return ArchiveDiffersError(raised[-1].removeprefix("the archive differs: ")) if raised else error
 
 
 def _cause(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from msgbroker.contract.errors import ArchiveDiffersError, DayNotFoundError
 from msgdb import names
 from spark_etl.archive.parts import PieceDigest, digests_of_file
 from spark_etl.archive.planning import Piece
+from spark_etl.archive.task_errors import task_errors
 from spark_etl.files.digest import DigestKind, PageDigest, combine
 from spark_etl.files.manifest import ArchiveFile, Manifest
 from spark_etl.files.parquet import checksum
@@ -40,7 +41,8 @@ def verify(spark: SparkSession, place_url: str, day: date, *, table: str = names
     if manifest.files:
         kind = DigestKind(manifest.digests[0].digest.partition(":")[0])
         check = partial(_check_file, _FileInputs(place_url, table, kind))
-        found = spark.sparkContext.parallelize(manifest.files, len(manifest.files)).map(check).collect()
+        with task_errors():
+            found = spark.sparkContext.parallelize(manifest.files, len(manifest.files)).map(check).collect()
         _compare(manifest, kind, [each for digests in found for each in digests])
     return manifest
 

@@ -1,0 +1,226 @@
+"""Archiving a day, from its claim to its mark, with a real store, Spark and files."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+from msgbroker.contract.errors import (
+    ArchiveDiffersError,
+    ArchivePlaceError,
+    DayClaimedError,
+    DayNotFoundError,
+    DayStateError,
+)
+from msgdb.log.queues import ensure_queues
+from msgdb.postgres.connections import Connection
+from msgdb.store import MessageStore
+from spark_etl.archive.config import ArchiveConfig
+from spark_etl.archive.job import ArchivedDay, run
+from spark_etl.archive.progress import Progress, Step
+from spark_etl.archive.verify import verify
+from spark_etl.files.places import Place, find_manifest, list_runs
+from spark_etl.files.reading import list_files, read_days
+from spark_etl.source.contract import SOURCES
+from tests.support.rows import make_queue, put_messages
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+MESSAGE = SOURCES["message"]
+
+
+def day_of(days_ago: int) -> date:
+    return (datetime.now(UTC) - timedelta(days=days_ago)).date()
+
+
+async def archive(spark: SparkSession, config: ArchiveConfig, day: date, **how: Any) -> ArchivedDay:
+    return await asyncio.to_thread(run, spark, config, day, **how)
+
+
+async def rows_of_store(conn: Connection, day: date) -> list[tuple[Any, ...]]:
+    select = MESSAGE.select.format(table=f"message_p{day:%Y%m%d} AS t")
+    cursor = await conn.execute(f"{select} ORDER BY namespace, topic, queue_id, queue_offset".encode())
+    return await cursor.fetchall()
+
+
+def rows_of_archive(config: ArchiveConfig, day: date) -> list[tuple[Any, ...]]:
+    files = list_files(config.place, "message", day)
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        return connection.read_parquet(files).order("namespace, topic, queue_id, queue_offset").fetchall()
+
+
+def flip_a_bit(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+async def test_an_archived_day_has_the_rows_of_the_store(
+    spark: SparkSession, conn: Connection, config: ArchiveConfig
+) -> None:
+    for topic_id in (1, 2):
+        for queue in await ensure_queues(conn, topic_id, 1, 2):
+            await put_messages(conn, queue.queue_id, range(5, 1_505), days_ago=1, body_bytes=1_000)
+            await put_messages(conn, queue.queue_id, range(1_505, 1_510))
+    told: list[Progress] = []
+
+    done = await archive(spark, config, day_of(1), tell=told.append)
+
+    manifest = done.manifest
+    assert (manifest.rows, len(manifest.digests)) == (6_000, 4)
+    assert len(manifest.files) > 4
+    assert {(each.first_offset, each.last_offset, each.rows) for each in manifest.digests} == {(5, 1_504, 1_500)}
+    wanted = await rows_of_store(conn, day_of(1))
+    assert rows_of_archive(config, day_of(1)) == wanted
+    read = read_days(spark, config.place, "message", day_of(1)).count()
+    assert read == len(wanted)
+    assert find_manifest(Place.at(config.place), "message", day_of(1)) == manifest
+    row = await (await conn.execute("SELECT state, run_id FROM archive_day")).fetchone()
+    assert row == ("ARCHIVED", manifest.run_id)
+    assert [step for step in Step if any(each.step is step for each in told)] == [
+        Step.CLAIMING, Step.CLOSING, Step.WRITING, Step.MARKING,
+    ]  # fmt: skip
+    verify(spark, config.place, day_of(1))
+
+
+async def test_a_day_without_messages_is_a_manifest_without_files(
+    spark: SparkSession, conn: Connection, config: ArchiveConfig
+) -> None:
+    done = await archive(spark, config, day_of(1))
+
+    assert (done.manifest.rows, done.manifest.files) == (0, ())
+    assert list_files(config.place, "message", day_of(1)) == []
+    assert read_days(spark, config.place, "message", day_of(1)).collect() == []
+    verify(spark, config.place, day_of(1))
+
+
+async def test_a_further_run_has_a_directory_of_its_own_and_is_the_one_that_is_read(
+    spark: SparkSession, conn: Connection, config: ArchiveConfig
+) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(10), days_ago=1)
+    first = await archive(spark, config, day_of(1))
+    with pytest.raises(DayStateError):
+        await archive(spark, config, day_of(1))
+
+    second = await archive(spark, config, day_of(1), again=True)
+
+    place = Place.at(config.place)
+    assert list_runs(place, "message", day_of(1)) == [first.manifest.run_id, second.manifest.run_id]
+    assert find_manifest(place, "message", day_of(1)) == second.manifest
+    assert len(rows_of_archive(config, day_of(1))) == 10
+
+
+async def test_one_run_at_a_time_has_a_day(spark: SparkSession, conn: Connection, config: ArchiveConfig) -> None:
+    await put_messages(conn, await make_queue(conn), range(10), days_ago=1)
+    refused: list[DayClaimedError] = []
+
+    def rival() -> None:
+        with pytest.raises(DayClaimedError, match="the first one") as raised:
+            run(spark, replace(config, holder="another"), day_of(1))
+        refused.append(raised.value)
+
+    def tell(progress: Progress) -> None:
+        if progress.step is Step.CLOSING:
+            # A thread, because an event loop is running in this one.
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(rival).result()
+
+    await archive(spark, replace(config, holder="the first one"), day_of(1), tell=tell)
+
+    assert len(refused) == 1
+
+
+async def test_what_comes_to_a_day_that_was_dropped_is_added_to_its_manifest(
+    spark: SparkSession, conn: Connection, config: ArchiveConfig
+) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(10), days_ago=3)
+    first = await archive(spark, config, day_of(3))
+    await conn.execute(f"DROP TABLE message_p{day_of(3):%Y%m%d}".encode())
+    await conn.execute("UPDATE archive_day SET state = 'DROPPED'")
+    await put_messages(conn, queue_id, range(10, 15), days_ago=3)
+
+    second = await archive(spark, config, day_of(3))
+
+    assert second.manifest.base_run_id == first.manifest.run_id
+    assert second.manifest.rows == 15
+    assert [row[1] for row in rows_of_archive(config, day_of(3))] == list(range(15))
+    verify(spark, config.place, day_of(3))
+
+
+async def test_a_supplement_without_the_files_before_it_is_refused(
+    spark: SparkSession, conn: Connection, config: ArchiveConfig, tmp_path: Path
+) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(10), days_ago=3)
+    await archive(spark, config, day_of(3))
+    await conn.execute(f"DROP TABLE message_p{day_of(3):%Y%m%d}".encode())
+    await conn.execute("UPDATE archive_day SET state = 'DROPPED'")
+    await put_messages(conn, queue_id, range(10, 15), days_ago=3)
+
+    with pytest.raises(ArchiveDiffersError, match="archived before are not here"):
+        await archive(spark, replace(config, place=str(tmp_path / "elsewhere")), day_of(3))
+
+    row = await (await conn.execute("SELECT state, failure FROM archive_run ORDER BY run_id DESC")).fetchone()
+    assert row is not None
+    assert row[0] == "FAILED"
+
+
+async def test_dead_letters_are_archived_by_the_day_they_died(
+    spark: SparkSession, conn: Connection, config: ArchiveConfig
+) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(30), days_ago=1)
+    copied = ("queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, key, ordering_key,"
+              " headers, body, born_at, born_host, publisher_group, stress, redrives")  # fmt: skip
+    await conn.execute(
+        f"INSERT INTO dead_letter (group_id, group_name, died_at, attempts, reason, {copied})"
+        f" SELECT 7, 'SG_POINTS', now() - interval '1 day' * (queue_offset % 3), 3, 'REJECTED', {copied}"
+        " FROM message ORDER BY queue_offset".encode()
+    )
+
+    done = await archive(spark, config, day_of(1), table="dead_letter")
+
+    assert done.manifest.rows == 10
+    rows = read_days(spark, config.place, "dead_letter", day_of(1)).select("queue_offset", "group_name").collect()
+    assert sorted(tuple(row) for row in rows) == [(offset, "SG_POINTS") for offset in range(1, 30, 3)]
+    verify(spark, config.place, day_of(1), table="dead_letter")
+
+
+async def test_a_file_that_was_changed_or_is_missing_is_found(
+    spark: SparkSession, conn: Connection, config: ArchiveConfig
+) -> None:
+    await put_messages(conn, await make_queue(conn), range(10), days_ago=1)
+    done = await archive(spark, config, day_of(1))
+    (file,) = list_files(config.place, "message", day_of(1))
+    flip_a_bit(Path(file))
+
+    with pytest.raises(ArchiveDiffersError, match="was changed since it was written"):
+        verify(spark, config.place, day_of(1))
+    await asyncio.to_thread(Path(file).unlink)
+    with pytest.raises(ArchiveDiffersError, match=f"{done.manifest.files[0].path} is missing"):
+        verify(spark, config.place, day_of(1))
+    with pytest.raises(DayNotFoundError):
+        verify(spark, config.place, day_of(2))
+
+
+async def test_a_place_that_cannot_be_written_fails_the_run_and_frees_the_day(
+    spark: SparkSession, store: MessageStore, conn: Connection, config: ArchiveConfig, tmp_path: Path
+) -> None:
+    await put_messages(conn, await make_queue(conn), range(10), days_ago=1)
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ArchivePlaceError, match="no archive at"):
+        await archive(spark, replace(config, place=str(tmp_path / "file")), day_of(1))
+
+    assert (await archive(spark, config, day_of(1))).manifest.rows == 10
