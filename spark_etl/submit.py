@@ -20,14 +20,17 @@ from typing import Any, Final, TextIO
 
 from pyspark.sql import SparkSession
 
-from msgbroker.contract.errors import ArchivePlaceError, MessageCenterError, NoDatabaseError
+from msgbroker.contract.errors import ArchivePlaceError, InvalidSettingError, MessageCenterError, NoDatabaseError
 from msgdb import names
 from spark_etl.archive.config import FILE_MIB_DEFAULT, ArchiveConfig
 from spark_etl.archive.daily import ARCHIVED_TABLES, run_daily
 from spark_etl.archive.job import run
+from spark_etl.archive.live import LiveConfig, run_live
 from spark_etl.archive.progress import Progress, Tell
+from spark_etl.archive.task_errors import task_errors
 from spark_etl.archive.verify import verify
 from spark_etl.files.manifest import Manifest
+from spark_etl.files.places import Place
 from spark_etl.sessions import open_session
 
 URL_VARIABLE: Final = "MSGCENTER_MSGDB_URL"
@@ -62,18 +65,23 @@ def _parser() -> argparse.ArgumentParser:
         ("archive", "archive a day"),
         ("verify", "read an archived day again"),
         ("daily", "archive all days that wait"),
+        ("live", "write the open day as it goes on"),
     ):
         job = jobs.add_parser(name, help=about)
         job.add_argument(
             "--place", default=os.environ.get(PLACE_VARIABLE), help=f"the archive's root (or {PLACE_VARIABLE})"
         )
-        if name != "daily":
+        if name in {"archive", "verify"}:
             job.add_argument("--day", type=date.fromisoformat, required=True, help="in UTC, as 2026-11-17")
             job.add_argument("--table", default=names.MESSAGE, choices=ARCHIVED_TABLES)
-        if name != "verify":
+        if name in {"archive", "daily"}:
             job.add_argument("--file-mib", type=int, default=FILE_MIB_DEFAULT, help="how large a file is, about")
         if name == "archive":
             job.add_argument("--again", action="store_true", help="though it is archived")
+        if name == "live":
+            job.add_argument("--once", action="store_true", help="end with what there is now")
+            job.add_argument("--checkpoint", help="where Spark remembers how far it is (below a local place)")
+            job.add_argument("--every-seconds", type=float, default=10.0, help="how long a batch gathers, at least")
     return parser
 
 
@@ -107,10 +115,27 @@ def _daily(spark: SparkSession, given: argparse.Namespace, tell: Tell) -> dict[s
     }
 
 
+def _live(spark: SparkSession, given: argparse.Namespace, _tell: Tell) -> dict[str, Any]:
+    place = Place.at(given.place)
+    if given.checkpoint is None and not place.is_local:
+        raise InvalidSettingError("checkpoint", "must be given where the archive is not on this machine")
+    config = LiveConfig(
+        place=given.place,
+        checkpoint=given.checkpoint or f"file://{place.below('_live')}",
+        every_seconds=given.every_seconds,
+        is_once=given.once,
+    )
+    query = run_live(spark, config, {})
+    with task_errors():
+        query.awaitTermination()
+    return {"live": {"rows": sum(each.numInputRows for each in query.recentProgress)}}
+
+
 _JOBS: Final[Mapping[str, Callable[[SparkSession, argparse.Namespace, Tell], dict[str, Any]]]] = {
     "archive": _archive,
     "verify": _verify,
     "daily": _daily,
+    "live": _live,
 }
 
 

@@ -134,7 +134,7 @@ class _Run:
         digests = _digests(closed, inputs, written)
         manifest = self._manifest(closed, digests, written)
         self._tell(Progress(Step.MARKING, len(plans), len(plans), manifest.rows))
-        path = await asyncio.to_thread(write_manifest, self._place, manifest)
+        path = await asyncio.to_thread(write_manifest, self._place, manifest, inputs.directory)
         async with self._store.transaction() as connection:
             await claims.mark_verified(connection, self._claimed, _verified(manifest, digests, self._place.below(path)))
         return ArchivedDay(manifest, path)
@@ -147,7 +147,9 @@ class _Run:
             self._tell(Progress(Step.WAITING))
             replica_url = self._config.replica_url
             async with MessageStore.open(replica_url, pool_size=1) as replica, replica.connection() as connection:
-                waiting = wait_for_replay(connection, closed, self._config.replay_seconds_max)
+                waiting = wait_for_replay(
+                    connection, self._claimed, closed, wait_seconds=self._config.replay_seconds_max
+                )
                 await self._lease.during(waiting)
         return closed
 
@@ -208,9 +210,13 @@ class _Run:
     ) -> Manifest:
         run = self._claimed
         system_identifier, _, timeline = closed.timeline.partition("/")
-        base = None if run.base_run_id is None else read_manifest(self._place, run.table, run.day, run.base_run_id)
-        if run.base_run_id is not None and base is None:
-            raise ArchiveDiffersError(f"the files of {run.table} of {run.day} that were archived before are not here")
+        base = None
+        if run.base_run_id is not None:
+            base = read_manifest(self._place, run_directory(run.table, run.day, run.base_run_id))
+            if base is None:
+                raise ArchiveDiffersError(
+                    f"the files of {run.table} of {run.day} that were archived before are not here"
+                )
         return Manifest(
             table=run.table,
             day=run.day,

@@ -80,8 +80,9 @@ class Manifest:
     system_identifier: str
     """Of the PostgreSQL cluster it was read from."""
     timeline: str
-    closed_at: datetime
-    """When it was known that nothing more comes for the day."""
+    closed_at: datetime | None
+    """When it was known that nothing more comes for the day; None while it is open: then these are the files of one
+    batch of a stream."""
     written_at: datetime
     columns: tuple[tuple[str, str], ...]
     """Name and Arrow type of each column of these files; files of a base may have fewer."""
@@ -105,7 +106,7 @@ def to_json(manifest: Manifest) -> str:
         "day": manifest.day.isoformat(),
         "run_id": str(manifest.run_id),
         "base_run_id": None if manifest.base_run_id is None else str(manifest.base_run_id),
-        "closed_at": manifest.closed_at.isoformat(),
+        "closed_at": None if manifest.closed_at is None else manifest.closed_at.isoformat(),
         "written_at": manifest.written_at.isoformat(),
         "columns": [{"name": name, "type": kind} for name, kind in manifest.columns],
     }
@@ -140,15 +141,16 @@ def _manifest_of(fields: Mapping[str, Any]) -> Manifest:
         base_run_id=None if fields["base_run_id"] is None else UUID(fields["base_run_id"]),
         system_identifier=str(fields["system_identifier"]),
         timeline=str(fields["timeline"]),
-        closed_at=datetime.fromisoformat(fields["closed_at"]),
+        closed_at=None if fields["closed_at"] is None else datetime.fromisoformat(fields["closed_at"]),
         written_at=datetime.fromisoformat(fields["written_at"]),
         columns=tuple((str(column["name"]), str(column["type"])) for column in fields["columns"]),
         digests=tuple(QueueDigest(**each) for each in fields["digests"]),
-        files=tuple(_file_of(each) for each in fields["files"]),
+        files=tuple(file_of(each) for each in fields["files"]),
     )
 
 
-def _file_of(fields: Mapping[str, Any]) -> ArchiveFile:
+def file_of(fields: Mapping[str, Any]) -> ArchiveFile:
+    """Return one file's facts, of its fields as they are stored."""
     return ArchiveFile(
         path=str(fields["path"]),
         bytes=int(fields["bytes"]),

@@ -2,6 +2,7 @@
 
     <root>/message/day=2026-11-17/run=0198…/part-00000-5f2c….parquet
     <root>/message/day=2026-11-17/run=0198…/_manifest.json
+    <root>/message/day=2026-11-18/live=9c2e41d7-00000012-0198…/part-….parquet, _manifest.json
 
 What is written is there for good once a function here has returned: after it a day may be dropped.
 """
@@ -14,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 from uuid import UUID
 
 from pyarrow import fs
@@ -24,6 +25,7 @@ from spark_etl.files.manifest import FILE_NAME, Manifest, from_json, to_json
 
 _DAY: Final = re.compile(r"day=(\d{4}-\d{2}-\d{2})")
 _RUN: Final = re.compile(r"run=([0-9a-f-]{36})")
+_BATCH: Final = re.compile(r"live=([0-9a-f]{8})-([0-9]{8,})-([0-9a-f-]{36})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +113,21 @@ def run_directory(table: str, day: date, run_id: UUID) -> str:
     return f"{day_directory(table, day)}/run={run_id}"
 
 
-def write_manifest(place: Place, manifest: Manifest) -> str:
-    """Write the manifest of a run whose files are all there; return its path. It is there as a whole, or not at all."""
-    path = f"{run_directory(manifest.table, manifest.day, manifest.run_id)}/{FILE_NAME}"
+class BatchName(NamedTuple):
+    """One try at a batch of a stream, as its directory is named."""
+
+    stream: str
+    number: int
+    run_id: UUID
+
+    def directory(self, table: str, day: date) -> str:
+        """Return where the files of the batch that are of this day lie."""
+        return f"{day_directory(table, day)}/live={self.stream}-{self.number:08}-{self.run_id}"
+
+
+def write_manifest(place: Place, manifest: Manifest, directory: str) -> str:
+    """Write the manifest of files that are all there; return its path. It is there as a whole, or not at all."""
+    path = f"{directory}/{FILE_NAME}"
     # A reader that lists the directory at this moment knows nothing of a name like this.
     unfinished = f"{path}.unfinished" if place.is_local else path
     with place.filesystem.open_output_stream(place.below(unfinished)) as file:
@@ -137,17 +151,33 @@ def list_runs(place: Place, table: str, day: date) -> list[UUID]:
     return [UUID(match[1]) for match in matches if match]
 
 
-def read_manifest(place: Place, table: str, day: date, run_id: UUID) -> Manifest | None:
-    """Return the manifest of a run; None where it has none, because it did not come to its end."""
-    path = f"{run_directory(table, day, run_id)}/{FILE_NAME}"
+def read_manifest(place: Place, directory: str) -> Manifest | None:
+    """Return the manifest of a run or a batch; None where it has none, because it did not come to its end."""
+    path = f"{directory}/{FILE_NAME}"
     content = place.read(path)
     return None if content is None else from_json(content, place.below(path))
 
 
 def find_manifest(place: Place, table: str, day: date) -> Manifest | None:
-    """Return the manifest that a day is read by: that of the newest run which has one."""
+    """Return the manifest that a closed day is read by: that of the newest run which has one."""
     for run_id in reversed(list_runs(place, table, day)):
-        manifest = read_manifest(place, table, day, run_id)
+        manifest = read_manifest(place, run_directory(table, day, run_id))
         if manifest is not None:
             return manifest
     return None
+
+
+def list_batches(place: Place, table: str, day: date) -> list[BatchName]:
+    """Return the batches that streams have written of a day, in their order; of a batch done again, each try."""
+    matches = (_BATCH.fullmatch(name) for name in place.list_directory(day_directory(table, day)))
+    return sorted(BatchName(match[1], int(match[2]), UUID(match[3])) for match in matches if match)
+
+
+def list_live_manifests(place: Place, table: str, day: date) -> list[Manifest]:
+    """Return the manifests that an open day is read by: of each batch that of its newest try which has one."""
+    found: dict[tuple[str, int], Manifest] = {}
+    for batch in list_batches(place, table, day):
+        manifest = read_manifest(place, batch.directory(table, day))
+        if manifest is not None:
+            found[batch.stream, batch.number] = manifest
+    return list(found.values())

@@ -48,6 +48,7 @@ MANIFEST = Manifest(
         run_id=st.uuids(),
         base_run_id=st.none() | st.uuids(),
         timeline=st.text(),
+        closed_at=st.none() | st.datetimes(timezones=st.just(UTC)),
         files=st.lists(
             st.builds(replace, st.just(FILE), key=st.builds(Extent, st.none() | st.text(), st.none() | st.text()))
         ).map(tuple),

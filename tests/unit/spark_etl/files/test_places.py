@@ -10,7 +10,17 @@ from uuid import UUID
 import pytest
 
 from msgbroker.contract.errors import ArchivePlaceError, ManifestUnreadableError
-from spark_etl.files.places import Place, find_manifest, list_days, list_runs, run_directory, write_manifest
+from spark_etl.files.places import (
+    BatchName,
+    Place,
+    find_manifest,
+    list_batches,
+    list_days,
+    list_live_manifests,
+    list_runs,
+    run_directory,
+    write_manifest,
+)
 from tests.support.manifests import make_manifest
 
 DAY = date(2026, 11, 17)
@@ -23,8 +33,9 @@ def place(tmp_path: Path) -> Place:
 
 
 def write(place: Place, run_id: UUID, day: date = DAY) -> str:
-    place.make_directory(run_directory("message", day, run_id))
-    return write_manifest(place, replace(make_manifest(day), run_id=run_id))
+    directory = run_directory("message", day, run_id)
+    place.make_directory(directory)
+    return write_manifest(place, replace(make_manifest(day), run_id=run_id), directory)
 
 
 def test_a_day_is_read_by_its_newest_run_that_came_to_its_end(place: Place) -> None:
@@ -59,6 +70,21 @@ def test_a_damaged_manifest_is_not_passed_over(place: Place) -> None:
 
     with pytest.raises(ManifestUnreadableError):
         find_manifest(place, "message", DAY)
+
+
+def test_an_open_day_is_read_by_the_newest_try_at_each_of_its_batches(place: Place) -> None:
+    tries = [
+        BatchName("0123abcd", number, run_id) for number, run_id in ((1, FIRST), (1, SECOND), (2, FIRST), (10, THIRD))
+    ]
+    for name in tries:
+        directory = name.directory("message", DAY)
+        place.make_directory(directory)
+        if name.number != 2:
+            write_manifest(place, replace(make_manifest(DAY), run_id=name.run_id), directory)
+
+    assert list_batches(place, "message", DAY) == tries
+    assert [each.run_id for each in list_live_manifests(place, "message", DAY)] == [SECOND, THIRD]
+    assert find_manifest(place, "message", DAY) is None
 
 
 def test_days_are_listed_in_order_and_what_is_none_is_left_out(place: Place) -> None:
