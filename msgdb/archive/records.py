@@ -86,3 +86,64 @@ class VerifiedRun:
     file_count: int
     file_bytes: int
     ranges: tuple[VerifiedRange, ...]
+
+
+class RunStatus(NamedTuple):
+    """What is known of a run, whatever became of it."""
+
+    run_id: UUID
+    table: str
+    day: date
+    state: RunState
+    base_run_id: UUID | None
+    holder: str
+    begun_at: datetime
+    lease_until: datetime
+    is_alive: bool
+    """Whether it runs, and its lease has not passed."""
+    timeline: str | None
+    closed_at: datetime | None
+    ended_at: datetime | None
+    failure: str | None
+    manifest: str | None
+    row_count: int | None
+    file_count: int | None
+    file_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DayStatus:
+    """What is known of a day, and of its runs."""
+
+    table: str
+    day: date
+    state: DayState
+    reason: str | None
+    """Why it is waived, or pending again."""
+    changed_at: datetime | None
+    """None: nothing was noted of it yet."""
+    is_required: bool
+    """Whether it must be archived before it is dropped."""
+    is_stored: bool
+    """Whether the store has it: its partition, or rows of it."""
+    archived_by: RunStatus | None
+    """The run that readers go by."""
+    last_run: RunStatus | None
+    """The one that began last, whatever became of it."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its drop waits for a run: nothing has archived it, or it has rows again after it was dropped."""
+        is_open = self.state in {DayState.PENDING, DayState.DROPPED}
+        return is_open and self.is_required and self.is_stored
+
+
+class WaitingDay(NamedTuple):
+    """A day that must be archived before it is dropped, and is not."""
+
+    table: str
+    day: date
+    waits_seconds: float
+    """Since the day was over."""
+    reason: str
+    """For people."""
