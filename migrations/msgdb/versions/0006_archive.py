@@ -89,14 +89,15 @@ CREATE TABLE act (
 """
 
 # An earlier version's first statement that changes something for a day is the one that raises starts. What is permitted
-# is said by whoever does it, for the length of its transaction, and held against the day's state.
+# is said by whoever does it, for the length of its transaction, and held against the day's state. The day is read in
+# one form, whatever the session's own is.
 GUARD = """
 CREATE FUNCTION archive_guard_start() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT 1 FROM archive_policy WHERE table_name = 'message') AND NOT EXISTS (
         SELECT 1 FROM archive_day
         WHERE table_name = 'message' AND state = 'DROPPING'
-          AND day::text = current_setting('msgdb.dropping_day', true)
+          AND day = to_date(current_setting('msgdb.dropping_day', true), 'YYYY-MM-DD')
     ) THEN
         RAISE EXCEPTION 'messages are dropped only once they are archived, and this broker does not know of the archive'
             USING ERRCODE = 'object_not_in_prerequisite_state',
