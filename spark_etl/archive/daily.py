@@ -14,9 +14,11 @@ import structlog
 from pyspark.sql import SparkSession
 
 from msgbroker.contract.errors import MessageCenterError
-from msgdb import names
-from msgdb.archive import claims
-from msgdb.archive.records import DayState, RunState
+from msgdb.archive.day_rows import read_today
+from msgdb.archive.listing import PAGE_MAX, list_days
+from msgdb.archive.records import DayState
+from msgdb.archive.stored_days import list_stored_days
+from msgdb.day_tables import ARCHIVABLE, DAY_TABLES
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from spark_etl.archive.config import ArchiveConfig
@@ -27,7 +29,7 @@ from spark_etl.files.places import Place
 
 log = structlog.get_logger(__name__)
 
-ARCHIVED_TABLES: Final = (names.MESSAGE, names.DEAD_LETTER)
+ARCHIVED_TABLES: Final = tuple(table.name for table in ARCHIVABLE)
 
 
 @dataclass(slots=True)
@@ -74,14 +76,18 @@ async def _connection(config: ArchiveConfig) -> AsyncIterator[Connection]:
 
 
 async def _list_waiting(config: ArchiveConfig, table: str) -> list[date]:
+    """Return the days that the store has and no run has archived as they are, the oldest first."""
     async with _connection(config) as connection:
-        days = await claims.list_days(connection, table)
-    return sorted(each.day for each in days if each.state == DayState.PENDING)
+        stored = await list_stored_days(connection, DAY_TABLES[table], await read_today(connection))
+        noted = {each.day: each.state for each in await list_days(connection, table, limit=PAGE_MAX)}
+    # A day that was dropped and is there again is supplemented.
+    to_do = {DayState.PENDING, DayState.DROPPED}
+    return sorted(each.day for each in stored if noted.get(each.day, DayState.PENDING) in to_do)
 
 
 async def _list_in_use(config: ArchiveConfig, table: str) -> set[UUID]:
+    """Return the runs that days point to, and those that are at work."""
     async with _connection(config) as connection:
-        days = await claims.list_days(connection, table)
-        runs = await claims.list_runs(connection, table)
-    pointed_to = {each.run_id for each in days if each.run_id is not None}
-    return pointed_to | {each.run_id for each in runs if each.state == RunState.RUNNING}
+        days = await list_days(connection, table, limit=PAGE_MAX)
+    pointed_to = {each.archived_by.run_id for each in days if each.archived_by is not None}
+    return pointed_to | {each.last_run.run_id for each in days if each.last_run is not None and each.last_run.is_alive}

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from msgdb import ids, names
 from spark_etl.archive.parts import names_of

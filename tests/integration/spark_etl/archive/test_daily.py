@@ -1,0 +1,58 @@
+"""What is done once a day: all that waits is archived, and one day that cannot be does not keep the others from it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+
+from msgbroker.contract.errors import DayStillOpenError
+from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
+from msgdb.postgres.connections import Connection
+from msgdb.store import MessageStore
+from spark_etl.archive.config import ArchiveConfig
+from spark_etl.archive.daily import DailyReport, run_daily
+from tests.support.rows import make_queue, put_messages
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+def day_of(days_ago: int) -> date:
+    return (datetime.now(UTC) - timedelta(days=days_ago)).date()
+
+
+async def archive_all(spark: SparkSession, config: ArchiveConfig) -> DailyReport:
+    return await asyncio.to_thread(run_daily, spark, config, tables=["message"])
+
+
+async def test_all_days_that_wait_are_archived_once_the_oldest_first(
+    spark: SparkSession, conn: Connection, config: ArchiveConfig
+) -> None:
+    queue_id = await make_queue(conn)
+    for days_ago in (3, 2):
+        await put_messages(conn, queue_id, range(10 * (3 - days_ago), 10 * (4 - days_ago)), days_ago=days_ago)
+
+    report = await archive_all(spark, config)
+
+    assert [done.manifest.day for done in report.archived] == [day_of(3), day_of(2), day_of(1)]
+    assert [done.manifest.rows for done in report.archived] == [10, 10, 0]
+    assert report.failed == {}
+    again = await archive_all(spark, config)
+    assert (again.archived, again.failed, again.removed) == ([], {}, [])
+
+
+async def test_a_day_that_is_still_open_is_told_and_archived_the_next_time(
+    spark: SparkSession, store: MessageStore, conn: Connection, config: ArchiveConfig
+) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(10), days_ago=1)
+    async with store.transaction() as appending:
+        await appending.execute("SELECT pg_advisory_xact_lock(%s, %s)", (QUEUE_LOCK_CLASS, queue_lock_key(queue_id)))
+        report = await archive_all(spark, config)
+
+        assert report.archived == []
+        assert {type(error) for error in report.failed.values()} == {DayStillOpenError}
+
+    assert [done.manifest.rows for done in (await archive_all(spark, config)).archived] == [10]
