@@ -23,6 +23,13 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+# Nobody else takes part, so nothing is to listen where others are.
+_ALONE: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+
 
 def open_session(application: str, master: str | None = None, settings: Mapping[str, str] = SETTINGS) -> SparkSession:
     """Return a session with what jobs need set, on the cluster that is named, or the one of `spark-submit`.
@@ -30,13 +37,13 @@ def open_session(application: str, master: str | None = None, settings: Mapping[
     Raises JavaMissingError where no Java is found: Spark's own word for it does not say what to install.
     """
     check_java()
+    # Spark's own default is whatever `python3` is on the path, which knows none of this.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(application)
     if master is not None:
         builder = builder.master(master)
-        if master.startswith("local"):
-            # Tasks run here: with this Python, and not the first one of the path.
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for name, value in settings.items():
+    alone = _ALONE if master is not None and master.startswith("local") else {}
+    for name, value in {**alone, **settings}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

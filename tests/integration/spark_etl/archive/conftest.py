@@ -9,13 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_etl.archive.config import ArchiveConfig
-from spark_etl.sessions import SETTINGS, open_session
+from spark_etl.sessions import open_session
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    quiet = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    with open_session("tests", "local[2]", {**SETTINGS, **quiet}) as session:
+    with open_session("tests", "local[2]") as session:
         session.sparkContext.setLogLevel("ERROR")
         yield session
 
