@@ -20,7 +20,7 @@ import psycopg
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ("tests.support.broker_fixtures",)
+pytest_plugins = ("tests.support.broker_fixtures", "tests.support.spark_fixtures")
 
 # How long an example takes on a busy machine says nothing about the code.
 settings.register_profile("no deadline", deadline=None)

@@ -87,6 +87,8 @@ from msgbroker.contract.state_errors import FrameForgottenError as FrameForgotte
 from msgbroker.contract.state_errors import InstanceReplacedError as InstanceReplacedError
 from msgbroker.contract.state_errors import LimitReachedError as LimitReachedError
 from msgbroker.contract.state_errors import NotMigratedError as NotMigratedError
+from msgbroker.contract.state_errors import OffsetGoneError as OffsetGoneError
+from msgbroker.contract.state_errors import OtherHistoryError as OtherHistoryError
 from msgbroker.contract.state_errors import RegistrationDisabledError as RegistrationDisabledError
 from msgbroker.contract.state_errors import ReplicaDiffersError as ReplicaDiffersError
 from msgbroker.contract.state_errors import RunLostError as RunLostError

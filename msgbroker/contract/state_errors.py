@@ -268,6 +268,46 @@ class ReplicaDiffersError(FailedPreconditionError):
         )
 
 
+class OffsetGoneError(FailedPreconditionError):
+    """A reader goes on where the log has nothing, and never will: a day was dropped, or the store was set back."""
+
+    reason = "OFFSET_GONE"
+    queue_id = Fact(int, 0)
+    queue_offset = Fact(int, 0)
+    start_offset = Fact(int, 0)
+    next_offset = Fact(int, 0)
+
+    def __init__(self, queue_id: int, queue_offset: int, start_offset: int, next_offset: int) -> None:
+        why = (
+            "what is before was dropped with its day. Read it from the archive, and begin anew with the log"
+            if queue_offset < start_offset
+            else "the store was set back to an earlier moment. Begin anew, from a time before"
+        )
+        super().__init__(
+            f"queue {queue_id} is to be read from {queue_offset}, and has {start_offset} to {next_offset}: {why}",
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            start_offset=start_offset,
+            next_offset=next_offset,
+        )
+
+
+class OtherHistoryError(FailedPreconditionError):
+    """The message store goes on with another history than the reader's: its offsets may be those of other messages."""
+
+    reason = "OTHER_HISTORY"
+    history_id = Fact(str, "")
+    expected = Fact(str, "")
+
+    def __init__(self, history_id: str, expected: str) -> None:
+        super().__init__(
+            f"the message store is in history {history_id}, and offsets are of {expected}: a standby was promoted, "
+            "which may have lost the log's end and given its offsets out again. Begin anew, from a time before",
+            history_id=history_id,
+            expected=expected,
+        )
+
+
 class RegistrationDisabledError(PermissionDeniedError):
     """The broker does not let clients register things."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final
+from contextlib import contextmanager
+from typing import Any, Final
 
 import adbc_driver_manager
 import pyarrow as pa
@@ -17,10 +18,11 @@ from adbc_driver_manager.dbapi import Connection
 from adbc_driver_postgresql import StatementOptions, dbapi
 
 from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.contract.sqlstates import is_outage
 from spark_etl.source.contract import SourceTable
 from spark_etl.source.literals import identifier, literal
 
-__all__ = ["PAGE_BYTES", "PAGE_ROWS", "Connection", "connect", "read_keys", "read_range"]
+__all__ = ["PAGE_BYTES", "PAGE_ROWS", "Connection", "connect", "fetch_rows", "read_keys", "read_range"]
 
 PAGE_ROWS: Final = 16_384
 PAGE_BYTES: Final = 32 << 20
@@ -105,6 +107,14 @@ def read_keys(
             return
 
 
+def fetch_rows(connection: Connection, statement: str) -> list[dict[str, Any]]:
+    """Return the few rows that *statement* gives, by their columns' names."""
+    with _store_failures(), connection.cursor() as cursor:
+        cursor.execute(statement)
+        rows: list[dict[str, Any]] = cursor.fetch_arrow_table().to_pylist()
+    return rows
+
+
 def _declared(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give them as *schema* says, without the columns behind it that pages are counted by. Another type is an error."""
     for batch in batches:
@@ -126,7 +136,7 @@ def _read_page(connection: Connection, statement: str, page_bytes: int) -> tuple
     """Return what the statement gives, and whether that is all of it."""
     batches: list[pa.RecordBatch] = []
     read_bytes = 0
-    with connection.cursor() as cursor:
+    with _store_failures(), connection.cursor() as cursor:
         cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(_BATCH_BYTES)})
         cursor.execute(statement)
         for batch in cursor.fetch_record_batch():
@@ -147,6 +157,17 @@ def _end_cancelled(connection: Connection) -> None:
         # Takes in what was sent already, which is no more than buffers hold.
         cursor.execute("SELECT 1")
         cursor.fetchall()
+
+
+@contextmanager
+def _store_failures() -> Iterator[None]:
+    """Raise StoreUnavailableError for what passes, as everywhere; let the rest through."""
+    try:
+        yield
+    except adbc_driver_manager.Error as error:
+        if not is_outage(error.sqlstate, is_operational=isinstance(error, adbc_driver_manager.OperationalError)):
+            raise
+        raise StoreUnavailableError(" ".join(str(error).split())) from error
 
 
 def _with_parameters(url: str) -> str:
