@@ -42,6 +42,7 @@ from msgbroker.contract.machine_errors import BrokerFailedError as BrokerFailedE
 from msgbroker.contract.machine_errors import CannotListenError as CannotListenError
 from msgbroker.contract.machine_errors import ChartNotPossibleError as ChartNotPossibleError
 from msgbroker.contract.machine_errors import DatabaseRefusedError as DatabaseRefusedError
+from msgbroker.contract.machine_errors import DayNotFoundError as DayNotFoundError
 from msgbroker.contract.machine_errors import EmbeddedPostgresError as EmbeddedPostgresError
 from msgbroker.contract.machine_errors import JavaMissingError as JavaMissingError
 from msgbroker.contract.machine_errors import JobFailedError as JobFailedError
@@ -70,7 +71,6 @@ from msgbroker.contract.passing_errors import TooManyStreamsError as TooManyStre
 from msgbroker.contract.passing_errors import TopicSetAsideError as TopicSetAsideError
 from msgbroker.contract.passing_errors import UnavailableCause as UnavailableCause
 from msgbroker.contract.passing_errors import UnfinishedError as UnfinishedError
-from msgbroker.contract.registry_errors import DayNotFoundError as DayNotFoundError
 from msgbroker.contract.registry_errors import EventCodeNotFoundError as EventCodeNotFoundError
 from msgbroker.contract.registry_errors import GroupNotFoundError as GroupNotFoundError
 from msgbroker.contract.registry_errors import NamespaceNotFoundError as NamespaceNotFoundError

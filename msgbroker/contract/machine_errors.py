@@ -6,7 +6,7 @@ wire. Their families are those of the rest, so that whoever catches a family cat
 
 from __future__ import annotations
 
-from msgbroker.contract.error_families import FailedPreconditionError, UnavailableError
+from msgbroker.contract.error_families import FailedPreconditionError, NotFoundError, UnavailableError
 from msgbroker.contract.facts import Fact
 
 
@@ -163,3 +163,14 @@ class JobFailedError(FailedPreconditionError):
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"the job failed: {problem}")
+
+
+class DayNotFoundError(NotFoundError):
+    """The archive does not have the day, or any of the days."""
+
+    reason = "DAY_NOT_FOUND"
+    table = Fact(str, "")
+    day = Fact(str, "")
+
+    def __init__(self, table: str, day: str, place: str) -> None:
+        super().__init__(f"{table} of {day} is not archived below {place}", table=table, day=day)

@@ -90,17 +90,6 @@ class ThingNotFoundError(NotFoundError):
         super().__init__(f"there is no {kind} {name!r}", kind=kind, name=name)
 
 
-class DayNotFoundError(NotFoundError):
-    """The archive does not have the day, or any of the days."""
-
-    reason = "DAY_NOT_FOUND"
-    table = Fact(str, "")
-    day = Fact(str, "")
-
-    def __init__(self, table: str, day: str, place: str) -> None:
-        super().__init__(f"{table} of {day} is not archived below {place}", table=table, day=day)
-
-
 class ThingAlreadyExistsError(AlreadyExistsError):
     """Something of that kind and name is registered."""
 

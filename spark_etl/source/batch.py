@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from msgbroker.contract.errors import OffsetGoneError, OtherHistoryError
 from msgdb import names
+from msgdb.day_tables import DAY_TABLES
 from spark_etl.source.filters import Bounds, Pushed, push
 from spark_etl.source.options import BatchOptions, database_url, days_of
 from spark_etl.source.pages import Connection, connect
@@ -70,7 +71,7 @@ class BatchReader(DataSourceReader):
 
     def _plan_keys(self, connection: Connection) -> list[ReadTask]:
         source, conditions = self._options.source, (*self._pushed.all_conditions, *self._of_days())
-        if source.name not in names.PARTITIONED_BY_DAY or source.day_column is None:
+        if source.day_column is None or not DAY_TABLES[source.name].is_partitioned:
             return [ReadTask(None, conditions)]
         times = self._options.days.within(self._pushed.times)
         days = [Bounds(*day) for day, _ in days_within(connection, source.name, times)]

@@ -1,22 +1,12 @@
-"""A Spark session for the tests of this directory: one for each process that runs some of them."""
+"""An archive of the test's own, of a store of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from spark_etl.archive.config import ArchiveConfig
-from spark_etl.sessions import open_session
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with open_session("tests", "local[2]") as session:
-        session.sparkContext.setLogLevel("ERROR")
-        yield session
 
 
 @pytest.fixture
