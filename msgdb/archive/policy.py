@@ -20,7 +20,8 @@ _LIST: Final = f"SELECT {_COLUMNS} FROM archive_policy ORDER BY table_name"
 _FIND: Final = f"SELECT {_COLUMNS} FROM archive_policy WHERE table_name = %s"
 _REQUIRE: Final = f"""
 INSERT INTO archive_policy (table_name, required_from) VALUES (%(table)s, %(required_from)s)
-ON CONFLICT (table_name) DO UPDATE SET required_from = excluded.required_from, changed_at = clock_timestamp()
+ON CONFLICT (table_name) DO UPDATE
+SET required_from = least(archive_policy.required_from, excluded.required_from), changed_at = clock_timestamp()
 RETURNING {_COLUMNS}
 """
 _STOP: Final = "DELETE FROM archive_policy WHERE table_name = %s"
@@ -49,16 +50,17 @@ async def list_policies(conn: Connection) -> list[Policy]:
 async def require(conn: Connection, table: str, *, actor: str, reason: str, from_day: date | None = None) -> Policy:
     """Let days of *table* from *from_day* on be dropped only once they are archived; by default from today on.
 
-    Said again, the newer day holds. Raises InvalidSettingError for a table that is not archived.
+    Said again, the earlier day holds: what must be archived is let go by `stop_requiring` alone. Raises InvalidSettingError for a table that is not archived.
     """
     name = get_archivable(table).name
     required_from = from_day or await read_today(conn)
     cursor = await conn.execute(_REQUIRE, {"table": name, "required_from": required_from})
     row = await cursor.fetchone()
     assert row is not None, "one row is returned"
-    detail = {"required_from": f"{required_from}"}
+    policy = Policy._make(row)
+    detail = {"required_from": f"{policy.required_from}"}
     await write_act(conn, actor=actor, action="archive.require", thing=name, reason=reason, detail=detail)
-    return Policy._make(row)
+    return policy
 
 
 async def stop_requiring(conn: Connection, table: str, *, actor: str, reason: str) -> bool:

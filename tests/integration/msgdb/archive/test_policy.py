@@ -51,6 +51,15 @@ async def test_what_is_required_may_be_said_anew(conn: Connection) -> None:
     assert policies == {MESSAGE: date(2026, 1, 1), DEAD_LETTER: days_ago(0)}
 
 
+async def test_what_is_required_already_stays_required(conn: Connection) -> None:
+    async with conn.transaction():
+        await require(conn, MESSAGE, actor=ACTOR, reason="audit", from_day=date(2026, 1, 1))
+        again = await require(conn, MESSAGE, actor=ACTOR, reason="said once more")
+
+    assert again.required_from == date(2026, 1, 1)
+    assert (await list_acts(conn))[0].detail == {"required_from": "2026-01-01"}
+
+
 async def test_it_is_required_no_longer_with_the_act_that_says_who_and_why(conn: Connection) -> None:
     async with conn.transaction():
         await require(conn, MESSAGE, actor=ACTOR, reason="audit")
