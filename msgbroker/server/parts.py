@@ -61,6 +61,7 @@ from msgbroker.server.publish.admissions import Admissions
 from msgbroker.server.publish.committer import Committer, CommitterConfig
 from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
 from msgbroker.server.settings import BrokerSettings
+from msgdb import names
 from msgdb.append.appender import AppendConfig, Appender
 from msgdb.days.maintenance import Maintenance, MaintenanceConfig
 from msgdb.log.partitions import ensure_for
@@ -321,9 +322,14 @@ def _make_subscriber(base: Foundation, hub: DeliveryHub, cluster: Cluster) -> tu
 
 def make_maintenance(base: Foundation) -> Maintenance:
     """Make what looks after msgdb's days; brokers take turns at it."""
-    feed = base.stores.feed
+    feed, settings = base.stores.feed, base.settings
+    retention_days = {
+        names.MESSAGE: settings.retention_days,
+        names.PUBLISHER_FRAME: settings.frame_days,
+        names.DEAD_LETTER: settings.dead_letter_days,
+    }
     return Maintenance(
         base.stores.messages,
-        MaintenanceConfig(retention_days=base.settings.retention_days),
+        MaintenanceConfig(retention_days=retention_days),
         group_names=lambda: {group.group_id: group.name for group in feed.current.groups.values()},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from msgbroker.contract import limits
@@ -34,6 +34,19 @@ class BrokerSettings(BaseSettings):
         ge=1,
         le=limits.RETENTION_DAYS_MAX,
         description="Days that messages are kept. Lower saves disk; higher is not possible.",
+    )
+    frame_days: int = Field(
+        limits.RETENTION_DAYS_MAX,
+        ge=1,
+        le=limits.RETENTION_DAYS_MAX,
+        description="Days that is kept what became of publishers' frames. Not fewer than messages are kept, beside "
+        "which a frame that comes once more would be stored again.",
+    )
+    dead_letter_days: int = Field(
+        limits.DEAD_LETTER_DAYS_DEFAULT,
+        ge=1,
+        le=limits.DEAD_LETTER_DAYS_MAX,
+        description="Days that dead letters are kept, from when they died.",
     )
     lease_seconds: float = Field(
         8.0,
@@ -98,6 +111,14 @@ class BrokerSettings(BaseSettings):
         if address and (not host or not port.isdigit()):
             raise ValueError(f"{address!r} is not host:port")
         return address
+
+    @field_validator("frame_days")
+    @classmethod
+    def _is_as_long_as_messages(cls, frame_days: int, info: ValidationInfo) -> int:
+        retention_days = info.data.get("retention_days", 1)
+        if frame_days < retention_days:
+            raise ValueError(f"messages are kept for {retention_days} days, and these not for fewer")
+        return frame_days
 
     @classmethod
     def load(cls, **overrides: object) -> Self:

@@ -106,18 +106,18 @@ async def permit(conn: Connection, stored: StoredDay) -> Granted | Waiting:
     return await _permit_required(conn, stored, day)
 
 
-async def dropped(conn: Connection, stored: StoredDay) -> None:
-    """Note that the day is gone, if anything is noted of it: in the transaction that drops the last of it."""
+async def let_go(conn: Connection, stored: StoredDay) -> None:
+    """Note that the day is gone, if anything is noted of it, and hold its partition no longer.
+
+    In the transaction that drops it.
+    """
     if not stored.table.is_archivable:
         return
     day = await _lock_day(conn, stored)
     if day is not None:
         await _set_state(conn, stored, DayState.DROPPED, day.reason)
-
-
-async def let_go(conn: Connection, partition: DayPartition) -> None:
-    """Take away what keeps the partition from being dropped: in the transaction that drops it."""
-    await conn.execute(sql.SQL(_LET_GO).format(held=_held_name(partition)))
+    if stored.partition is not None:
+        await conn.execute(sql.SQL(_LET_GO).format(held=_held_name(stored.partition)))
 
 
 async def say_dropping(conn: Connection, day: date) -> None:

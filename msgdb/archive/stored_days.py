@@ -39,11 +39,6 @@ class StoredDay(NamedTuple):
         """Return what it is called in reports and alarms."""
         return f"{self.table.name} {self.day}" if self.partition is None else self.partition.name
 
-    def partition_of(self) -> DayPartition:
-        """Return what has its rows, where each day has a partition."""
-        assert self.partition is not None, "the table is partitioned"
-        return self.partition
-
 
 async def list_stored_days(conn: Connection, table: DayTable, before: date) -> list[StoredDay]:
     """Return the days of *table* before a day, in their order; of partitions those that are detached, too."""

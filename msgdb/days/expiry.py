@@ -16,6 +16,7 @@ from typing import Final
 
 from psycopg import sql
 
+from msgdb.archive.permits import say_dropping
 from msgdb.lanes.dead_letters import COPIED_COLUMNS, COPIED_FROM_MESSAGE
 from msgdb.lanes.keys import same_lane
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
@@ -118,7 +119,7 @@ async def expire_day(conn: Connection, partition: DayPartition, group_names: Map
     In autocommit mode: each batch is a transaction.
     """
     _, day_end = day_bounds(partition.day)
-    are_raised = await _raise_starts(conn, partition)
+    are_raised = await raise_starts(conn, partition)
     redelivery_count = skipped_count = 0
     parameters = {
         "day_end": day_end,
@@ -135,7 +136,7 @@ async def expire_day(conn: Connection, partition: DayPartition, group_names: Map
     return Expired(redelivery_count, skipped_count, is_complete=are_raised and left_behind == (False,))
 
 
-async def _raise_starts(conn: Connection, partition: DayPartition) -> bool:
+async def raise_starts(conn: Connection, partition: DayPartition) -> bool:
     """Let queues begin behind the day; return whether all do. Those that somebody appends to are left as they are.
 
     Of queues that have newer messages no lock is needed: whoever has the append lock sees those, whatever becomes of
@@ -151,6 +152,7 @@ async def _raise_starts(conn: Connection, partition: DayPartition) -> bool:
         go_on = [queue_id for queue_id, goes_on in some if goes_on]
         end_here = [queue_id for queue_id, goes_on in some if not goes_on]
         async with conn.transaction():
+            await say_dropping(conn, partition.day)
             locked = await _try_locks(conn, end_here)
             await conn.execute(raise_starts, {"queue_ids": go_on + locked})
         are_all = are_all and len(locked) == len(end_here)

@@ -40,6 +40,8 @@ class AlarmKind(StrEnum):
     """A part of the broker failed that storing and delivering can do without for a while: it is started again."""
     PARTITION_SET_ASIDE = "PARTITION_SET_ASIDE"
     """A day cannot be made, emptied or dropped; the other days are."""
+    DAY_NOT_ARCHIVED = "DAY_NOT_ARCHIVED"
+    """A day is due to be dropped, and kept because its archive is required and not there."""
     NOT_UNDERSTOOD = "NOT_UNDERSTOOD"
     """Something of the configuration is from a newer version: the broker does not serve it."""
     CONFIG_OUTDATED = "CONFIG_OUTDATED"

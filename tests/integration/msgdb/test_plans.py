@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,8 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+from msgdb.archive import differences, stored_days
+from msgdb.days import deleting
 from msgdb.lanes import checkpoints, dead_letters, lag, leases, lost_log
 from msgdb.log import queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
@@ -35,9 +38,10 @@ FROM generate_series(1, 20) g, generate_series(1, 500) q;
 INSERT INTO redelivery (group_id, member, queue_id, queue_offset, stored_at, attempt, due_at)
 SELECT g, '', q, o, now(), 2, now() FROM generate_series(1, 4) g, generate_series(1, 4) q, generate_series(0, 1999) o;
 
-INSERT INTO dead_letter (group_id, group_name, attempts, reason, queue_id, queue_offset, stored_at, message_id,
+INSERT INTO dead_letter (group_id, group_name, died_at, attempts, reason, queue_id, queue_offset, stored_at, message_id,
                          namespace, topic, event_code, body, born_at, stress)
-SELECT g, '', 16, 'REJECTED', 1, o, now(), gen_random_uuid(), 'default', 'TP', 'EC', '', now(), false
+SELECT g, '', now() - o % 100 * interval '1 day', 16, 'REJECTED', 1, o, now(), gen_random_uuid(), 'default', 'TP', 'EC',
+       '', now(), false
 FROM generate_series(1, 20) g, generate_series(0, 999) o;
 
 ANALYZE;
@@ -96,6 +100,11 @@ def messages(count: int) -> dict[str, Any]:
 
 RANGE = {"queue_id": 1, "first_offset": 7_000, "limit": 500, "bytes_max": 1 << 20}
 DAY = {"message_id": UUID(int=5), "first": datetime_of(0), "last": datetime_of(1 << 52)}
+OLD_DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=50)
+TODAYS = f"message_p{datetime.now(UTC):%Y%m%d}"
+ROWS = {"first": OLD_DAY, "end": OLD_DAY + timedelta(days=1), "message_id": UUID(int=5)}
+IDS = {"first_id": 0, "last_id": 1 << 62}
+OF_DEAD_LETTERS = {"table": "dead_letter", "time": "died_at"}
 PAGE = {"group_id": 3, "before_id": 500, "limit": 100}
 
 # Those that psycopg may prepare are planned once without their values, too.
@@ -114,6 +123,16 @@ PREPARED: dict[str, tuple[str, Mapping[str, Any]]] = {
     "delete_redeliveries": (checkpoints.DELETE_REDELIVERIES, messages(100)),
     "list_dead_letters": (dead_letters._LIST_OF_GROUP, PAGE),
     "get_dead_letter": (dead_letters._GET, {"id": 7}),
+    "delete_rows_of_day": (
+        deleting.DELETE.format(**OF_DEAD_LETTERS),
+        {**IDS, "since": OLD_DAY, "day_end": OLD_DAY + timedelta(days=1), "limit": 5_000},
+    ),
+    "count_rows_of_day": (differences._COUNT_ROWS.format(**OF_DEAD_LETTERS), {**IDS, **ROWS}),
+    "list_days_of_rows": (stored_days._LIST_DAYS.format(**OF_DEAD_LETTERS), ROWS),
+    "differing_queues": (
+        differences._DIFFERING_QUEUES.format(partition=TODAYS),
+        {"run_id": UUID(int=5), "limit": 4},
+    ),
 }
 PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "read_offsets": (reads._READ_OFFSETS, {**messages(500), "queue_id": 1, "bytes_max": 1 << 20}),
@@ -152,6 +171,13 @@ def test_single_messages_are_looked_for_in_their_own_day_only(
     assert probes
     # The values name a day without a partition.
     assert all("never executed" in probe for probe in probes)
+
+
+def test_dead_letters_of_a_day_are_deleted_by_the_time_they_died(connection: psycopg.Connection[TupleRow]) -> None:
+    plan = explain(connection, *PREPARED["delete_rows_of_day"], "force_generic_plan")
+
+    assert any("dead_letter_died_at_idx" in line for line in plan)
+    assert any("Tid Scan on dead_letter" in line for line in plan)
 
 
 def test_a_renewal_does_not_compare_each_lane_with_each(connection: psycopg.Connection[TupleRow]) -> None:

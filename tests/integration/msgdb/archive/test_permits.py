@@ -8,7 +8,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from msgdb.archive.permits import NOT_ARCHIVED, Granted, Waiting, dropped, let_go, permit
+from msgdb.archive.permits import NOT_ARCHIVED, Granted, Waiting, let_go, permit
 from msgdb.archive.records import DayState, RunState
 from msgdb.archive.stored_days import StoredDay, list_stored_days
 from msgdb.day_tables import DAY_TABLES
@@ -47,7 +47,7 @@ async def test_frames_are_never_archived_and_go(conn: Connection) -> None:
     stored = await old_day(conn, PUBLISHER_FRAME)
 
     assert await ask(conn, stored) == Granted()
-    await dropped(conn, stored)
+    await let_go(conn, stored)
     assert await state_of(conn, PUBLISHER_FRAME, stored.day) == (None, None)
 
 
@@ -77,7 +77,7 @@ async def test_a_day_that_is_archived_as_it_is_may_go(conn: Connection) -> None:
     for _ in range(2):
         assert await ask(conn, stored) == Granted()
         assert await state_of(conn, MESSAGE, stored.day) == ("DROPPING", None)
-    await dropped(conn, stored)
+    await let_go(conn, stored)
     assert await state_of(conn, MESSAGE, stored.day) == ("DROPPED", None)
 
 
@@ -159,7 +159,7 @@ async def test_a_day_that_was_waived_may_go_whatever_comes_to_it(conn: Connectio
     assert await ask(conn, stored) == Granted()
     await put_messages(conn, await make_queue(conn, topic_id=2), range(2), days_ago=8)
     assert await ask(conn, stored) == Granted()
-    await dropped(conn, stored)
+    await let_go(conn, stored)
     assert await state_of(conn, MESSAGE, stored.day) == ("DROPPED", "load test")
 
 
@@ -200,7 +200,7 @@ async def test_while_the_archive_is_required_nobody_drops_a_day_that_was_asked_f
     # Columns come and go under it.
     await conn.execute("ALTER TABLE message ALTER COLUMN born_host TYPE varchar(100)")
     async with conn.transaction():
-        await let_go(conn, stored.partition_of())
+        await let_go(conn, stored)
         await conn.execute(f"DROP TABLE {stored.name}".encode())
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from msgdb.append import sql
-from msgdb.days.maintenance import Maintenance, MaintenanceConfig, MaintenanceReport
+from msgdb.days.maintenance import Maintenance, MaintenanceConfig
+from msgdb.days.rounds import MaintenanceReport
 from msgdb.lanes.dead_letters import list_dead_letters
 from msgdb.lanes.leases import claim, load_redeliveries
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, RedeliveryUpsert
@@ -100,7 +101,7 @@ async def test_retention_may_be_shorter(store: MessageStore, conn: Connection) -
     day = await today(conn)
     await ensure_for(conn, day - timedelta(days=2))
 
-    assert (await maintain(store, MaintenanceConfig(retention_days=1))).dropped == [
+    assert (await maintain(store, MaintenanceConfig(retention_days={MESSAGE: 1, PUBLISHER_FRAME: 1}))).dropped == [
         f"{table}_p{day - timedelta(days=2):%Y%m%d}" for table in (MESSAGE, PUBLISHER_FRAME)
     ]
 

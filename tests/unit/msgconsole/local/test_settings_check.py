@@ -45,3 +45,15 @@ def test_settings_are_described_without_their_secrets() -> None:
     values = {row["variable"]: row["value"] for row in described}
     commands = [values[f"MSGCENTER_{name}"] for name in ("BROKER", "NAMESPACE", "DIRECTORY")]
     assert commands == ["b:1", "default", ".msgcenter"]
+
+
+def test_what_became_of_frames_is_not_kept_for_less_long_than_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSGCENTER_FRAME_DAYS", "3")
+    with pytest.raises(InvalidSettingError, match=r"MSGCENTER_FRAME_DAYS is refused: .*messages are kept for 7 days"):
+        load_broker_settings({}, **URLS)
+    monkeypatch.setenv("MSGCENTER_RETENTION_DAYS", "3")
+
+    values = {row["variable"]: row["value"] for row in describe(load_broker_settings({}, **URLS), {})}
+
+    kept = [values[f"MSGCENTER_{name}_DAYS"] for name in ("RETENTION", "FRAME", "DEAD_LETTER")]
+    assert kept == [3, 3, 90]
