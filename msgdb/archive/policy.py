@@ -50,7 +50,8 @@ async def list_policies(conn: Connection) -> list[Policy]:
 async def require(conn: Connection, table: str, *, actor: str, reason: str, from_day: date | None = None) -> Policy:
     """Let days of *table* from *from_day* on be dropped only once they are archived; by default from today on.
 
-    Said again, the earlier day holds: what must be archived is let go by `stop_requiring` alone. Raises InvalidSettingError for a table that is not archived.
+    Said again, the earlier day holds: what must be archived is let go by `stop_requiring` alone. Raises
+    InvalidSettingError for a table that is not archived.
     """
     name = get_archivable(table).name
     required_from = from_day or await read_today(conn)
