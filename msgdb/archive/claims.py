@@ -30,6 +30,12 @@ from msgdb.postgres.connections import Connection
 LEASE_SECONDS_MAX: Final = 3_600.0
 _FAILURE_CHARS_MAX: Final = 2_000
 
+# What is noted of a day waits for no standby, or a run could not even say that its day stays open because one is away.
+# A failover that loses it loses what followed from it, too: the day is there, and is archived once more.
+_LOCALLY: Final = "set_config('synchronous_commit', 'local', true)"
+COMMIT_LOCALLY: Final = f"SELECT {_LOCALLY}"
+"""For the rest of a transaction."""
+
 # Two statements, because one that inserts nothing locks nothing. Whoever comes second waits for the first one's commit,
 # and sees what it wrote.
 _MAKE_DAY: Final = """
@@ -55,12 +61,13 @@ VALUES (%(run_id)s, %(table)s, %(day)s, 'RUNNING', %(base_run_id)s, %(holder)s,
 
 _IS_OURS: Final = "run_id = %(run_id)s AND state = 'RUNNING' AND lease_until > clock_timestamp()"
 _RENEW: Final = f"""
-UPDATE archive_run SET lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second' WHERE {_IS_OURS}
+UPDATE archive_run SET lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
+WHERE {_IS_OURS} AND {_LOCALLY} IS NOT NULL
 """
 # Whoever says that it failed says so in time or late: nobody has taken its day.
-_FAIL: Final = """
+_FAIL: Final = f"""
 UPDATE archive_run SET state = 'FAILED', ended_at = clock_timestamp(), failure = %(failure)s
-WHERE run_id = %(run_id)s AND state = 'RUNNING'
+WHERE run_id = %(run_id)s AND state = 'RUNNING' AND {_LOCALLY} IS NOT NULL
 """
 
 _VERIFY: Final = f"""
@@ -113,11 +120,12 @@ async def claim(
     """
     day_table = get_archivable(table)
     _check_lease(lease_seconds)
+    await conn.execute(COMMIT_LOCALLY)
     await check_over(conn, day_table, day)
     state, current = await _lock_day(conn, table, day)
     await _end_lapsed(conn, table, day)
     await _check_claimable(conn, day_table, day, state, again=again)
-    base_run_id = None if current is None else await find_base(conn, day_table, day, state, current)
+    base_run_id = None if current is None else await find_base(conn, day_table, day, current)
     run = ArchiveRun(run_id, table, day, base_run_id)
     parameters = {"holder": holder, "lease_seconds": lease_seconds}
     await conn.execute(_BEGIN, {**_names_of(run), **parameters})
@@ -143,6 +151,7 @@ async def mark_verified(conn: Connection, run: ArchiveRun, verified: VerifiedRun
 
     Raises RunLostError where the run has lost its day; then take the transaction back.
     """
+    await conn.execute(COMMIT_LOCALLY)
     await _lock_day(conn, run.table, run.day)
     totals = {
         "manifest": verified.manifest,

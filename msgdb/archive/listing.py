@@ -15,7 +15,7 @@ from msgdb.archive.day_rows import get_archivable, is_stored, read_today
 from msgdb.archive.policy import Policy, find_policy, list_policies
 from msgdb.archive.records import DayState, DayStatus, RunState, RunStatus, WaitingDay
 from msgdb.archive.stored_days import list_stored_days
-from msgdb.day_tables import DayTable
+from msgdb.day_tables import DAY_TABLES, DayTable
 from msgdb.log.partitions import day_bounds
 from msgdb.postgres.connections import Connection
 
@@ -24,7 +24,10 @@ _NOT_YET: Final = "no run has archived it yet"
 _THERE_AGAIN: Final = "it was dropped, and has rows again"
 
 _LAST_RUN: Final = """
-(SELECT r.run_id FROM archive_run r WHERE r.table_name = d.table_name AND r.day = d.day ORDER BY r.run_id DESC LIMIT 1)
+(
+    SELECT r.run_id FROM archive_run r WHERE r.table_name = d.table_name AND r.day = d.day
+    ORDER BY r.begun_at DESC LIMIT 1
+)
 """
 # By the primary key, backwards; the last run of each by the index on (table_name, day).
 _LIST_NOTED: Final = f"""
@@ -42,10 +45,10 @@ state = 'RUNNING' AND lease_until > clock_timestamp(), timeline, closed_at, ende
 manifest, row_count, file_count, file_bytes
 """
 _GET_RUNS: Final = f"SELECT {_RUN_COLUMNS} FROM archive_run WHERE run_id = ANY(%s)"
-# By the index on (table_name, day): ids are in the order of their beginnings.
+# By the index on (table_name, day). By the database's clock: ids are made by that of whoever claims.
 _LIST_RUNS: Final = f"""
 SELECT {_RUN_COLUMNS} FROM archive_run WHERE table_name = %(table)s AND day = %(day)s
-ORDER BY run_id DESC LIMIT %(limit)s
+ORDER BY begun_at DESC LIMIT %(limit)s
 """
 _SECONDS_SINCE: Final = "SELECT extract(epoch FROM clock_timestamp() - %s)::float8"
 
@@ -88,9 +91,8 @@ async def list_days(conn: Connection, table: str, *, before: date | None = None,
     noted = [_NotedDay._make(row) for row in await (await conn.execute(_LIST_NOTED, parameters)).fetchall()]
     policy = await find_policy(conn, table)
     stored = await _list_stored(conn, day_table, before)
-    # Days before the page's last are on a later page, noted or not.
-    first = noted[-1].day if len(noted) == limit else date.min
-    missing = [day for day in stored if day >= first and _is_required(policy, day)]
+    missing = [day for day in stored if _is_required(policy, day)]
+    # What is cut off is on a later page, noted or not.
     page = sorted([*noted, *_unnoted(missing, noted)], reverse=True)[:limit]
     return await _statuses(conn, table, policy, stored, page)
 
@@ -108,7 +110,8 @@ async def find_oldest_waiting(conn: Connection) -> WaitingDay | None:
     """
     today = await read_today(conn)
     oldest: DayStatus | None = None
-    for policy in await list_policies(conn):
+    # What a later version requires of a table that is not known here is that version's to watch.
+    for policy in [policy for policy in await list_policies(conn) if policy.table in DAY_TABLES]:
         day = await _find_oldest(conn, policy, today)
         if day is not None and (oldest is None or day.day < oldest.day):
             oldest = day
@@ -120,7 +123,7 @@ async def find_oldest_waiting(conn: Connection) -> WaitingDay | None:
 
 
 async def _find_oldest(conn: Connection, policy: Policy, today: date) -> DayStatus | None:
-    stored = await _list_stored(conn, get_archivable(policy.table), today)
+    stored = await _list_stored(conn, DAY_TABLES[policy.table], today)
     required = [day for day in stored if _is_required(policy, day)]
     noted = await _find_noted(conn, policy.table, required)
     done = {row.day for row in noted if row.state not in {DayState.PENDING, DayState.DROPPED}}

@@ -13,7 +13,6 @@ from uuid import UUID
 from psycopg import sql
 
 from msgdb.archive.day_rows import table_of_day
-from msgdb.archive.records import DayState
 from msgdb.day_tables import DayTable
 from msgdb.log.partitions import day_bounds
 from msgdb.postgres.connections import Connection
@@ -39,13 +38,13 @@ SELECT EXISTS (
 """
 
 
-async def find_base(conn: Connection, table: DayTable, day: date, state: DayState, run_id: UUID) -> UUID | None:
+async def find_base(conn: Connection, table: DayTable, day: date, run_id: UUID) -> UUID | None:
     """Return the run whose files a new run of the day has to list, too; None where the store has the whole day.
 
-    *run_id* is what the day is archived by so far. It is the base if what it read is gone. That is looked for, not only
-    read off the day's state, which may have changed since: listing too few files would lose messages.
+    *run_id* is what the day is archived by so far. It is the base if what it read is gone. That is looked for, not read
+    off the day's state, which may have changed since: listing too few files would lose messages.
     """
-    if state is DayState.DROPPED or not await _has_rows_of(conn, table, day, run_id):
+    if not await _has_rows_of(conn, table, day, run_id):
         return run_id
     row = await (await conn.execute(_BASE_OF, (run_id,))).fetchone()
     return None if row is None else row[0]

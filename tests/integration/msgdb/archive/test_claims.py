@@ -19,6 +19,7 @@ from msgbroker.contract.errors import (
 from msgdb.archive.acts import list_acts
 from msgdb.archive.claims import LEASE_SECONDS_MAX, claim, fail, mark_verified, renew, waive
 from msgdb.archive.closing import close_day
+from msgdb.archive.listing import find_day
 from msgdb.archive.records import ArchiveRun, ClosedDay, DayState, RunState
 from msgdb.names import MESSAGE
 from msgdb.postgres.connections import Connection
@@ -73,9 +74,12 @@ async def stored(conn: Connection) -> None:
     await put_on(conn, 1, range(3), DAY)
 
 
+@pytest.mark.parametrize("is_noted", [True, False])
 async def test_of_two_that_claim_a_day_at_once_one_has_it_and_the_other_is_told_who(
-    store: MessageStore, conn: Connection
+    store: MessageStore, conn: Connection, is_noted: bool
 ) -> None:
+    if is_noted:
+        await conn.execute("INSERT INTO archive_day (table_name, day, state) VALUES ('message', %s, 'PENDING')", (DAY,))
     async with store.connection() as other:
         async with conn.transaction():
             await claim(conn, MESSAGE, DAY, run_id=new_run_id(), holder="spark-1", lease_seconds=60)
@@ -104,11 +108,15 @@ async def test_a_run_whose_lease_has_passed_is_lost_to_the_next(conn: Connection
 
 
 async def test_a_lease_that_was_never_given_is_none(conn: Connection) -> None:
-    await claim_day(conn, DAY)
+    zombie = await claim_day(conn, DAY)
+    closed = await close_day(conn, zombie)
     await conn.execute("UPDATE archive_run SET lease_until = clock_timestamp() + interval '1 year'")
 
     await claim_day(conn, DAY)
 
+    for finish in (renew_it, close_it, mark):
+        with pytest.raises(RunLostError):
+            await finish(conn, zombie, closed)
     assert await run_states(conn) == [RunState.LOST, RunState.RUNNING]
 
 
@@ -390,3 +398,19 @@ async def test_a_waived_day_may_be_archived_all_the_same(conn: Connection) -> No
     run = await archive_day(conn, DAY)
 
     assert await day_row(conn) == (DayState.ARCHIVED, run.run_id, None)
+
+
+# --- settings of others -----------------------------------------------------------------------------------------------
+
+
+async def test_a_day_is_archived_whatever_the_database_s_defaults_are(database_url: str, conn: Connection) -> None:
+    for setting in ("datestyle = 'SQL, DMY'", "timezone = 'America/New_York'", "intervalstyle = 'iso_8601'"):
+        await conn.execute(f'ALTER DATABASE "{conn.info.dbname}" SET {setting}')
+
+    async with MessageStore.open(database_url) as store, store.connection() as other:
+        run = await archive_day(other, DAY)
+        day = await find_day(other, MESSAGE, DAY)
+
+    assert day is not None
+    assert day.archived_by is not None
+    assert (day.day, day.archived_by.run_id) == (DAY, run.run_id)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from msgbroker.contract.errors import DayStillOpenError, ThingNotFoundError
+from msgdb.archive.claims import fail, renew
 from msgdb.archive.closing import close_day
 from msgdb.archive.records import ArchiveRange, ArchiveRun, ClosedDay
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
@@ -17,8 +18,8 @@ from msgdb.log.partitions import day_bounds
 from msgdb.log.queues import ensure_queues
 from msgdb.names import DEAD_LETTER
 from msgdb.postgres.connections import Connection
-from msgdb.store import MessageStore, SessionLimits
-from tests.support.archive_runs import archive_day, bury, claim_day, days_ago, put_at, put_on
+from msgdb.store import MessageStore
+from tests.support.archive_runs import archive_day, bury, claim_day, days_ago, mark, put_at, put_on
 from tests.support.eventually import eventually
 from tests.support.replicated_postgres import ReplicatedPostgres
 from tests.support.rows import make_queue
@@ -137,19 +138,18 @@ async def test_a_commit_across_midnight_that_waits_for_its_standby_keeps_the_day
     synchronous: ReplicatedPostgres,
 ) -> None:
     async with (
-        # As a broker and the job have it: what they note does not wait for standbys.
-        MessageStore.open(synchronous.primary_url, limits=SessionLimits()) as store,
+        MessageStore.open(synchronous.primary_url) as store,
         MessageStore.open(synchronous.primary_url, application_name="broker-1") as broker,
         store.connection() as conn,
         broker.connection() as appender,
     ):
         queue_id = await make_queue(conn)
         await put_on(conn, queue_id, range(1), DAY)
-        run = await claim_day(conn, DAY)
         synchronous.take_standby_away()
         try:
             append = asyncio.create_task(store_across_midnight(appender, queue_id))
             pid = await committing(synchronous)
+            run = await claim_day(conn, DAY)
             with pytest.raises(DayStillOpenError) as caught:
                 await close(conn, run)
         finally:
@@ -161,6 +161,21 @@ async def test_a_commit_across_midnight_that_waits_for_its_standby_keeps_the_day
     assert f"broker-1 (process {pid}" in caught.value.detail
     assert "waits for a standby" in caught.value.detail
     assert ends(closed) == [(queue_id, 0, 1)]
+
+
+async def test_a_day_is_archived_while_the_standby_is_away(synchronous: ReplicatedPostgres) -> None:
+    async with MessageStore.open(synchronous.primary_url) as store, store.connection() as conn:
+        await put_on(conn, 7, range(1), DAY)
+        synchronous.take_standby_away()
+        try:
+            async with asyncio.timeout(10):
+                failed = await claim_day(conn, DAY)
+                await fail(conn, failed, "disk full")
+                run = await claim_day(conn, DAY)
+                await renew(conn, run, 60)
+                await mark(conn, run, await close(conn, run))
+        finally:
+            synchronous.bring_standby_back()
 
 
 async def store_across_midnight(conn: Connection, queue_id: int) -> None:
@@ -209,7 +224,7 @@ async def test_what_is_noted_is_what_is_returned(conn: Connection) -> None:
     assert closed.timeline.rpartition("/")[2] == "00000001"
 
 
-async def test_many_queues_are_noted(conn: Connection) -> None:
+async def test_many_queues_are_waited_for_and_noted(conn: Connection, other: Connection) -> None:
     await put_on(conn, 1, range(2), DAY)
     await conn.execute(
         f"INSERT INTO {PARTITION} SELECT queue_id + n, queue_offset, stored_at, gen_random_uuid(), namespace, topic,"
@@ -218,6 +233,10 @@ async def test_many_queues_are_noted(conn: Connection) -> None:
     )
     run = await claim_day(conn, DAY)
 
+    for queue_id in (1, 350, 700):
+        async with appending(other, queue_id):
+            with pytest.raises(DayStillOpenError, match=f"queue {queue_id} of TP_TRADE"):
+                await close(conn, run)
     assert ends(await close(conn, run)) == [(queue_id, 0, 1) for queue_id in range(1, 701)]
 
 

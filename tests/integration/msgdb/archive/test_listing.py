@@ -229,6 +229,17 @@ async def test_it_is_said_why_a_day_waits(conn: Connection) -> None:
     assert await why(conn) == "queue 7 has more; spark-2 is archiving it"
 
 
+async def test_what_a_later_version_requires_of_a_table_of_its_own_is_passed_over(conn: Connection) -> None:
+    await put_on(conn, 7, range(1), days_ago(1))
+    await require_from(conn, LONG_AGO)
+    await conn.execute("INSERT INTO archive_policy (table_name, required_from) VALUES ('a_later_one', '2020-01-01')")
+
+    waiting = await find_oldest_waiting(conn)
+
+    assert waiting is not None
+    assert waiting.table == MESSAGE
+
+
 async def test_a_day_that_was_dropped_and_has_rows_again_waits(conn: Connection) -> None:
     await put_on(conn, 7, range(1), days_ago(1))
     await require_from(conn, LONG_AGO)
