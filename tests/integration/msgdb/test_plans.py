@@ -20,6 +20,7 @@ from msgdb.log import queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.binary_rows import datetime_of
 from tests.conftest import database_named
+from tests.support.prepared_plans import explain_prepared
 
 LANES = range(1, 501)
 LARGE_TABLES = ("message", "cursor", "redelivery", "dead_letter")
@@ -149,14 +150,14 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
 def test_a_hot_statement_uses_an_index(connection: psycopg.Connection[TupleRow], name: str) -> None:
     statement, values = {**PREPARED, **PLANNED_EACH_TIME}[name]
 
-    assert scanned_tables(explain(connection, statement, values, "force_custom_plan")) == set()
+    assert scanned_tables(explain_prepared(connection, statement, values, "force_custom_plan")) == set()
 
 
 @pytest.mark.parametrize("name", PREPARED)
 def test_a_prepared_statement_uses_an_index(connection: psycopg.Connection[TupleRow], name: str) -> None:
     statement, values = PREPARED[name]
 
-    assert scanned_tables(explain(connection, statement, values, "force_generic_plan")) == set()
+    assert scanned_tables(explain_prepared(connection, statement, values, "force_generic_plan")) == set()
 
 
 @pytest.mark.parametrize("name", ["read_offsets", "copy_dead_letters"])
@@ -174,7 +175,7 @@ def test_single_messages_are_looked_for_in_their_own_day_only(
 
 
 def test_dead_letters_of_a_day_are_deleted_by_the_time_they_died(connection: psycopg.Connection[TupleRow]) -> None:
-    plan = explain(connection, *PREPARED["delete_rows_of_day"], "force_generic_plan")
+    plan = explain_prepared(connection, *PREPARED["delete_rows_of_day"], "force_generic_plan")
 
     assert any("dead_letter_died_at_idx" in line for line in plan)
     assert any("Tid Scan on dead_letter" in line for line in plan)
@@ -189,34 +190,9 @@ def test_a_renewal_does_not_compare_each_lane_with_each(connection: psycopg.Conn
 
 
 def test_a_sequential_scan_would_be_noticed(connection: psycopg.Connection[TupleRow]) -> None:
-    plan = explain(connection, "SELECT * FROM message WHERE topic = %(topic)s", {"topic": "x"}, "auto")
+    plan = explain_prepared(connection, "SELECT * FROM message WHERE topic = %(topic)s", {"topic": "x"}, "auto")
 
     assert scanned_tables(plan) == {"message"}
-
-
-def explain(
-    connection: psycopg.Connection[TupleRow], statement: str, values: Mapping[str, Any], mode: str
-) -> list[str]:
-    """Return the plan of *statement* as a prepared statement under that plan_cache_mode."""
-    numbered: dict[str, int] = {}
-
-    def number(match: re.Match[str]) -> str:
-        return f"${numbered.setdefault(match[1], len(numbered) + 1)}"
-
-    # Statements with unnamed placeholders have one each, in order; named ones may repeat.
-    text = re.sub(r"%\((\w+)\)s", number, statement)
-    for at in range(statement.count("%s")):
-        text = text.replace("%s", f"${at + 1}", 1)
-    arguments = [values[name] for name in numbered] or list(values.values())
-    with connection.transaction(force_rollback=True), psycopg.ClientCursor(connection) as cursor:
-        cursor.execute(f"SET LOCAL plan_cache_mode = {mode}")
-        cursor.execute(f"PREPARE hot AS {text}")
-        try:
-            placeholders = ", ".join(["%s"] * len(arguments))
-            cursor.execute(f"EXPLAIN EXECUTE hot({placeholders})", arguments)
-            return [row[0] for row in cursor.fetchall()]
-        finally:
-            cursor.execute("DEALLOCATE hot")
 
 
 def scanned_tables(plan: list[str]) -> set[str]:
