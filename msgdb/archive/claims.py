@@ -21,6 +21,7 @@ from msgbroker.contract.errors import (
 )
 from msgdb.archive.acts import write_act
 from msgdb.archive.day_rows import check_over, get_archivable, is_stored
+from msgdb.archive.noting import LOCALLY, begin_noting, lock_day
 from msgdb.archive.records import ArchiveRun, DayState, VerifiedRun
 from msgdb.archive.supplements import find_base
 from msgdb.day_tables import DayTable
@@ -29,20 +30,6 @@ from msgdb.postgres.connections import Connection
 
 LEASE_SECONDS_MAX: Final = 3_600.0
 _FAILURE_CHARS_MAX: Final = 2_000
-
-# What is noted of a day waits for no standby, or a run could not even say that its day stays open because one is away.
-# A failover that loses it loses what followed from it, too: the day is there, and is archived once more.
-_LOCALLY: Final = "set_config('synchronous_commit', 'local', true)"
-COMMIT_LOCALLY: Final = f"SELECT {_LOCALLY}"
-"""For the rest of a transaction."""
-
-# Two statements, because one that inserts nothing locks nothing. Whoever comes second waits for the first one's commit,
-# and sees what it wrote.
-_MAKE_DAY: Final = """
-INSERT INTO archive_day (table_name, day, state) VALUES (%(table)s, %(day)s, 'PENDING')
-ON CONFLICT (table_name, day) DO NOTHING
-"""
-_LOCK_DAY: Final = "SELECT state, run_id FROM archive_day WHERE table_name = %(table)s AND day = %(day)s FOR UPDATE"
 
 # By the index on (table_name, day). Where the clock was set back a lease runs for longer than any that is given: it
 # counts as passed, and its run, should it be alive, has lost the day.
@@ -62,12 +49,12 @@ VALUES (%(run_id)s, %(table)s, %(day)s, 'RUNNING', %(base_run_id)s, %(holder)s,
 _IS_OURS: Final = "run_id = %(run_id)s AND state = 'RUNNING' AND lease_until > clock_timestamp()"
 _RENEW: Final = f"""
 UPDATE archive_run SET lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
-WHERE {_IS_OURS} AND {_LOCALLY} IS NOT NULL
+WHERE {_IS_OURS} AND {LOCALLY} IS NOT NULL
 """
 # Whoever says that it failed says so in time or late: nobody has taken its day.
 _FAIL: Final = f"""
 UPDATE archive_run SET state = 'FAILED', ended_at = clock_timestamp(), failure = %(failure)s
-WHERE run_id = %(run_id)s AND state = 'RUNNING' AND {_LOCALLY} IS NOT NULL
+WHERE run_id = %(run_id)s AND state = 'RUNNING' AND {LOCALLY} IS NOT NULL
 """
 
 _VERIFY: Final = f"""
@@ -120,9 +107,9 @@ async def claim(
     """
     day_table = get_archivable(table)
     _check_lease(lease_seconds)
-    await conn.execute(COMMIT_LOCALLY)
+    await begin_noting(conn)
     await check_over(conn, day_table, day)
-    state, current = await _lock_day(conn, table, day)
+    state, current = await lock_day(conn, table, day)
     await _end_lapsed(conn, table, day)
     await _check_claimable(conn, day_table, day, state, again=again)
     base_run_id = None if current is None else await find_base(conn, day_table, day, current)
@@ -151,8 +138,8 @@ async def mark_verified(conn: Connection, run: ArchiveRun, verified: VerifiedRun
 
     Raises RunLostError where the run has lost its day; then take the transaction back.
     """
-    await conn.execute(COMMIT_LOCALLY)
-    await _lock_day(conn, run.table, run.day)
+    await begin_noting(conn)
+    await lock_day(conn, run.table, run.day)
     totals = {
         "manifest": verified.manifest,
         "row_count": verified.row_count,
@@ -175,23 +162,15 @@ async def waive(conn: Connection, table: str, day: date, *, actor: str, reason: 
     where the store has no such day, InvalidSettingError for a table that is not archived.
     """
     day_table = get_archivable(table)
+    await begin_noting(conn)
     await check_over(conn, day_table, day)
-    state, _ = await _lock_day(conn, table, day)
+    state, _ = await lock_day(conn, table, day)
     if state is not DayState.PENDING:
         raise DayStateError(table, f"{day}", state, "only a day that is pending is waived")
     if not await is_stored(conn, day_table, day):
         raise ThingNotFoundError(f"day of {table}", f"{day}")
     await conn.execute(_WAIVE, {"table": table, "day": day, "reason": reason})
     await write_act(conn, actor=actor, action="archive.waive", thing=f"{table} {day}", reason=reason)
-
-
-async def _lock_day(conn: Connection, table: str, day: date) -> tuple[DayState, UUID | None]:
-    """Lock the day's row, made if it is missing, until the transaction ends; return its state and its run."""
-    names = {"table": table, "day": day}
-    await conn.execute(_MAKE_DAY, names)
-    row = await (await conn.execute(_LOCK_DAY, names)).fetchone()
-    assert row is not None, "no day is ever taken away"
-    return DayState(row[0]), row[1]
 
 
 async def _end_lapsed(conn: Connection, table: str, day: date) -> None:

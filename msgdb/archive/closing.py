@@ -17,8 +17,8 @@ from typing import Final
 from psycopg import errors, sql
 
 from msgbroker.contract.errors import DayStillOpenError, RunLostError, ThingNotFoundError
-from msgdb.archive.claims import COMMIT_LOCALLY
 from msgdb.archive.day_rows import check_over, get_archivable, is_stored, table_of_day
+from msgdb.archive.noting import begin_noting
 from msgdb.archive.open_writers import describe_queue, find_append_holder, wait_for_writers
 from msgdb.archive.records import ArchiveRange, ArchiveRun, ClosedDay
 from msgdb.day_tables import DayTable
@@ -149,7 +149,7 @@ async def _note(conn: Connection, table: DayTable, run: ArchiveRun) -> ClosedDay
     )
     parameters = {"run_id": run.run_id, "first": first, "end": end}
     async with conn.transaction():
-        await conn.execute(COMMIT_LOCALLY)
+        await begin_noting(conn)
         closed = await (await conn.execute(_CLOSE, parameters)).fetchone()
         if closed is None:
             raise RunLostError(f"{run.run_id}")

@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from msgdb.archive import acts, claims, closing, day_rows, listing, open_writers, stored_days, supplements
+from msgdb.archive import acts, claims, closing, day_rows, listing, noting, open_writers, stored_days, supplements
 from msgdb.log.partitions import day_bounds
 from tests.conftest import database_named
 from tests.support.archive_runs import days_ago
@@ -112,7 +112,7 @@ STATEMENTS = {
     "no rows of a day": Hot(day_rows._HAS_ROWS, 0, LONG_GONE, OF_LETTERS),
     "messages of a run": Hot(supplements._IS_MESSAGE_THERE, 2 * QUEUES, BOUNDS, OF_MESSAGES),
     "a run being claimed": Hot(claims._FIND_RUNNING, 3, NAMED),
-    "a day being locked": Hot(claims._LOCK_DAY, 1, NAMED),
+    "a day being locked": Hot(noting._LOCK_DAY, 1, NAMED),
     "digests noted": Hot(claims._NOTE_RANGES, 10 * QUEUES, NOTED),
     "days listed": Hot(listing._LIST_NOTED, 500, {"table": "message", "before": DAY, "limit": 100}),
     "days found": Hot(listing._FIND_NOTED, 10, {"table": "message", "days": [DAY, DAY - timedelta(days=1)]}),

@@ -14,8 +14,10 @@ from msgbroker.contract.errors import (
     DayStillOpenError,
     InvalidSettingError,
     RunLostError,
+    StoreUnavailableError,
     ThingNotFoundError,
 )
+from msgdb.archive import noting
 from msgdb.archive.acts import list_acts
 from msgdb.archive.claims import LEASE_SECONDS_MAX, claim, fail, mark_verified, renew, waive
 from msgdb.archive.closing import close_day
@@ -90,6 +92,32 @@ async def test_of_two_that_claim_a_day_at_once_one_has_it_and_the_other_is_told_
     assert caught.value.holder == "spark-1"
     assert caught.value.retryable
     assert await run_states(conn) == [RunState.RUNNING]
+
+
+async def test_a_claim_does_not_wait_for_ever_for_whoever_holds_the_day(
+    store: MessageStore, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noting, "LOCK_SECONDS", 0.1)
+    async with conn.transaction():
+        await noting.lock_day(conn, MESSAGE, DAY)
+        with pytest.raises(StoreUnavailableError):
+            async with store.transaction() as other:
+                await claim(other, MESSAGE, DAY, run_id=new_run_id(), holder="spark-2", lease_seconds=60)
+
+
+async def test_whoever_freezes_with_a_day_in_hand_loses_it(
+    store: MessageStore, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noting, "HELD_SECONDS_MAX", 0.1)
+    async with store.dedicated_connection() as frozen:
+        # Its transaction is left as it is.
+        await frozen.execute("BEGIN")
+        await claim(frozen, MESSAGE, DAY, run_id=new_run_id(), holder="spark-1", lease_seconds=60)
+
+        run = await claim_day(conn, DAY, holder="spark-2")
+
+    rows = await conn.execute("SELECT run_id, holder FROM archive_run")
+    assert await rows.fetchall() == [(run.run_id, "spark-2")]
 
 
 async def is_waiting(store: MessageStore, waiting: Connection) -> bool:

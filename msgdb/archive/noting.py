@@ -1,0 +1,47 @@
+"""Transactions that note what becomes of a day: how they commit, and what they lock first.
+
+A run waits for no standby with what it notes, or it could not even say that its day stays open because one is away. A
+failover that loses it loses what followed from it, too: the day is there, and is archived once more. And whoever
+freezes in the middle of one, holding a day that a broker asks for, is ended by the server.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Final
+from uuid import UUID
+
+from msgdb.archive.records import DayState
+from msgdb.postgres.connections import Connection
+
+LOCK_SECONDS: Final = 5.0
+"""How long somebody who changes the day is waited for."""
+HELD_SECONDS_MAX: Final = 5.0
+"""How long a transaction may stand idle."""
+
+LOCALLY: Final = "set_config('synchronous_commit', 'local', true)"
+_LIMIT: Final = f"""
+SELECT {LOCALLY}, set_config('lock_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true)
+"""
+
+# Two statements, because one that inserts nothing locks nothing. Whoever comes second waits for the first one's commit,
+# and sees what it wrote.
+_MAKE_DAY: Final = """
+INSERT INTO archive_day (table_name, day, state) VALUES (%(table)s, %(day)s, 'PENDING')
+ON CONFLICT (table_name, day) DO NOTHING
+"""
+_LOCK_DAY: Final = "SELECT state, run_id FROM archive_day WHERE table_name = %(table)s AND day = %(day)s FOR UPDATE"
+
+
+async def begin_noting(conn: Connection) -> None:
+    """Let the transaction that has begun commit without standbys, and hold others up for a moment at most."""
+    await conn.execute(_LIMIT, (f"{round(LOCK_SECONDS * 1_000)}", f"{round(HELD_SECONDS_MAX * 1_000)}"))
+
+
+async def lock_day(conn: Connection, table: str, day: date) -> tuple[DayState, UUID | None]:
+    """Lock the day's row, made if it is missing, until the transaction ends; return its state and its run."""
+    names = {"table": table, "day": day}
+    await conn.execute(_MAKE_DAY, names)
+    row = await (await conn.execute(_LOCK_DAY, names)).fetchone()
+    assert row is not None, "no day is ever taken away"
+    return DayState(row[0]), row[1]
