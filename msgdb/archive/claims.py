@@ -112,7 +112,7 @@ async def claim(
     state, current = await lock_day(conn, table, day)
     await _end_lapsed(conn, table, day)
     await _check_claimable(conn, day_table, day, state, again=again)
-    base_run_id = None if current is None else await find_base(conn, day_table, day, current)
+    base_run_id = None if current is None else await find_base(conn, day_table, day, run_id=current)
     run = ArchiveRun(run_id, table, day, base_run_id)
     parameters = {"holder": holder, "lease_seconds": lease_seconds}
     await conn.execute(_BEGIN, {**_names_of(run), **parameters})

@@ -113,7 +113,7 @@ async def close_day(conn: Connection, run: ArchiveRun, *, wait_seconds: float = 
             raise ThingNotFoundError(f"day of {run.table}", f"{run.day}")
         await _wait_for_appends(conn, table, run, wait_seconds)
     else:
-        await wait_for_writers(conn, table, run.day, wait_seconds)
+        await wait_for_writers(conn, table, run.day, wait_seconds=wait_seconds)
     return await _note(conn, table, run)
 
 
@@ -135,7 +135,8 @@ async def _find_held(conn: Connection, queue_ids: Sequence[int]) -> list[int]:
 async def _wait_for_append(conn: Connection, run: ArchiveRun, queue_id: int, wait_seconds: float) -> None:
     try:
         await conn.execute(_WAIT_FOR, (f"{round(wait_seconds * 1_000)}", queue_lock_key(queue_id)))
-    except errors.LockNotAvailable as error:
+    except (errors.LockNotAvailable, errors.QueryCanceled) as error:
+        # The session may have a limit of its own.
         thing = await describe_queue(conn, queue_id)
         holder = await find_append_holder(conn, queue_id)
         raise DayStillOpenError(run.table, f"{run.day}", f"{thing} is being appended to by {holder}") from error

@@ -65,7 +65,7 @@ async def find_append_holder(conn: Connection, queue_id: int) -> str:
     return _UNKNOWN if row is None else _in_words(*row)
 
 
-async def wait_for_writers(conn: Connection, table: DayTable, day: date, wait_seconds: float) -> None:
+async def wait_for_writers(conn: Connection, table: DayTable, day: date, *, wait_seconds: float) -> None:
     """Wait until the transactions that write *table* now have ended. Raises DayStillOpenError with one's name.
 
     On a connection in autocommit mode, or its own transaction would be one of those it does not see ending.

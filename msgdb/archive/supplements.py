@@ -38,7 +38,7 @@ SELECT EXISTS (
 """
 
 
-async def find_base(conn: Connection, table: DayTable, day: date, run_id: UUID) -> UUID | None:
+async def find_base(conn: Connection, table: DayTable, day: date, *, run_id: UUID) -> UUID | None:
     """Return the run whose files a new run of the day has to list, too; None where the store has the whole day.
 
     *run_id* is what the day is archived by so far. It is the base if what it read is gone. That is looked for, not read

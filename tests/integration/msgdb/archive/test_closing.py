@@ -98,6 +98,18 @@ async def test_an_append_in_flight_to_a_queue_whose_row_is_gone_keeps_the_day_op
             await close(conn, run)
 
 
+async def test_an_append_in_flight_is_named_where_the_session_is_more_impatient(
+    conn: Connection, other: Connection
+) -> None:
+    await put_on(conn, 77, range(3), DAY)
+    run = await claim_day(conn, DAY)
+    await conn.execute("SET statement_timeout = '300ms'")
+
+    async with appending(other, 77):
+        with pytest.raises(DayStillOpenError, match="queue 77"):
+            await close_day(conn, run, wait_seconds=30)
+
+
 async def test_a_day_that_was_still_open_has_nothing_noted(conn: Connection, other: Connection) -> None:
     await put_on(conn, 77, range(3), DAY)
     run = await claim_day(conn, DAY)
