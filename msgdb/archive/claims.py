@@ -39,7 +39,14 @@ SELECT run_id, holder, lease_until AT TIME ZONE 'UTC',
 FROM archive_run WHERE table_name = %(table)s AND day = %(day)s AND state = 'RUNNING'
 FOR UPDATE
 """
-_LOSE: Final = "UPDATE archive_run SET state = 'LOST', ended_at = clock_timestamp() WHERE run_id = ANY(%s)"
+# What a run was to contain goes with it, here and where it fails: a job that fails every few minutes would fill the
+# store with that, and nobody reads it.
+_LOSE: Final = """
+WITH forgotten AS (
+    DELETE FROM archive_range WHERE run_id = ANY(%(run_ids)s)
+)
+UPDATE archive_run SET state = 'LOST', ended_at = clock_timestamp() WHERE run_id = ANY(%(run_ids)s)
+"""
 _BEGIN: Final = """
 INSERT INTO archive_run (run_id, table_name, day, state, base_run_id, holder, lease_until)
 VALUES (%(run_id)s, %(table)s, %(day)s, 'RUNNING', %(base_run_id)s, %(holder)s,
@@ -53,8 +60,14 @@ WHERE {_IS_OURS} AND {LOCALLY} IS NOT NULL
 """
 # Whoever says that it failed says so in time or late: nobody has taken its day.
 _FAIL: Final = f"""
-UPDATE archive_run SET state = 'FAILED', ended_at = clock_timestamp(), failure = %(failure)s
-WHERE run_id = %(run_id)s AND state = 'RUNNING' AND {LOCALLY} IS NOT NULL
+WITH failed AS (
+    UPDATE archive_run SET state = 'FAILED', ended_at = clock_timestamp(), failure = %(failure)s
+    WHERE run_id = %(run_id)s AND state = 'RUNNING' AND {LOCALLY} IS NOT NULL
+    RETURNING run_id
+), forgotten AS (
+    DELETE FROM archive_range r USING failed f WHERE r.run_id = f.run_id
+)
+SELECT run_id FROM failed
 """
 
 _VERIFY: Final = f"""
@@ -179,7 +192,7 @@ async def _end_lapsed(conn: Connection, table: str, day: date) -> None:
     for _, holder, lease_until, is_alive in running:
         if is_alive:
             raise DayClaimedError(table, f"{day}", holder, f"{lease_until:%Y-%m-%d %H:%M:%S} (UTC)")
-    await conn.execute(_LOSE, ([run_id for run_id, *_ in running],))
+    await conn.execute(_LOSE, {"run_ids": [run_id for run_id, *_ in running]})
 
 
 async def _check_claimable(conn: Connection, table: DayTable, day: date, state: DayState, *, again: bool) -> None:

@@ -204,6 +204,19 @@ async def test_a_failed_run_gives_its_day_back_and_says_why(conn: Connection) ->
     assert await run_states(conn) == [RunState.FAILED, RunState.RUNNING]
 
 
+async def test_of_a_run_that_failed_or_was_lost_no_ranges_are_kept(conn: Connection) -> None:
+    lost = await claim_day(conn, DAY)
+    await close_day(conn, lost)
+    await let_lapse(conn, lost)
+    failed = await claim_day(conn, DAY)
+    await close_day(conn, failed)
+    await fail(conn, failed, "disk full")
+    verified = await archive_day(conn, DAY)
+
+    rows = await conn.execute("SELECT DISTINCT run_id FROM archive_range")
+    assert await rows.fetchall() == [(verified.run_id,)]
+
+
 async def test_an_archived_day_is_archived_once_more_only_when_that_is_said(conn: Connection) -> None:
     first = await archive_day(conn, DAY)
 
