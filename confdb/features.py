@@ -28,9 +28,11 @@ class Feature(StrEnum):
     GROUP_ORDER_KEY = "group-order-key"
     GROUP_ORDER_GLOBAL = "group-order-global"
     GROUP_MODE_BROADCAST = "group-mode-broadcast"
+    ARCHIVE = "archive"
+    """Days of the message store that must be archived before they are dropped: of no row of the configuration."""
 
 
-UNDERSTOOD: frozenset[str] = frozenset()
+UNDERSTOOD: frozenset[str] = frozenset({Feature.ARCHIVE})
 """The features that this version carries out. A broker reads it once, as it starts; services at each change."""
 
 

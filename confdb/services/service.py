@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from confdb.brokers import BrokerRegistry, LiveBroker
+from confdb.features import Feature
 from confdb.loading import read_version
 from confdb.services.audit import Audit
 from confdb.services.changes import Changes
@@ -33,12 +34,12 @@ class ConfigService:
 
         *tails* is needed to subscribe, and to wait until a change is active.
         """
-        changes = Changes(store, actor)
+        changes = self._changes = Changes(store, actor)
         self._store = store
         self._registry = BrokerRegistry(store)
         self._tails = tails
         self.namespaces = Namespaces(store, changes)
-        feature_checks = FeatureChecks(tails)
+        feature_checks = self._feature_checks = FeatureChecks(tails)
         self.topics = Topics(store, changes, feature_checks)
         self.event_codes = EventCodes(store, changes)
         self.publisher_groups = PublisherGroups(store, changes)
@@ -50,6 +51,15 @@ class ConfigService:
     async def list_brokers(self) -> list[LiveBroker]:
         """Return the live brokers, by address."""
         return await self._registry.list_live()
+
+    async def check_everywhere(self, feature: Feature) -> None:
+        """Raise FeatureNotEverywhereError, with the brokers, unless every one that is running understands *feature*.
+
+        For what is switched on elsewhere, and is no row of the configuration.
+        """
+        permission = await self._feature_checks.ask_for([feature])
+        async with self._changes.begin() as change:
+            await permission.check(change)
 
     async def wait_until_active(
         self, version: int, timeout_seconds: float = ACTIVE_TIMEOUT_SECONDS, *, group: str = ""

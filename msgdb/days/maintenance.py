@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 
 from msgbroker.contract.errors import StoreUnavailableError
+from msgdb.archive.acts import forget_acts
 from msgdb.day_tables import DAY_TABLES, PARTITIONED, retentions
 from msgdb.days.dropping import DayDropping, DroppingConfig
 from msgdb.days.rounds import MaintenanceReport, Round
@@ -124,6 +125,7 @@ class Maintenance:
                 await write_alarms(conn, STORE_ITSELF, "", this_round.alarms)
                 await forget_alarms(conn)
                 await forget_expression_failures(conn)
+                await forget_acts(conn)
             return report
 
     async def _make_days(self, conn: Connection, this_round: Round) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from msgdb.append import sql
+from msgdb.archive.acts import list_acts, write_act
 from msgdb.days.maintenance import Maintenance, MaintenanceConfig
 from msgdb.days.rounds import MaintenanceReport
 from msgdb.lanes.dead_letters import list_dead_letters
@@ -95,6 +96,16 @@ async def test_failures_of_expressions_are_forgotten_weeks_after_the_last_one(
     await maintain(store)
 
     assert [row.subscription_id for row in await list_expression_failures(conn)] == [2]
+
+
+async def test_acts_are_forgotten_after_a_year(store: MessageStore, conn: Connection) -> None:
+    for thing in ("old", "new"):
+        await write_act(conn, actor="ada", action="archive.waive", thing=thing, reason="a test's")
+    await conn.execute("UPDATE act SET at = at - interval '367 days' WHERE thing = 'old'")
+
+    await maintain(store)
+
+    assert [act.thing for act in await list_acts(conn)] == ["new"]
 
 
 async def test_retention_may_be_shorter(store: MessageStore, conn: Connection) -> None:

@@ -1,0 +1,43 @@
+"""Requiring the archive before days are dropped: confdb says whether every broker understands it, msgdb keeps it."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from confdb.features import Feature
+from confdb.services import ConfigService
+from confdb.store import ConfigStore
+from msgdb.archive import policy
+from msgdb.archive.day_rows import get_archivable, read_today
+from msgdb.archive.policy import Policy
+from msgdb.archive.stored_days import list_stored_days
+from msgdb.log.queues import QueueTailReader
+from msgdb.postgres.connections import Connection
+from msgdb.store import MessageStore
+
+
+async def require_archive(
+    config: ConfigStore, store: MessageStore, *, table: str, actor: str, reason: str, include_past: bool = False
+) -> Policy:
+    """Let days of *table* from today on be dropped only once they are archived; with *include_past* all that are there.
+
+    Refused while a broker is running that would drop them without: one that starts later is stopped by the store.
+    Raises FeatureNotEverywhereError with the brokers, and InvalidSettingError for a table that is not archived.
+    """
+    get_archivable(table)
+    await ConfigService(config, actor, QueueTailReader(store)).check_everywhere(Feature.ARCHIVE)
+    async with store.transaction() as conn:
+        from_day = await _find_first_day(conn, table) if include_past else None
+        return await policy.require(conn, table, actor=actor, reason=reason, from_day=from_day)
+
+
+async def stop_requiring_archive(store: MessageStore, *, table: str, actor: str, reason: str) -> bool:
+    """Let days of *table* go as they are; return whether their archive was required."""
+    async with store.transaction() as conn:
+        return await policy.stop_requiring(conn, table, actor=actor, reason=reason)
+
+
+async def _find_first_day(conn: Connection, table: str) -> date | None:
+    """Return the first day of *table* that is there; None: there is none before today."""
+    stored = await list_stored_days(conn, get_archivable(table), await read_today(conn))
+    return stored[0].day if stored else None
