@@ -14,6 +14,8 @@ from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
 from msgconsole.local.databases import open_config_store, open_message_store
+from msgdb.archive.listing import find_oldest_waiting
+from msgdb.archive.records import WaitingDay
 from msgdb.lanes.dead_letters import count_dead_letters
 from msgdb.lanes.lag import LaneLag, list_lag
 from msgdb.log.queues import QueueRow, list_queues
@@ -70,6 +72,15 @@ class TopicLag:
 
 
 @dataclass(frozen=True, slots=True)
+class LagReport:
+    """How far groups are behind, and whether the archive is."""
+
+    queues: Sequence[QueueLag]
+    waiting: WaitingDay | None
+    """The oldest day that must be archived before it is dropped, and is not yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class LagOf:
     """Whose lag is asked for; None: everybody's."""
 
@@ -116,7 +127,7 @@ _SHOWN_NAMESPACES_MAX: Final = 3
 _EVERYBODY: Final = LagOf()
 
 
-async def read_lag(confdb_url: str, msgdb_url: str, wanted: LagOf = _EVERYBODY) -> list[QueueLag]:
+async def read_lag(confdb_url: str, msgdb_url: str, wanted: LagOf = _EVERYBODY) -> LagReport:
     """Return the lag of every group on every queue of the topics it subscribes to, as far as it is *wanted*.
 
     Raises NotFoundError where *wanted* names what is not registered.
@@ -137,11 +148,12 @@ async def read_lag(confdb_url: str, msgdb_url: str, wanted: LagOf = _EVERYBODY) 
             {row.subscription_id: row for row in await list_expression_failures(connection)},
             brokers,
         )
+        waiting = await find_oldest_waiting(connection)
     lags = (
         _lag_of(group, topic, queue, start_offset, found)
         for group, topic, queue, start_offset in _subscribed(snapshot, queues)
     )
-    return [lag for lag in lags if wanted.includes(lag)]
+    return LagReport([lag for lag in lags if wanted.includes(lag)], waiting)
 
 
 def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:

@@ -34,6 +34,8 @@ CONFDB: Final = "confdb"
 """Name under which health tells of the configuration; without it a broker goes on by its last snapshot."""
 ALARMS: Final = "alarms"
 """Name under which health tells whether an alarm stands at this broker; it serves all the same."""
+ARCHIVE: Final = "archive"
+"""Name under which health tells whether a day is kept beyond its time because it is not archived."""
 
 IDLE_CONNECTION_OPTION: Final = "grpc.max_connection_idle_ms"
 WINDOW_BYTES: Final = 128 * 1024

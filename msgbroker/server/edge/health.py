@@ -3,7 +3,7 @@
 "" and our services: this broker takes and hands out messages; not while it is cut off from confdb and behind others.
 "msgdb": the message store answers; without it publishers hear UNAVAILABLE. "confdb": the configuration answers; without
 it the broker goes on by its last snapshot. "alarms": no alarm stands at this broker; `msgcenter alarm list` tells which
-do.
+do. "archive": no day of the store waits to be archived before it is dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from confdb.snapshot import SnapshotFeed
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.alarms.board import AlarmBoard
 from msgbroker.server.cluster.cut_off import CutOff
-from msgbroker.server.edge.grpc_server import ALARMS, CONFDB, MSGDB, SERVICES
+from msgbroker.server.edge.archive_watch import ArchiveWatch
+from msgbroker.server.edge.grpc_server import ALARMS, ARCHIVE, CONFDB, MSGDB, SERVICES
 from msgbroker.server.edge.health_service import HealthService
 from msgbroker.server.loops import PatientCall, pause
 from msgdb.store import MessageStore
@@ -34,6 +35,7 @@ class HealthWatch:
         self._feed = feed
         self._board = board
         self._cut_off = cut_off
+        self._archive = ArchiveWatch(store)
         self._ping = PatientCall(store.ping, _ANSWER_SECONDS_MAX)
         self._said: dict[str, bool] = {}
         self._is_leaving = False
@@ -49,7 +51,11 @@ class HealthWatch:
         # First what needs no answer: one database says nothing of the other.
         self._say(CONFDB, serving=self._feed.healthy)
         self._say(ALARMS, serving=not self._board.standing)
-        self._say(MSGDB, serving=await self._store_answers())
+        is_answering = await self._store_answers()
+        self._say(MSGDB, serving=is_answering)
+        if is_answering:
+            await self._archive.look_if_due()
+        self._say(ARCHIVE, serving=not self._archive.is_day_waiting)
         # Without the store a broker cannot do its work, but restarting it or sending clients elsewhere would not help.
         # Elsewhere the configuration is known that it is behind with.
         for service in ("", *SERVICES):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 import typer
 
 from msgconsole.cli.options import AsJson, OfGroup, OfNamespace, OfTopic
-from msgconsole.cli.output import print_rows
+from msgconsole.cli.output import print_rows, visible
 from msgconsole.local import places
 from msgconsole.operations.lag_report import LagOf, QueueLag, TopicLag, read_lag, sum_by_topic
+from msgdb.archive.records import WaitingDay
+
+_DAY_SECONDS: Final = 86_400
 
 
 def command(
@@ -29,12 +33,13 @@ def command(
     from it until some are settled. `msgcenter alarm list` says more.
     `failures`, shown where there are any: how often the group's expressions failed on messages of the topic, which is
     no match; with the header that was missing the last time. `msgcenter subscription show` says more.
+    Where the archive is required, the oldest day that is not archived yet is told on standard error.
 
     Example: msgcenter lag --group SG_POINTS --by-queue
     """
     wanted = LagOf(namespace, group, topic)
-    queues = asyncio.run(read_lag(places.confdb_url(), places.msgdb_url(), wanted))
-    rows: list[QueueLag] | list[TopicLag] = queues if by_queue else sum_by_topic(queues)
+    report = asyncio.run(read_lag(places.confdb_url(), places.msgdb_url(), wanted))
+    rows: Sequence[QueueLag | TopicLag] = report.queues if by_queue else sum_by_topic(report.queues)
     columns = ["namespace"] if len({row.namespace for row in rows}) > 1 else []
     columns += ["group", "topic"]
     if by_queue:
@@ -43,6 +48,13 @@ def command(
     if any(row.failures for row in rows):
         columns += ["failures", "last_failed_header", "last_failed_at"]
     print_rows(rows, columns, as_json=as_json, empty=_nothing(wanted), long=["last_failed_header"])
+    if report.waiting is not None:
+        typer.echo(_not_archived(report.waiting), err=True)
+
+
+def _not_archived(waiting: WaitingDay) -> str:
+    since = f"{waiting.waits_seconds / _DAY_SECONDS:.1f} days"
+    return f"Not archived yet: {waiting.day} of {waiting.table}, which was over {since} ago: {visible(waiting.reason)}."
 
 
 def _nothing(wanted: LagOf) -> str:
