@@ -1,8 +1,15 @@
-"""A Spark session for the tests of a process, which its first test of Spark starts."""
+"""Spark for tests: a session for all tests of a process, and a cluster for all processes of a run.
+
+Whichever test asks first starts them. Most tests need the session; the cluster is for what only a real one shows.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,14 +17,45 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.support.spark_cluster import SparkCluster
+
+_DIRECTORY_VARIABLE = "MSGCENTER_TEST_SPARK_DIRECTORY"
+
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "768m",
+    # What a test runs is over before a better compiler has paid.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the directory of the run's cluster, in the process that leads it; its workers inherit the variable."""
+    if hasattr(config, "workerinput") or config.option.collectonly:
+        return
+    directory = Path(tempfile.mkdtemp(prefix="msgcenter-spark-"))
+    os.environ[_DIRECTORY_VARIABLE] = str(directory)
+    config.add_cleanup(lambda: _end(directory))
+
+
+def _end(directory: Path) -> None:
+    if any(directory.iterdir()):
+        from tests.support.spark_cluster import end_cluster
+
+        end_cluster(directory)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def spark_cluster() -> SparkCluster:
+    """Return the cluster of this test run: a master and two workers."""
+    from tests.support.spark_cluster import SparkCluster
+
+    return SparkCluster.find_or_start(Path(os.environ[_DIRECTORY_VARIABLE]))
 
 
 @pytest.fixture(scope="session")
