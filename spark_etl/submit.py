@@ -4,56 +4,138 @@
 
 Where the store is comes from MSGCENTER_MSGDB_URL (and its replica from MSGCENTER_MSGDB_REPLICA_URL), never from an
 argument: arguments are seen by everybody on the machine, and are in Spark's event log.
+
+It tells in lines of JSON: `progress` to whoever has given it a descriptor, and at the end what it has done, or the
+`error` that it was refused with. What the libraries say goes to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
+from uuid import UUID
 
+import psycopg
+import structlog
+from psycopg import errors
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from msgbroker.contract.errors import ArchivePlaceError, InvalidSettingError, MessageCenterError, NoDatabaseError
-from msgdb import names
+from msgbroker.contract.errors import (
+    ArchivePlaceError,
+    DatabaseRefusedError,
+    InvalidSettingError,
+    JobFailedError,
+    MessageCenterError,
+    NoDatabaseError,
+    NotMigratedError,
+)
+from msgdb import ids, names
+from msgdb.archive import claims
+from msgdb.archive.policy import list_policies
+from msgdb.store import MessageStore
 from spark_etl.archive.config import FILE_MIB_DEFAULT, ArchiveConfig
 from spark_etl.archive.daily import ARCHIVED_TABLES, run_daily
 from spark_etl.archive.job import run
-from spark_etl.archive.live import LiveConfig, run_live
-from spark_etl.archive.progress import Progress, Tell
+from spark_etl.archive.progress import Progress, Tell, tell_nobody
 from spark_etl.archive.task_errors import task_errors
 from spark_etl.archive.verify import verify
+from spark_etl.ending import EXIT_INTERRUPTED, end_with_listener, interrupt_by_signals
 from spark_etl.files.manifest import Manifest
 from spark_etl.files.places import Place
-from spark_etl.sessions import open_session
+from spark_etl.sessions import check_java, open_session
+
+log = structlog.get_logger(__name__)
 
 URL_VARIABLE: Final = "MSGCENTER_MSGDB_URL"
 REPLICA_VARIABLE: Final = "MSGCENTER_MSGDB_REPLICA_URL"
 PLACE_VARIABLE: Final = "MSGCENTER_ARCHIVE"
 EXIT_REFUSED: Final = 1
+_STORE: Final = "the message store"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one job, tell how far it is, and return the process's exit status."""
     given = _parser().parse_args(arguments)
-    out = os.fdopen(given.tell_to, "w") if given.tell_to is not None else sys.stdout
+    listener: int | None = given.tell_to
+    # Standard output is for the result alone.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    interrupt_by_signals()
+    if listener is not None:
+        end_with_listener(listener)
     try:
-        if not given.place:
-            raise ArchivePlaceError("", f"give --place, or set {PLACE_VARIABLE}")
-        with open_session(f"msgcenter {given.job}", given.master) as spark:
-            done = _JOBS[given.job](spark, given, _teller(out, as_json=given.tell_to is not None))
+        done = _carry_out(given, tell_nobody if listener is None else _teller(listener))
     except MessageCenterError as error:
-        # Their words go where the result would: Spark's own output is full of other things.
-        _say(out, {"error": {"reason": error.reason, "message": str(error)}})
+        # Its words go where the result would: Spark's own output is full of other things.
+        _say(listener, {"error": {"reason": error.reason, "message": str(error)}})
         return EXIT_REFUSED
-    _say(out, done)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    _say(listener, done)
     return EXIT_REFUSED if done.get("failed") else 0
+
+
+def _carry_out(given: argparse.Namespace, tell: Tell) -> dict[str, Any]:
+    # What is refused is refused before Spark starts, which takes a while.
+    check_java()
+    if not given.place:
+        raise ArchivePlaceError("", f"give --place, or set {PLACE_VARIABLE}")
+    Place.at(given.place)
+    with _failures():
+        if given.job != _VERIFY:
+            asyncio.run(_check_store(_config(given), given))
+        with open_session(f"msgcenter {given.job}", given.master) as spark:
+            interrupt_by_signals()
+            return _JOBS[given.job](spark, given, tell)
+
+
+async def _check_store(config: ArchiveConfig, given: argparse.Namespace) -> None:
+    """Raise what the job would be refused with at once."""
+    async with MessageStore.open(config.url, pool_size=1) as store, store.transaction() as connection:
+        await list_policies(connection)
+        if given.job == _ARCHIVE:
+            run_id = UUID(bytes=ids.to_bytes(ids.mint_run()))
+            holder, lease_seconds = config.holder, config.lease_seconds
+            await claims.claim(
+                connection,
+                given.table,
+                given.day,
+                run_id=run_id,
+                holder=holder,
+                lease_seconds=lease_seconds,
+                again=given.again,
+            )
+        # It was a trial: nothing of it stays.
+        raise psycopg.Rollback
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise one of our errors for what the store or Spark fail with; what is beyond that goes to the log."""
+    try:
+        yield
+    except (errors.UndefinedTable, errors.UndefinedColumn) as error:
+        raise NotMigratedError(_STORE) from error
+    except psycopg.Error as error:
+        # What libpq says of a URL that it cannot read quotes the URL.
+        told = " ".join(str(error).split()) if error.sqlstate else type(error).__name__
+        raise DatabaseRefusedError(_STORE, told) from error
+    except (PySparkException, Py4JError) as error:
+        log.exception("job.failed")
+        first, *_ = str(error).strip().splitlines() or [type(error).__name__]
+        raise JobFailedError(first) from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,7 +172,10 @@ def _config(given: argparse.Namespace) -> ArchiveConfig:
     if not url:
         raise NoDatabaseError(URL_VARIABLE)
     return ArchiveConfig(
-        url=url, place=given.place, replica_url=os.environ.get(REPLICA_VARIABLE) or None, file_mib=given.file_mib
+        url=url,
+        place=given.place,
+        replica_url=os.environ.get(REPLICA_VARIABLE) or None,
+        file_mib=getattr(given, "file_mib", FILE_MIB_DEFAULT),
     )
 
 
@@ -116,6 +201,9 @@ def _daily(spark: SparkSession, given: argparse.Namespace, tell: Tell) -> dict[s
 
 
 def _live(spark: SparkSession, given: argparse.Namespace, _tell: Tell) -> dict[str, Any]:
+    # Of streams only this job knows.
+    from spark_etl.archive.live import LiveConfig, run_live
+
     place = Place.at(given.place)
     if given.checkpoint is None and not place.is_local:
         raise InvalidSettingError("checkpoint", "must be given where the archive is not on this machine")
@@ -131,9 +219,11 @@ def _live(spark: SparkSession, given: argparse.Namespace, _tell: Tell) -> dict[s
     return {"live": {"rows": sum(each.numInputRows for each in query.recentProgress)}}
 
 
+_ARCHIVE: Final = "archive"
+_VERIFY: Final = "verify"
 _JOBS: Final[Mapping[str, Callable[[SparkSession, argparse.Namespace, Tell], dict[str, Any]]]] = {
-    "archive": _archive,
-    "verify": _verify,
+    _ARCHIVE: _archive,
+    _VERIFY: _verify,
     "daily": _daily,
     "live": _live,
 }
@@ -150,17 +240,24 @@ def _told(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _teller(out: TextIO, *, as_json: bool) -> Tell:
+def _teller(listener: int) -> Tell:
     def tell(progress: Progress) -> None:
-        if as_json:
-            _say(out, {"progress": asdict(progress)})
+        _say(listener, {"progress": asdict(progress)})
 
     return tell
 
 
-def _say(out: TextIO, what: Mapping[str, Any]) -> None:
-    out.write(json.dumps(what) + "\n")
-    out.flush()
+def _say(listener: int | None, what: Mapping[str, Any]) -> None:
+    line = json.dumps(what) + "\n"
+    if listener is None:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+        return
+    left = line.encode()
+    # Who listened is gone: `end_with_listener` ends the job.
+    with suppress(BrokenPipeError):
+        while left:
+            left = left[os.write(listener, left) :]
 
 
 def script() -> Path:

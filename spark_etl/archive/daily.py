@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from spark_etl.archive.config import ArchiveConfig
 from spark_etl.archive.job import APPLICATION, ArchivedDay, run
-from spark_etl.archive.progress import Tell, tell_nobody
+from spark_etl.archive.progress import Progress, Tell, tell_nobody
 from spark_etl.archive.sweep import sweep
 from spark_etl.files.places import Place
 
@@ -58,7 +59,7 @@ def run_daily(
     for table in tables:
         for day in asyncio.run(_list_waiting(config, table)):
             try:
-                report.archived.append(run(spark, config, day, table=table, tell=tell))
+                report.archived.append(run(spark, config, day, table=table, tell=partial(_tell_of, tell, table, day)))
             except MessageCenterError as error:
                 log.error("archive.day_failed", table=table, day=f"{day}", problem=str(error))  # noqa: TRY400 - said as one line
                 report.failed[table, day] = error
@@ -66,6 +67,10 @@ def run_daily(
         grace = timedelta(days=config.grace_days)
         report.removed += sweep(Place.at(config.place), table, grace=grace, in_use=in_use)
     return report
+
+
+def _tell_of(tell: Tell, table: str, day: date, progress: Progress) -> None:
+    tell(replace(progress, of=f"{table} of {day}"))
 
 
 @asynccontextmanager

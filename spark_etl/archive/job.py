@@ -185,7 +185,8 @@ class _Run:
             return await working
         finally:
             if not working.done():
-                self._spark.sparkContext.cancelJobGroup(group)
+                # With the job that the thread may be about to begin, for which Python's Spark has no word of its own.
+                self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)  # noqa: SLF001
 
     def _write_in_thread(self, group: str, inputs: PartInputs, plans: Sequence[PartPlan]) -> list[WrittenPart]:
         context = self._spark.sparkContext

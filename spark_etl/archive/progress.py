@@ -26,6 +26,8 @@ class Progress:
     parts: int = 0
     rows: int = 0
     """How many rows the day has, about, as soon as that is known."""
+    of: str = ""
+    """Which table and day it is, where there are several."""
 
 
 Tell = Callable[[Progress], None]
