@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgdb.archive.day_rows import get_archivable, is_stored, read_today
 from msgdb.archive.policy import Policy, find_policy, list_policies
-from msgdb.archive.records import DayState, DayStatus, RunState, RunStatus, WaitingDay
+from msgdb.archive.records import DayState, DayStatus, RangeStatus, RunState, RunStatus, WaitingDay
 from msgdb.archive.stored_days import list_stored_days
 from msgdb.day_tables import DAY_TABLES, DayTable
 from msgdb.log.partitions import day_bounds
@@ -49,6 +49,11 @@ _GET_RUNS: Final = f"SELECT {_RUN_COLUMNS} FROM archive_run WHERE run_id = ANY(%
 _LIST_RUNS: Final = f"""
 SELECT {_RUN_COLUMNS} FROM archive_run WHERE table_name = %(table)s AND day = %(day)s
 ORDER BY begun_at DESC LIMIT %(limit)s
+"""
+# By the primary key.
+_LIST_RANGES: Final = """
+SELECT queue_id, first_offset, last_offset, last_message_id, row_count, digest FROM archive_range
+WHERE run_id = %(run_id)s ORDER BY queue_id LIMIT %(limit)s
 """
 _SECONDS_SINCE: Final = "SELECT extract(epoch FROM clock_timestamp() - %s)::float8"
 
@@ -101,6 +106,12 @@ async def list_runs(conn: Connection, table: str, day: date, *, limit: int = 100
     """Return the runs of a day, the newest first."""
     parameters = {"table": table, "day": day, "limit": min(limit, PAGE_MAX)}
     return _runs_of(await (await conn.execute(_LIST_RUNS, parameters)).fetchall())
+
+
+async def list_ranges(conn: Connection, run_id: UUID, *, limit: int = PAGE_MAX) -> list[RangeStatus]:
+    """Return what a run has of each queue, in the queues' order."""
+    parameters = {"run_id": run_id, "limit": min(limit, PAGE_MAX)}
+    return [RangeStatus._make(row) for row in await (await conn.execute(_LIST_RANGES, parameters)).fetchall()]
 
 
 async def find_oldest_waiting(conn: Connection) -> WaitingDay | None:

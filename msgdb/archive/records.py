@@ -88,6 +88,18 @@ class VerifiedRun:
     ranges: tuple[VerifiedRange, ...]
 
 
+class RangeStatus(NamedTuple):
+    """What a run is to contain of one queue, and what it was found to have."""
+
+    queue_id: int
+    first_offset: int
+    last_offset: int
+    last_message_id: UUID
+    row_count: int | None
+    """None, like the digest: not verified."""
+    digest: str | None
+
+
 class RunStatus(NamedTuple):
     """What is known of a run, whatever became of it."""
 
