@@ -51,6 +51,7 @@ from msgbroker.contract.machine_errors import NoDatabaseError as NoDatabaseError
 from msgbroker.contract.machine_errors import OutputFailedError as OutputFailedError
 from msgbroker.contract.machine_errors import PortBusyError as PortBusyError
 from msgbroker.contract.machine_errors import SchemaNotKnownError as SchemaNotKnownError
+from msgbroker.contract.machine_errors import SparkMissingError as SparkMissingError
 from msgbroker.contract.passing_errors import BrokerBusyError as BrokerBusyError
 from msgbroker.contract.passing_errors import BrokerUnavailableError as BrokerUnavailableError
 from msgbroker.contract.passing_errors import ClientBufferFullError as ClientBufferFullError

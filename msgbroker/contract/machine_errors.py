@@ -118,6 +118,15 @@ class ChartNotPossibleError(FailedPreconditionError):
     reason = "CHART_NOT_POSSIBLE"
 
 
+class SparkMissingError(FailedPreconditionError):
+    """What the archive's jobs need is not installed."""
+
+    reason = "SPARK_MISSING"
+
+    def __init__(self) -> None:
+        super().__init__("the archive's jobs need more: pip install 'msgcenter[spark]'")
+
+
 class JavaMissingError(FailedPreconditionError):
     """Spark runs on Java, and there is none here."""
 

@@ -46,6 +46,7 @@ COMMANDS: Final = (
     CommandEntry("lag", "msgconsole.cli.commands.lag", "How far each group is behind."),
     CommandEntry("alarm", "msgconsole.cli.commands.alarm", "What brokers have set aside, or found at its limit."),
     CommandEntry("dead-letters", "msgconsole.cli.commands.dead_letters", "Messages given up on: list, show."),
+    CommandEntry("etl", "msgconsole.cli.commands.etl", "The archive: days as Parquet files, before they are dropped."),
     CommandEntry("audit", "msgconsole.cli.commands.audit", "Who changed what."),
     CommandEntry("bench", "msgconsole.cli.commands.bench", "Measure messages per second and latency here."),
 )

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from datetime import datetime
+from datetime import date
 from enum import Enum
 from typing import Any, Final
 from uuid import UUID
@@ -162,7 +162,8 @@ def _plain_scalar(value: object) -> Any:
         return value.value
     if isinstance(value, (str, int, float)) or value is None:
         return value
-    if isinstance(value, datetime):
+    if isinstance(value, date):
+        # A time is one, too.
         return value.isoformat()
     if isinstance(value, bytes):
         return value.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Read from the message store for a command."""
+"""Read from the message store for a command, or change something in it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ def read_store(act: Callable[[Connection], Awaitable[FoundT]]) -> FoundT:
 
     async def run() -> FoundT:
         async with open_message_store(places.msgdb_url()) as store, store.connection() as connection:
+            return await act(connection)
+
+    return asyncio.run(run())
+
+
+def change_store(act: Callable[[Connection], Awaitable[FoundT]]) -> FoundT:
+    """Carry out *act* in a transaction, and return what came of it."""
+
+    async def run() -> FoundT:
+        async with open_message_store(places.msgdb_url()) as store, store.transaction() as connection:
             return await act(connection)
 
     return asyncio.run(run())

@@ -9,19 +9,22 @@ from pathlib import Path
 from typing import Final
 
 from msgbroker.contract.addresses import BROKER_DEFAULT, BROKER_VARIABLE, split_addresses
-from msgbroker.contract.errors import InvalidSettingError, NoDatabaseError
+from msgbroker.contract.errors import ArchivePlaceError, InvalidSettingError, NoDatabaseError
 from msgconsole.local.state_file import State, UnusableStateError, check_state, read_state, started_ticks
 
 __all__ = [
+    "ARCHIVE_VARIABLE",
     "BROKER_VARIABLE",
     "CONFDB_VARIABLE",
     "DEFAULT_BROKER",
     "DIRECTORY",
     "MSGDB_VARIABLE",
     "State",
+    "archive_place",
     "broker_address",
     "check_database_url",
     "confdb_url",
+    "find_directory",
     "find_problem",
     "find_state",
     "msgdb_url",
@@ -33,6 +36,7 @@ DIRECTORY: Final = ".msgcenter"
 DEFAULT_BROKER: Final = BROKER_DEFAULT
 CONFDB_VARIABLE: Final = "MSGCENTER_CONFDB_URL"
 MSGDB_VARIABLE: Final = "MSGCENTER_MSGDB_URL"
+ARCHIVE_VARIABLE: Final = "MSGCENTER_ARCHIVE"
 # As libpq takes a URL apart, which lets a password hold nearly everything; the last @ before a slash, to be on the safe
 # side.
 _PASSWORD: Final = re.compile(r"\A(\w+://[^:@/]*:)[^/]*@")
@@ -41,10 +45,21 @@ _PASSWORD_PARAMETER: Final = re.compile(r"([?&](?:ssl)?password=)[^&]*")
 
 def find_state(start: Path | None = None) -> State | None:
     """Return what the nearest running `msgcenter up` wrote, from *start* (default: here) upwards; None if none runs."""
+    found = _find_running(start)
+    return None if found is None else found[1]
+
+
+def find_directory(start: Path | None = None) -> Path | None:
+    """Return the directory of the nearest running `msgcenter up`; None if none runs."""
+    found = _find_running(start)
+    return None if found is None else found[0]
+
+
+def _find_running(start: Path | None) -> tuple[Path, State] | None:
     for directory in _upwards(start):
         state = read_state(directory)
         if state is not None and started_ticks(state.pid) == state.pid_started:
-            return state
+            return directory, state
     return None
 
 
@@ -95,6 +110,20 @@ def broker_address(given: str | None, environment: Mapping[str, str] = os.enviro
         return ",".join(split_addresses(BROKER_VARIABLE, named))
     state = find_state()
     return state.broker if state else DEFAULT_BROKER
+
+
+def archive_place(given: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """Return where the archive lies: as *given*, else by environment, else beside the data of `msgcenter up`.
+
+    Raises ArchivePlaceError where nothing says.
+    """
+    named = given or environment.get(ARCHIVE_VARIABLE)
+    if named:
+        return named
+    directory = find_directory()
+    if directory is None:
+        raise ArchivePlaceError("", f"give --place, or set {ARCHIVE_VARIABLE}")
+    return str(directory / "archive")
 
 
 def without_password(url: str) -> str:

@@ -23,6 +23,12 @@ _OF_COMMANDS: Final[Mapping[str, tuple[str | None, str]]] = {
     ),
     "NAMESPACE": (DEFAULT_NAMESPACE, "Commands: the tenant that names belong to."),
     "DIRECTORY": (DIRECTORY, "`msgcenter up`: where data and logs are kept."),
+    "ARCHIVE": (
+        None,
+        "Jobs of the archive: where it lies, a path or a URL. Default: beside the data of `msgcenter up`.",
+    ),
+    "MSGDB_REPLICA_URL": (None, "Jobs of the archive: the replica of the message store that messages are read from."),
+    "SPARK_MASTER": ("local[*]", "Jobs of the archive: where Spark runs, as in spark://host:7077."),
 }
 # Of the test suite, whose processes hand it on to the brokers they start.
 _OF_TESTS: Final = ("TEST_", "CHAOS")
@@ -60,7 +66,7 @@ def check_names(environment: Iterable[str]) -> None:
 def describe(settings: BrokerSettings, environment: Mapping[str, str]) -> list[dict[str, object]]:
     """Return name, value (without secrets) and meaning of each setting: the broker's, and those of the commands."""
     rows: list[dict[str, object]] = [
-        {"variable": PREFIX + name, "value": environment.get(PREFIX + name, default), "meaning": meaning}
+        {"variable": PREFIX + name, "value": _shown(environment.get(PREFIX + name, default)), "meaning": meaning}
         for name, (default, meaning) in _OF_COMMANDS.items()
     ]
     for name, field in BrokerSettings.model_fields.items():
@@ -69,3 +75,7 @@ def describe(settings: BrokerSettings, environment: Mapping[str, str]) -> list[d
             value = without_password(value.get_secret_value())
         rows.append({"variable": PREFIX + name.upper(), "value": value, "meaning": field.description})
     return rows
+
+
+def _shown(value: str | None) -> str | None:
+    return None if value is None else without_password(value)
