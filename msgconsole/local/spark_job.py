@@ -65,7 +65,7 @@ def run_job(job: JobCommand, tell: Callable[[Record], None]) -> Record | None:
         with StoppedBySignals():
             with signals_held_back():
                 process = _JobProcess(job, log.path)
-                stack.callback(process.end)
+                stack.callback(process.close)
             told = process.listen(tell)
             is_stopped = False
         if process is None:
@@ -130,6 +130,11 @@ class _JobProcess:
     def wait(self) -> int:
         """Return its exit status."""
         return self._process.wait()
+
+    def close(self) -> None:
+        """End it, if it runs; nobody listens any more."""
+        self.end()
+        self._lines.close()
 
     def end(self) -> None:
         """Let it end in good order; end it the hard way, with what it has started, if that takes too long."""
