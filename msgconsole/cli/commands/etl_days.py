@@ -35,11 +35,14 @@ def list_(table: OfTable = None, limit: Limit = 50, as_json: AsJson = False) -> 
     """
 
     async def read(connection: Connection) -> list[DayStatus]:
+        # All of them: one that has been waiting for long is the last of many.
         tables = TABLES if table is None else (table,)
-        return [day for name in tables for day in await listing.list_days(connection, name, limit=limit)]
+        return [day for name in tables for day in await listing.list_days(connection, name, limit=listing.PAGE_MAX)]
 
     days = sorted(read_store(read), key=lambda day: day.day, reverse=True)
     days.sort(key=lambda day: not day.is_waiting)
+    if len(days) > limit:
+        typer.echo(f"Only the first {limit}: there are more (--limit).", err=True)
     records = [_day_record(day) for day in days[:limit]]
     print_rows(records, _DAY_COLUMNS, as_json=as_json, empty="No day is archived or has to be.", long=["reason"])
 
