@@ -29,13 +29,28 @@ up: $(VENV)/.installed-up ## Start everything here: PostgreSQL, and a broker on 
 demo: $(VENV)/.installed-up ## Show what it does, against a running `make up`
 	@$(BIN)/msgcenter demo
 
+.PHONY: spark
+spark: java $(VENV)/.installed-spark ## Install what the archive's jobs need beside `make up`: Spark, and Java where it may
+
 .PHONY: test
-test: coverage ## Run all tests, on a PostgreSQL of their own
+test: java coverage ## Run all tests, on a PostgreSQL of their own
 	@$(BIN)/pytest --quiet --numprocesses auto --maxprocesses 8 --dist worksteal
 
 .PHONY: unit
 unit: $(VENV)/.installed-dev ## Run the unit tests that are quick (not those marked slow): a look while you work
 	@$(BIN)/pytest --quiet tests/unit -m 'not slow' --numprocesses auto --maxprocesses 8 --dist worksteal
+
+# Spark runs on Java, which pip does not install. Where it cannot be installed here, what needs it says so as well.
+.PHONY: java
+java: $(VENV)/.made
+	@command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" >/dev/null || { \
+		[ -z "$$JAVA_HOME" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		echo "Installing Java (once) ..." && apt-get update -qq >/dev/null && \
+		for package in openjdk-17-jre-headless openjdk-21-jre-headless; do \
+			DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends $$package >/dev/null 2>&1 \
+				&& break; \
+		done && command -v java >/dev/null; \
+	} || $(BIN)/python -c 'from msgbroker.contract.errors import JavaMissingError as Missing; print(Missing())'
 
 # Without the random histories: what only they reach, they reach by chance.
 .PHONY: coverage
@@ -145,6 +160,13 @@ $(VENV)/.installed-up: $(INSTALLED_FROM) | $(VENV)/.made
 	@if [ -z "$$(find $(VENV)/.installed-dev -newer pyproject.toml -newer $(LOCK) 2>/dev/null)" ]; then \
 		echo "Installing into $(VENV) (once, about 30 s) ..."; \
 		$(PIP) install --editable '.[console,embedded]'; \
+	fi
+	@touch $@
+
+$(VENV)/.installed-spark: $(INSTALLED_FROM) | $(VENV)/.made
+	@if [ -z "$$(find $(VENV)/.installed-dev -newer pyproject.toml -newer $(LOCK) 2>/dev/null)" ]; then \
+		echo "Installing Spark into $(VENV) (once, about a minute) ..."; \
+		$(PIP) install --editable '.[console,embedded,spark]'; \
 	fi
 	@touch $@
 
