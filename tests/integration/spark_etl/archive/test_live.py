@@ -37,6 +37,10 @@ def rows_of(config: ArchiveConfig, *days: Any) -> list[tuple[int, int]]:
     return sorted(tuple(row.values()) for table in tables for row in table.to_pylist())
 
 
+def files_below(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
 async def test_the_open_day_is_followed_and_each_message_is_there_once(
     spark: SparkSession, conn: Connection, config: ArchiveConfig
 ) -> None:
@@ -83,6 +87,6 @@ async def test_nothing_of_a_stream_says_how_the_store_is_reached(
 
     await follow(spark, config)
 
-    kept = [path for path in Path(config.place).rglob("*") if path.is_file()]
+    kept = files_below(Path(config.place))
     assert len(kept) > 5
-    assert [path for path in kept if config.url.encode() in path.read_bytes()] == []
+    assert [path for path in kept if config.url.encode() in kept[path]] == []
