@@ -1,6 +1,6 @@
-"""A standalone cluster of Spark, a master and two workers, for all processes of a test run.
+"""A standalone cluster of Spark, a `Master` and two workers, for all processes of a test run.
 
-The process that leads the run names a directory. Whichever test asks first starts the cluster there, and the leader
+The process that leads the run names a directory. Whichever test asks first starts the cluster there, and it
 ends it. Drivers are programs in processes of their own: their configuration is in a directory of the cluster's.
 """
 
@@ -60,7 +60,7 @@ class SparkCluster:
     def start(
         self, program: str, log_file: Path, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> LoggedProcess:
-        """Start a driver: *program* opens a session without naming a master, as under spark-submit."""
+        """Start a driver: *program* opens a session without naming a cluster, as under spark-submit."""
         process = start_program(program, log_file, *arguments, environment=self.environment(environment))
         return LoggedProcess(process, log_file)
 
@@ -109,7 +109,7 @@ def _start(directory: Path) -> SparkCluster:
     _write_configuration(directory / "conf", None)
     master = _spawn(directory, "master", "master.Master", "--port", "0", "--webui-port", "0")
     log = directory / "master.log"
-    found = eventually_blocking(lambda: _MASTER_URL.search(log.read_text()), _START_SECONDS, what="a master")
+    found = eventually_blocking(lambda: _MASTER_URL.search(log.read_text()), _START_SECONDS, what="a `Master`")
     assert found is not None
     pids = [master]
     for number in range(_WORKERS):

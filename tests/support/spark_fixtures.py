@@ -52,7 +52,7 @@ def _end(directory: Path) -> None:
 
 @pytest.fixture(scope="session")
 def spark_cluster() -> SparkCluster:
-    """Return the cluster of this test run: a master and two workers."""
+    """Return the cluster of this test run, with two workers."""
     from tests.support.spark_cluster import SparkCluster
 
     return SparkCluster.find_or_start(Path(os.environ[_DIRECTORY_VARIABLE]))
