@@ -48,7 +48,7 @@ from msgdb.store import MessageStore
 from spark_etl.archive.config import FILE_MIB_DEFAULT, ArchiveConfig
 from spark_etl.archive.daily import ARCHIVED_TABLES, run_daily
 from spark_etl.archive.job import run
-from spark_etl.archive.progress import Progress, Tell, tell_nobody
+from spark_etl.archive.progress import Progress, Step, Tell, tell_nobody
 from spark_etl.archive.task_errors import task_errors
 from spark_etl.archive.verify import verify
 from spark_etl.ending import EXIT_INTERRUPTED, end_with_listener, interrupt_by_signals
@@ -200,7 +200,7 @@ def _daily(spark: SparkSession, given: argparse.Namespace, tell: Tell) -> dict[s
     }
 
 
-def _live(spark: SparkSession, given: argparse.Namespace, _tell: Tell) -> dict[str, Any]:
+def _live(spark: SparkSession, given: argparse.Namespace, tell: Tell) -> dict[str, Any]:
     # Of streams only this job knows.
     from spark_etl.archive.live import LiveConfig, run_live
 
@@ -214,6 +214,7 @@ def _live(spark: SparkSession, given: argparse.Namespace, _tell: Tell) -> dict[s
         is_once=given.once,
     )
     query = run_live(spark, config, {})
+    tell(Progress(Step.FOLLOWING))
     with task_errors():
         query.awaitTermination()
     return {"live": {"rows": sum(each.numInputRows for each in query.recentProgress)}}

@@ -15,6 +15,7 @@ class Step(StrEnum):
     WAITING = "waiting for the replica"
     WRITING = "writing and verifying"
     MARKING = "marking it archived"
+    FOLLOWING = "following the log"
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ def live(
     _run(
         _job("live", ["--once"] if once else [], place, master),
         "live",
-        said=lambda _: "Done.",
+        said=lambda done: f"Written: {done['live']['rows']:,} rows.",
         interrupted=None,
         as_json=as_json,
     )

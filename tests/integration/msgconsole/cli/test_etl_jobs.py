@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from tests.support.rows import make_queue, put_messages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
+_ROOT = Path(__file__).parents[4]
 SECRET = "hush-7f3c"
 ROWS = 4_000
 
@@ -111,49 +113,49 @@ def assert_secret_in_none_of(texts: list[str]) -> None:
     assert [text for text in texts if SECRET in text] == []
 
 
-def test_a_day_is_archived_by_the_command_verified_and_archived_again_by_spark_submit(
+def typed(number: int, day: date) -> list[str]:
+    """Return what is typed in a block of the chapter on the archive, for that day."""
+    chapter = (_ROOT / "docs/command-line.md").read_text().partition("## The archive\n")[2]
+    block = re.findall(r"```console\n(.*?)```", chapter, flags=re.DOTALL)[number]
+    return [line[2:].replace("2026-11-17", f"{day}") for line in block.splitlines()]
+
+
+def test_what_is_typed_of_jobs_does_what_is_said_and_tells_nobody_the_password(
     msgcenter: Msgcenter, queue_id: int, center: Path, event_log: Path, day: date
 ) -> None:
     with arguments_seen() as seen:
-        archived = msgcenter("etl", "archive", "--json").json["archived"]
-        assert [(each["table"], each["day"], each["rows"]) for each in archived] == [("message", f"{day}", ROWS)]
-        (listed,) = msgcenter("etl", "list", "--json").json
-        assert (listed["state"], listed["run_id"], listed["rows"]) == ("ARCHIVED", archived[0]["run_id"], ROWS)
-        verified = msgcenter("etl", "verify", "--day", f"{day}").out
-        assert f"As it was archived: message of {day}: {ROWS:,} rows in 1 file," in verified.splitlines()[-1]
+        commands = [shlex.split(command, comments=True)[1:] for command in typed(0, day)]
+        archived, listed, shown, verified = (msgcenter(*command) for command in commands)
+        assert archived.out.splitlines()[-1].startswith(f"Archived message of {day}: {ROWS:,} rows in 1 file, ")
+        assert (archived.status, "ARCHIVED" in listed.out, "VERIFIED" in shown.out) == (0, True, True)
+        assert verified.out.splitlines()[-1].startswith(
+            f"As it was archived: message of {day}: {ROWS:,} rows in 1 file,"
+        )
+        first = msgcenter("etl", "show", f"{day}", "--json").json["run_id"]
 
         place = center / "archive"
-        url = json.loads((center / "state.json").read_text())["msgdb_url"]
-        again = ("archive", "--day", f"{day}", "--place", str(place), "--again")
-        submitted = subprocess.run(
-            [Path(sys.executable).with_name("spark-submit"), "--master", "local[2]", _script(), *again],
-            env={**os.environ, "MSGCENTER_MSGDB_URL": url, "PYSPARK_PYTHON": sys.executable},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert submitted.returncode == 0, submitted.stderr
-        done = json.loads(submitted.stdout)["archived"][0]
-    assert (done["rows"], done["run_id"] > archived[0]["run_id"]) == (ROWS, True)
+        submitted = submit(typed(2, day)[1].replace("s3://bucket/archive", str(place)) + " --again", center)
+        (done,) = json.loads(submitted.stdout)["archived"]
+    assert (done["table"], done["day"], done["rows"], done["run_id"] > first) == ("message", f"{day}", ROWS, True)
     assert msgcenter("etl", "show", f"{day}", "--json").json["run_id"] == done["run_id"]
     (file,) = place.glob(f"message/day={day}/run={done['run_id']}/*.parquet")
     assert duckdb.read_parquet(str(file)).aggregate("count(DISTINCT queue_offset)").fetchall() == [(ROWS,)]
 
-    assert any("java" in arguments for arguments in seen)
+    assert len([arguments for arguments in seen if "java" in arguments]) >= 3
     assert_secret_in_none_of([*seen, submitted.stdout, submitted.stderr])
-    logs = [*event_log.rglob("*"), *center.glob("*.log"), *place.rglob("*.json")]
-    assert len([path for path in logs if path.is_file()]) >= 6
-    assert_secret_in_none_of([path.read_text() for path in logs if path.is_file()])
+    logs = [path for path in (*event_log.rglob("*"), *center.glob("*.log"), *place.rglob("*.json")) if path.is_file()]
+    assert {path.name for path in logs} >= {"etl-archive.log", "etl-verify.log", "_manifest.json"}
+    assert_secret_in_none_of([path.read_text() for path in logs])
 
 
-def _script() -> str:
-    printed = subprocess.run(
-        [sys.executable, "-c", "import spark_etl.submit as s; print(s.script())"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return printed.stdout.strip()
+def submit(command: str, center: Path) -> subprocess.CompletedProcess[str]:
+    """Type *command* in a shell that finds this Python first, with the center's store in its environment."""
+    url = json.loads((center / "state.json").read_text())["msgdb_url"]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "MSGCENTER_MSGDB_URL": url, "PATH": path}
+    done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def test_ctrl_c_ends_it_in_good_order_and_the_day_stays_pending(

@@ -57,7 +57,8 @@ def test_the_commands_and_the_service_of_the_readme_and_then_the_tour_work_as_ty
     (dead,) = msgcenter("dead-letters", "list", "--json").json
     assert (dead["reason"], dead["last_error"]) == ("REJECTED", "nothing to reserve")
 
-    tour, repeated, _, refused, missing, stress = _blocks(_COMMAND_LINE, "console")
+    # What is typed of the archive needs a day that is over: see test_etl_jobs.
+    tour, repeated, _, refused, missing, stress = _blocks(_COMMAND_LINE, "console")[:6]
     for command in [*_typed(tour), *_typed(stress)]:
         if command != ["up"]:
             done = msgcenter(*command)
