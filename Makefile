@@ -30,7 +30,7 @@ demo: $(VENV)/.installed-up ## Show what it does, against a running `make up`
 	@$(BIN)/msgcenter demo
 
 .PHONY: spark
-spark: java $(VENV)/.installed-spark ## Install what the archive's jobs need beside `make up`: Spark, and Java where it may
+spark: java $(VENV)/.installed-spark ## Install what the archive needs beside `make up`: Spark, Java where it may, DuckDB and pandas for a look
 
 .PHONY: test
 test: java coverage ## Run all tests, on a PostgreSQL of their own
@@ -166,7 +166,7 @@ $(VENV)/.installed-up: $(INSTALLED_FROM) | $(VENV)/.made
 $(VENV)/.installed-spark: $(INSTALLED_FROM) | $(VENV)/.made
 	@if [ -z "$$(find $(VENV)/.installed-dev -newer pyproject.toml -newer $(LOCK) 2>/dev/null)" ]; then \
 		echo "Installing Spark into $(VENV) (once, about a minute) ..."; \
-		$(PIP) install --editable '.[console,embedded,spark]'; \
+		$(PIP) install --editable '.[console,embedded,spark,query]'; \
 	fi
 	@touch $@
 
