@@ -9,6 +9,7 @@ from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgdb.archive import policy
 from msgdb.archive.day_rows import get_archivable, read_today
+from msgdb.archive.permits import hold_days, release_days
 from msgdb.archive.policy import Policy
 from msgdb.archive.stored_days import list_stored_days
 from msgdb.log.queues import QueueTailReader
@@ -24,16 +25,19 @@ async def require_archive(
     Refused while a broker is running that would drop them without: one that starts later is stopped by the store.
     Raises FeatureNotEverywhereError with the brokers, and InvalidSettingError for a table that is not archived.
     """
-    get_archivable(table)
+    day_table = get_archivable(table)
     await ConfigService(config, actor, QueueTailReader(store)).check_everywhere(Feature.ARCHIVE)
     async with store.transaction() as conn:
         from_day = await _find_first_day(conn, table) if include_past else None
-        return await policy.require(conn, table, actor=actor, reason=reason, from_day=from_day)
+        required = await policy.require(conn, table, actor=actor, reason=reason, from_day=from_day)
+        await hold_days(conn, day_table)
+        return required
 
 
 async def stop_requiring_archive(store: MessageStore, *, table: str, actor: str, reason: str) -> bool:
     """Let days of *table* go as they are; return whether their archive was required."""
     async with store.transaction() as conn:
+        await release_days(conn, get_archivable(table))
         return await policy.stop_requiring(conn, table, actor=actor, reason=reason)
 
 

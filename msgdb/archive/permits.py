@@ -19,7 +19,8 @@ from psycopg import sql
 from msgdb.archive.differences import ArchivedIds, find_difference, get_archived_ids, has_rows
 from msgdb.archive.records import DayState, RunState
 from msgdb.archive.stored_days import StoredDay
-from msgdb.log.partitions import DayPartition
+from msgdb.day_tables import DayTable
+from msgdb.log.partitions import DayPartition, list_partitions
 from msgdb.postgres.connections import Connection
 
 NOT_ARCHIVED: Final = "it is not archived"
@@ -118,6 +119,21 @@ async def let_go(conn: Connection, stored: StoredDay) -> None:
         await _set_state(conn, stored, DayState.DROPPED, day.reason)
     if stored.partition is not None:
         await conn.execute(sql.SQL(_LET_GO).format(held=_held_name(stored.partition)))
+
+
+async def hold_days(conn: Connection, table: DayTable) -> None:
+    """Keep brokers that know nothing of the archive from dropping what there is of a table whose archive is required.
+
+    The guard on `queue` does not stop them where the starts were raised before: a drop was interrupted then.
+    """
+    for partition in await list_partitions(conn, table.name):
+        await _hold(conn, partition)
+
+
+async def release_days(conn: Connection, table: DayTable) -> None:
+    """Hold nothing of a table any more: its archive is not required, and every broker drops its days as ever."""
+    for partition in await list_partitions(conn, table.name):
+        await conn.execute(sql.SQL(_LET_GO).format(held=_held_name(partition)))
 
 
 async def say_dropping(conn: Connection, day: date) -> None:

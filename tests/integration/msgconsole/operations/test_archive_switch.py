@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from confdb import features
@@ -18,6 +19,7 @@ from msgdb.archive.acts import list_acts
 from msgdb.archive.day_rows import read_today
 from msgdb.archive.policy import list_policies
 from msgdb.lanes.leases import claim
+from msgdb.log.partitions import list_partitions
 from msgdb.names import CURSOR, MESSAGE
 from msgdb.store import MessageStore
 from tests.support.rows import OWNER, lanes_to_claim, make_queue, put_messages
@@ -105,6 +107,20 @@ async def test_it_is_refused_while_a_broker_holds_lanes_that_nobody_has_heard_of
 async def test_what_is_not_archived_cannot_be_required(config: ConfigStore, store: MessageStore) -> None:
     with pytest.raises(InvalidSettingError):
         await require_archive(config, store, **{**BY_ADA, "table": CURSOR})
+
+
+async def test_a_broker_that_starts_later_and_knows_nothing_of_it_drops_no_day_that_is_there_until_it_is_left(
+    config: ConfigStore, store: MessageStore
+) -> None:
+    async with store.connection() as conn:
+        (oldest, *_) = await list_partitions(conn, MESSAGE)
+        await require_archive(config, store, **BY_ADA)
+
+        with pytest.raises(psycopg.errors.DependentObjectsStillExist):
+            await conn.execute(f"DROP TABLE {oldest.name}".encode())
+
+        await stop_requiring_archive(store, **BY_ADA)
+        await conn.execute(f"DROP TABLE {oldest.name}".encode())
 
 
 async def test_it_can_be_left_at_any_time(config: ConfigStore, store: MessageStore) -> None:
