@@ -66,7 +66,7 @@ def daily(
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Archive all days that wait, the oldest first, and remove what earlier runs left behind. For cron.
+    """Archive all days that are over and not archived, the oldest first, and remove what runs left behind. For cron.
 
     A day that cannot be archived now does not keep the others from it; the exit status is 1 then.
 
