@@ -21,21 +21,18 @@ from msgbroker.contract.errors import (
 )
 from msgdb.archive.acts import write_act
 from msgdb.archive.day_rows import check_over, get_archivable, is_stored
-from msgdb.archive.noting import LOCALLY, begin_noting, lock_day
+from msgdb.archive.noting import LEASE_SECONDS_MAX, LEASE_STANDS, LOCALLY, begin_noting, lock_day
 from msgdb.archive.records import ArchiveRun, DayState, VerifiedRun
 from msgdb.archive.supplements import find_base
 from msgdb.day_tables import DayTable
 from msgdb.postgres.array_rows import array_rows
 from msgdb.postgres.connections import Connection
 
-LEASE_SECONDS_MAX: Final = 3_600.0
 _FAILURE_CHARS_MAX: Final = 2_000
 
-# By the index on (table_name, day). Where the clock was set back a lease runs for longer than any that is given: it
-# counts as passed, and its run, should it be alive, has lost the day.
+# By the index on (table_name, day).
 _FIND_RUNNING: Final = f"""
-SELECT run_id, holder, lease_until AT TIME ZONE 'UTC',
-       lease_until > clock_timestamp() AND lease_until <= clock_timestamp() + {LEASE_SECONDS_MAX} * interval '1 second'
+SELECT run_id, holder, lease_until AT TIME ZONE 'UTC', {LEASE_STANDS}
 FROM archive_run WHERE table_name = %(table)s AND day = %(day)s AND state = 'RUNNING'
 FOR UPDATE
 """

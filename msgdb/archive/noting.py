@@ -19,6 +19,13 @@ LOCK_SECONDS: Final = 5.0
 HELD_SECONDS_MAX: Final = 5.0
 """How long a transaction may stand idle."""
 
+LEASE_SECONDS_MAX: Final = 3_600.0
+# Where the clock was set back a lease runs for longer than any that is given: it counts as passed, and its run, should
+# it be alive, has lost the day.
+LEASE_STANDS: Final = f"""
+(lease_until > clock_timestamp() AND lease_until <= clock_timestamp() + {LEASE_SECONDS_MAX} * interval '1 second')
+"""
+
 LOCALLY: Final = "set_config('synchronous_commit', 'local', true)"
 _LIMIT: Final = f"""
 SELECT {LOCALLY}, set_config('lock_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true)

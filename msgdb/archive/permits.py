@@ -17,6 +17,7 @@ from uuid import UUID
 from psycopg import sql
 
 from msgdb.archive.differences import ArchivedIds, find_difference, get_archived_ids, has_rows
+from msgdb.archive.noting import LEASE_STANDS
 from msgdb.archive.records import DayState, RunState
 from msgdb.archive.stored_days import StoredDay
 from msgdb.day_tables import DayTable
@@ -45,7 +46,7 @@ WHERE {_KEY} AND (state, reason) IS DISTINCT FROM (%(state)s, %(reason)s)
 """
 # Index: on (table_name, day).
 _LIVE_RUN: Final = f"""
-SELECT holder, lease_until FROM archive_run WHERE {_KEY} AND state = %(running)s AND lease_until > clock_timestamp()
+SELECT holder, lease_until FROM archive_run WHERE {_KEY} AND state = %(running)s AND {LEASE_STANDS}
 ORDER BY lease_until DESC LIMIT 1
 """
 _IS_VERIFIED: Final = "SELECT EXISTS (SELECT 1 FROM archive_run WHERE run_id = %s AND state = %s)"

@@ -151,6 +151,15 @@ async def test_a_run_that_is_at_it_is_waited_for_and_one_whose_lease_has_passed_
     assert await ask(conn, stored) == Granted()
 
 
+async def test_a_lease_from_before_the_clock_was_set_back_keeps_no_day(conn: Connection) -> None:
+    stored = await old_day(conn)
+    await require_archive(conn, MESSAGE)
+    await archive(conn, stored)
+    await put_run(conn, MESSAGE, stored.day, RunState.RUNNING, lease_seconds=86_400)
+
+    assert await ask(conn, stored) == Granted()
+
+
 async def test_a_day_that_was_waived_may_go_whatever_comes_to_it(conn: Connection) -> None:
     stored = await old_day(conn)
     await require_archive(conn, MESSAGE)
