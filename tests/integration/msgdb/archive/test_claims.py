@@ -19,9 +19,10 @@ from msgbroker.contract.errors import (
 )
 from msgdb.archive import noting
 from msgdb.archive.acts import list_acts
-from msgdb.archive.claims import LEASE_SECONDS_MAX, claim, fail, mark_verified, renew, waive
+from msgdb.archive.claims import claim, fail, mark_verified, renew, waive
 from msgdb.archive.closing import close_day
 from msgdb.archive.listing import find_day
+from msgdb.archive.noting import LEASE_SECONDS_MAX
 from msgdb.archive.records import ArchiveRun, ClosedDay, DayState, RunState
 from msgdb.names import MESSAGE
 from msgdb.postgres.connections import Connection
