@@ -80,6 +80,8 @@ class SparkCluster:
         done = subprocess.run(
             command,
             env=self.environment(environment),
+            # Python would find the checkout where it is started.
+            cwd=self.directory,
             input=given,
             capture_output=True,
             text=True,
