@@ -19,6 +19,7 @@ _COMMANDS: Final[Mapping[str, Callable[..., None]]] = {
     "list": etl_days.list_,
     "show": etl_days.show,
     "waive": etl_days.waive,
+    "require": etl_policy.require,
     "stop-requiring": etl_policy.stop_requiring,
     "policy": etl_policy.policy,
     "acts": etl_policy.acts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Final
 
 import typer
@@ -10,13 +11,44 @@ from msgconsole.cli.commands.etl_options import DEFAULT_TABLE, Reason, Table
 from msgconsole.cli.options import AsJson, Limit
 from msgconsole.cli.output import print_json, print_line, print_rows
 from msgconsole.cli.service import actor
-from msgconsole.cli.store import change_store, read_store
+from msgconsole.cli.store import read_store
+from msgconsole.local import places
+from msgconsole.local.databases import open_config_store, open_message_store
+from msgconsole.operations.archive_switch import require_archive, stop_requiring_archive
 from msgdb.archive.acts import list_acts
-from msgdb.archive.policy import list_policies
-from msgdb.archive.policy import stop_requiring as stop_requiring_of
+from msgdb.archive.policy import Policy, list_policies
 
 _POLICY_COLUMNS: Final = ("table", "required_from", "changed_at")
 _ACT_COLUMNS: Final = ("act_id", "at", "actor", "action", "thing", "reason")
+
+
+def require(
+    reason: Reason,
+    table: Table = DEFAULT_TABLE,
+    include_past: Annotated[
+        bool, typer.Option("--include-past", help="Of all days that are there, not only from today on.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let days be dropped only once they are archived, from today on. It outranks the time that they are kept for.
+
+    It holds for every broker, whatever its settings. Refused while a broker runs that does not understand it; the store
+    stops one that is started later. Who does it, and why, is kept for a year (`etl acts`).
+
+    Example: msgcenter etl require --reason "audit" --include-past
+    """
+
+    async def act() -> Policy:
+        async with open_config_store(places.confdb_url()) as config, open_message_store(places.msgdb_url()) as store:
+            return await require_archive(
+                config, store, table=table, actor=actor(), reason=reason, include_past=include_past
+            )
+
+    required = asyncio.run(act())
+    if as_json:
+        print_json(required)
+    else:
+        print_line(f"Days of {table} from {required.required_from} on are dropped only once they are archived.")
 
 
 def stop_requiring(reason: Reason, table: Table = DEFAULT_TABLE, as_json: AsJson = False) -> None:
@@ -24,8 +56,12 @@ def stop_requiring(reason: Reason, table: Table = DEFAULT_TABLE, as_json: AsJson
 
     Example: msgcenter etl stop-requiring --reason "archive moves to another bucket"
     """
-    who = actor()
-    was_required = change_store(lambda connection: stop_requiring_of(connection, table, actor=who, reason=reason))
+
+    async def act() -> bool:
+        async with open_message_store(places.msgdb_url()) as store:
+            return await stop_requiring_archive(store, table=table, actor=actor(), reason=reason)
+
+    was_required = asyncio.run(act())
     if as_json:
         print_json({"table": table, "was_required": was_required})
     elif was_required:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable
 from datetime import date, datetime, timedelta
+from uuid import uuid4
 
 import pytest
 
+from confdb.brokers import BrokerBeat, BrokerRegistry
+from confdb.store import ConfigStore
 from msgdb.archive import claims, policy
 from msgdb.log.partitions import day_bounds
 from msgdb.names import DEAD_LETTER, MESSAGE
@@ -16,6 +20,7 @@ from msgdb.store import MessageStore
 from tests.integration.msgconsole.cli.conftest import Msgcenter
 from tests.support.archive_runs import HOLDER, archive_day, bury, claim_day, days_ago, put_on
 from tests.support.rows import make_queue
+from tests.support.typed_commands import typed_in
 
 Do = Callable[[Callable[[Connection], Awaitable[None]]], None]
 
@@ -165,6 +170,48 @@ def test_what_is_required_is_shown_until_it_is_stopped(msgcenter: Msgcenter, thr
     assert msgcenter(*stop).out == "No archive of message was required.\n"
     assert msgcenter("etl", "policy").out == "No archive is required: days are dropped as they expire.\n"
     assert msgcenter("etl", "acts", "--json").json[0]["action"] == "archive.stop_requiring"
+
+
+@pytest.fixture
+def old_broker(database_url: str) -> None:
+    """Let a broker run that knows nothing of the archive."""
+
+    async def beat() -> None:
+        async with ConfigStore.open(database_url) as config:
+            await BrokerRegistry(config).beat(BrokerBeat(uuid4(), "127.0.0.1:7402", "host-1", 42, 1))
+
+    asyncio.run(beat())
+
+
+def test_it_is_required_from_today_on_or_of_all_days_that_are_there(
+    msgcenter: Msgcenter, three_days: list[date]
+) -> None:
+    msgcenter("etl", "stop-requiring", "--reason", "to begin anew")
+    require = ("etl", "require", "--reason", "audit")
+    said = msgcenter(*require).out
+    assert said == f"Days of message from {days_ago(0)} on are dropped only once they are archived.\n"
+    required = msgcenter(*require, "--include-past", "--json").json
+    assert (required["table"], required["required_from"]) == ("message", f"{three_days[-1]}")
+    *acts, _, _ = msgcenter("etl", "acts", "--json").json
+    assert [(act["actor"][:4], act["action"]) for act in acts] == [("cli:", "archive.require")] * 2
+
+
+def test_it_is_not_required_while_a_broker_runs_that_does_not_understand_it(
+    msgcenter: Msgcenter, old_broker: None
+) -> None:
+    done = msgcenter("etl", "require", "--reason", "audit")
+    assert (done.status, done.err.count("(FEATURE_NOT_EVERYWHERE)")) == (1, 1)
+    assert "127.0.0.1:7402" in done.err
+    assert msgcenter("etl", "policy", "--json").json == []
+
+
+def test_what_is_typed_of_letting_days_go_does_what_is_said(msgcenter: Msgcenter, three_days: list[date]) -> None:
+    for command in typed_in("command-line.md", "The archive", 1):
+        typed = command.replace("2026-11-17", f"{three_days[0]}")
+        done = msgcenter(*shlex.split(typed, comments=True)[1:])
+        assert (done.status, done.err) == (0, "")
+    actions = [act["action"] for act in msgcenter("etl", "acts", "--json").json]
+    assert actions[:3] == ["archive.stop_requiring", "archive.waive", "archive.require"]
 
 
 def test_nothing_is_done_without_a_reason(msgcenter: Msgcenter, three_days: list[date]) -> None:

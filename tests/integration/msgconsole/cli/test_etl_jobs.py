@@ -31,10 +31,10 @@ from tests.support.archive_runs import days_ago
 from tests.support.eventually import eventually_blocking
 from tests.support.processes import left_running
 from tests.support.rows import make_queue, put_messages
+from tests.support.typed_commands import typed_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-_ROOT = Path(__file__).parents[4]
 SECRET = "hush-7f3c"
 ROWS = 4_000
 
@@ -115,9 +115,7 @@ def assert_secret_in_none_of(texts: list[str]) -> None:
 
 def typed(number: int, day: date) -> list[str]:
     """Return what is typed in a block of the chapter on the archive, for that day."""
-    chapter = (_ROOT / "docs/command-line.md").read_text().partition("## The archive\n")[2]
-    block = re.findall(r"```console\n(.*?)```", chapter, flags=re.DOTALL)[number]
-    return [line[2:].replace("2026-11-17", f"{day}") for line in block.splitlines()]
+    return [line.replace("2026-11-17", f"{day}") for line in typed_in("command-line.md", "The archive", number)]
 
 
 def test_what_is_typed_of_jobs_does_what_is_said_and_tells_nobody_the_password(
