@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from msgbroker.contract.errors import InvalidSettingError, NoDatabaseError
+from msgbroker.contract.errors import ArchivePlaceError, InvalidSettingError, NoDatabaseError
 from msgconsole.local import places
 
 URL = "postgresql://postgres@/confdb?host=/run/x"
@@ -34,6 +34,16 @@ def test_an_option_wins_over_the_environment_and_that_over_a_running_up(here: Pa
     assert places.broker_address(None, environment) == "b:1"
     assert places.broker_address("c:1", environment) == "c:1"
     assert places.broker_address("c:1, d:2", environment) == "c:1,d:2"
+
+
+def test_the_archive_lies_where_it_is_said_or_else_beside_a_running_up(here: Path) -> None:
+    with pytest.raises(ArchivePlaceError, match="give --place, or set MSGCENTER_ARCHIVE"):
+        places.archive_place(None, {})
+    write_state(here, places.started_ticks(os.getpid()) or 0)
+    assert places.archive_place(None, {}) == str(here / "archive")
+    environment = {"MSGCENTER_ARCHIVE": "s3://bucket/archive"}
+    assert places.archive_place(None, environment) == "s3://bucket/archive"
+    assert places.archive_place("archive", environment) == "archive"
 
 
 def test_what_a_dead_up_left_behind_is_ignored(here: Path) -> None:

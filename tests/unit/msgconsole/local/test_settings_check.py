@@ -20,6 +20,9 @@ def test_a_misspelt_name_is_refused_with_the_right_one() -> None:
     [
         "MSGCENTER_LISTEN",
         "MSGCENTER_BROKER",
+        "MSGCENTER_ARCHIVE",
+        "MSGCENTER_MSGDB_REPLICA_URL",
+        "MSGCENTER_SPARK_MASTER",
         "MSGCENTER_TEST_FSYNC",
         "MSGCENTER_CHAOS",
         "MSGCENTER_PORT",
@@ -39,7 +42,8 @@ def test_a_value_out_of_bounds_is_refused_by_its_variable(monkeypatch: pytest.Mo
 
 
 def test_settings_are_described_without_their_secrets() -> None:
-    described = describe(load_broker_settings({}, **URLS), {"MSGCENTER_BROKER": "b:1"})
+    environment = {"MSGCENTER_BROKER": "b:1", "MSGCENTER_MSGDB_REPLICA_URL": "postgresql://a:hush@h/r"}
+    described = describe(load_broker_settings({}, **URLS), environment)
     assert "hush" not in str(described)
     assert {row["variable"] for row in described} >= {"MSGCENTER_MSGDB_URL", "MSGCENTER_LISTEN"}
     values = {row["variable"]: row["value"] for row in described}
