@@ -16,6 +16,7 @@ import asyncio
 import json
 import logging
 import os
+import select
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -243,7 +244,9 @@ def _told(manifest: Manifest) -> dict[str, Any]:
 
 def _teller(listener: int) -> Tell:
     def tell(progress: Progress) -> None:
-        _say(listener, {"progress": asdict(progress)})
+        # One that has stopped reading (by Ctrl-Z, say) holds up no lease: it is told again in a moment.
+        if select.select([], [listener], [], 0)[1]:
+            _say(listener, {"progress": asdict(progress)})
 
     return tell
 
