@@ -34,6 +34,7 @@ _TERMINATE_SECONDS_MAX: Final = 5.0
 _LOG_BYTES_KEPT: Final = 10 * 1024 * 1024
 
 Record = Mapping[str, Any]
+_ENDING: Final[Record] = {"step": "ending it in good order", "parts_done": 0, "parts": 0, "rows": 0, "of": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,10 @@ def run_job(job: JobCommand, tell: Callable[[Record], None]) -> Record | None:
         if process is None:
             return None
         if is_stopped:
+            tell(_ENDING)
             process.end()
             # It may have had its result by then.
-            told = process.listen(tell)
+            told = process.listen(lambda _: None)
         status = process.wait()
     if not told and not is_stopped:
         raise JobFailedError(f"{_ended(status)} without a word{log.tail()}")

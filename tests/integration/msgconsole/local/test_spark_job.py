@@ -150,12 +150,18 @@ def test_a_job_that_is_killed_is_told_with_its_log(logs: Path) -> None:
 def test_a_signal_ends_it_in_good_order() -> None:
     pids: list[int] = []
 
+    steps: list[str] = []
+
     def note_and_stop(told: Record) -> None:
-        pids.append(told["pid"])
-        stop(told)
+        if "pid" in told:
+            pids.append(told["pid"])
+            stop(told)
+        else:
+            steps.append(told["step"])
 
     assert run_job(job(_WAITS.format(at_the_end="pass")), note_and_stop) is None
     assert not psutil.pid_exists(pids[0])
+    assert steps == ["ending it in good order"]
 
 
 def test_a_result_that_it_has_when_it_is_to_end_counts() -> None:
@@ -176,8 +182,9 @@ time.sleep(60)
 """
 
     def note_and_stop(told: Record) -> None:
-        children.append(psutil.Process(told["pid"]))
-        stop(told)
+        if "pid" in told:
+            children.append(psutil.Process(told["pid"]))
+            stop(told)
 
     assert run_job(job(deaf), note_and_stop) is None
     eventually_blocking(lambda: left_running(children) == [])
