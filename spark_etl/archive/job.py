@@ -7,6 +7,7 @@ another run, in a directory of its own. It is marked by the last step alone, and
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,9 +23,11 @@ from msgbroker.contract.errors import ArchiveDiffersError, MessageCenterError, R
 from msgdb import ids, names
 from msgdb.archive import claims
 from msgdb.archive.closing import close_day
+from msgdb.archive.listing import list_runs as list_noted_runs
 from msgdb.archive.records import ArchiveRun, ClosedDay, VerifiedRange, VerifiedRun
 from msgdb.archive.replicas import wait_for_replay
 from msgdb.archive.sizes import measure_ranges
+from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from spark_etl.archive.config import ArchiveConfig
 from spark_etl.archive.lease import Lease, kept
@@ -34,13 +37,15 @@ from spark_etl.archive.progress import Progress, Step, Tell, tell_nobody
 from spark_etl.archive.task_errors import task_errors
 from spark_etl.files.digest import PageDigest, combine, kind_for
 from spark_etl.files.manifest import Manifest, QueueDigest
-from spark_etl.files.places import Place, read_manifest, run_directory, write_manifest
+from spark_etl.files.places import Place, check_there, list_runs, read_manifest, run_directory, write_manifest
 from spark_etl.source.contract import SOURCES
 
 log = structlog.get_logger(__name__)
 
 APPLICATION: Final = "msgcenter archive"
 _LOOK_SECONDS: Final = 0.5
+_END_SECONDS: Final = 10.0
+"""How long a job of Spark's that was cancelled is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ async def _archive(
                 connection,
                 table,
                 day,
-                run_id=UUID(bytes=ids.to_bytes(ids.mint_run())),
+                run_id=await _mint_run_id(connection, place, table, day),
                 holder=config.holder,
                 lease_seconds=config.lease_seconds,
                 again=again,
@@ -103,6 +108,17 @@ async def _archive(
                 async with store.transaction() as connection:
                     await claims.fail(connection, claimed, _cause(error))
             raise
+
+
+async def _mint_run_id(connection: Connection, place: Place, table: str, day: date) -> UUID:
+    """Return an id behind those of all runs of the day before: readers go by the last one, whoever's clock named it.
+
+    Those that the store knows, and those that are there: a store that was promoted may have lost some.
+    """
+    noted = [run.run_id for run in await list_noted_runs(connection, table, day, limit=1)]
+    before = max([*noted, *await asyncio.to_thread(list_runs, place, table, day)], default=UUID(int=0))
+    now_us = max(time.time_ns() // 1_000, ids.time_us_of(before.bytes) + 1_000)
+    return UUID(bytes=ids.to_bytes(ids.mint_run(now_us)))
 
 
 class _Run:
@@ -134,7 +150,7 @@ class _Run:
         digests = _digests(closed, inputs, written)
         manifest = self._manifest(closed, digests, written)
         self._tell(Progress(Step.MARKING, len(plans), len(plans), manifest.rows))
-        path = await asyncio.to_thread(write_manifest, self._place, manifest, inputs.directory)
+        path = await self._lease.during(asyncio.to_thread(self._list, manifest, inputs.directory))
         async with self._store.transaction() as connection:
             await claims.mark_verified(connection, self._claimed, _verified(manifest, digests, self._place.below(path)))
         return ArchivedDay(manifest, path)
@@ -162,7 +178,7 @@ class _Run:
         is_partitioned = SOURCES[run.table].queue_column is not None
         inputs = PartInputs(
             url=self._config.read_url,
-            place_url=self._config.place,
+            place_url=self._place.url,
             directory=run_directory(run.table, run.day, run.run_id),
             table=run.table,
             rows_from=closed.partition,
@@ -180,13 +196,18 @@ class _Run:
         working = asyncio.ensure_future(asyncio.to_thread(self._write_in_thread, group, inputs, plans))
         try:
             while not working.done():
-                self._tell_parts(group, plans)
+                # Java may take its time to answer: the lease is renewed meanwhile.
+                done = await asyncio.to_thread(self._count_done, group)
+                self._tell(Progress(Step.WRITING, done, len(plans), sum(plan.rows_about for plan in plans)))
                 await asyncio.wait([working], timeout=_LOOK_SECONDS)
             return await working
         finally:
             if not working.done():
                 # With the job that the thread may be about to begin, for which Python's Spark has no word of its own.
                 self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)  # noqa: SLF001
+                await asyncio.wait([working], timeout=_END_SECONDS)
+            if working.done() and not working.cancelled():
+                working.exception()
 
     def _write_in_thread(self, group: str, inputs: PartInputs, plans: Sequence[PartPlan]) -> list[WrittenPart]:
         context = self._spark.sparkContext
@@ -194,7 +215,8 @@ class _Run:
         with task_errors():
             return context.parallelize(plans, len(plans)).map(partial(write_part, inputs)).collect()
 
-    def _tell_parts(self, group: str, plans: Sequence[PartPlan]) -> None:
+    def _count_done(self, group: str) -> int:
+        """Return how many tasks of the run's job are done."""
         tracker = self._spark.sparkContext.statusTracker()
         stages = [
             stage
@@ -203,8 +225,12 @@ class _Run:
             for stage_id in job.stageIds
             if (stage := tracker.getStageInfo(stage_id)) is not None
         ]
-        done = sum(stage.numCompletedTasks for stage in stages)
-        self._tell(Progress(Step.WRITING, done, len(plans), sum(plan.rows_about for plan in plans)))
+        return sum(stage.numCompletedTasks for stage in stages)
+
+    def _list(self, manifest: Manifest, directory: str) -> str:
+        """Write the manifest, once all that it lists was seen to be there; return its path."""
+        check_there(self._place, manifest.files)
+        return write_manifest(self._place, manifest, directory)
 
     def _manifest(
         self, closed: ClosedDay, digests: tuple[QueueDigest, ...], written: Sequence[WrittenPart]

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from msgbroker.contract.errors import RunLostError, StoreUnavailableError
+from msgbroker.contract.errors import MessageCenterError, StoreUnavailableError
 from msgdb.archive import claims
 from msgdb.archive.records import ArchiveRun
 from msgdb.store import MessageStore
@@ -42,7 +42,9 @@ class Lease:
                 self._lost.result()
             return await task
         finally:
+            # What the work has in hand, a connection or a job, is its own until it has ended.
             task.cancel()
+            await asyncio.wait([task])
 
 
 @asynccontextmanager
@@ -68,6 +70,6 @@ async def _renew(store: MessageStore, run: ArchiveRun, lease_seconds: float, los
         except StoreUnavailableError:
             # The store may be back before the lease has passed; whether it has, the store says.
             log.warning("archive.lease_not_renewed", run_id=str(run.run_id), exc_info=True)
-        except RunLostError as error:
+        except MessageCenterError as error:
             lost.set_exception(error)
             return

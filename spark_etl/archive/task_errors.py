@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from msgbroker.contract import errors
@@ -22,7 +23,10 @@ def task_errors() -> Iterator[None]:
     """Raise what a task of a job in this block raised, where it was one of ours, and JobFailedError otherwise."""
     try:
         yield
-    except PySparkException as error:
+    except Py4JJavaError as error:
+        # What PySpark has no name for: that a job was cancelled, or its executors died.
+        raise _told(str(error.java_exception.toString())) from error
+    except (PySparkException, Py4JError) as error:
         raise _told(str(error)) from error
 
 

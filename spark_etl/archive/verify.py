@@ -16,16 +16,15 @@ from spark_etl.archive.parts import PieceDigest, digests_of_file
 from spark_etl.archive.planning import Piece
 from spark_etl.archive.task_errors import task_errors
 from spark_etl.files.digest import DigestKind, PageDigest, combine
-from spark_etl.files.manifest import ArchiveFile, Manifest
+from spark_etl.files.manifest import ArchiveFile, Manifest, QueueDigest
 from spark_etl.files.parquet import checksum
-from spark_etl.files.places import Place, find_manifest
+from spark_etl.files.places import Place, find_manifest, place_errors
 
 
 @dataclass(frozen=True, slots=True)
 class _FileInputs:
     place_url: str
     table: str
-    kind: DigestKind
 
 
 def verify(spark: SparkSession, place_url: str, day: date, *, table: str = names.MESSAGE) -> Manifest:
@@ -35,32 +34,48 @@ def verify(spark: SparkSession, place_url: str, day: date, *, table: str = names
         DayNotFoundError: The day is not archived here.
         ArchiveDiffersError: A file is missing or was changed, or its rows are not those that were archived.
     """
-    manifest = find_manifest(Place.at(place_url), table, day)
+    place = Place.at(place_url)
+    manifest = find_manifest(place, table, day)
     if manifest is None:
         raise DayNotFoundError(table, str(day), place_url)
     if manifest.files:
-        kind = DigestKind(manifest.digests[0].digest.partition(":")[0])
-        check = partial(_check_file, _FileInputs(place_url, table, kind))
+        files = [(_kind_of(manifest, file), file) for file in manifest.files]
+        check = partial(_check_file, _FileInputs(place.url, table))
         with task_errors():
-            found = spark.sparkContext.parallelize(manifest.files, len(manifest.files)).map(check).collect()
-        _compare(manifest, kind, [each for digests in found for each in digests])
+            found = spark.sparkContext.parallelize(files, len(files)).map(check).collect()
+        _compare(manifest, [each for digests in found for each in digests])
     return manifest
 
 
-def _check_file(inputs: _FileInputs, file: ArchiveFile) -> list[PieceDigest]:
+def _kind_of(manifest: Manifest, file: ArchiveFile) -> DigestKind:
+    """Return by which function a file was digested: the base of a supplement may be of an older PostgreSQL."""
+    found = file.ranges[0]
+    for each in manifest.digests:
+        if each.queue_id == found.queue_id and each.first_offset <= found.first_offset <= each.last_offset:
+            return _kind(each)
+    raise ArchiveDiffersError(f"{file.path} has rows of queue {found.queue_id} that were not archived")
+
+
+def _kind(digest: QueueDigest) -> DigestKind:
+    return DigestKind(digest.digest.partition(":")[0])
+
+
+def _check_file(inputs: _FileInputs, digested: tuple[DigestKind, ArchiveFile]) -> list[PieceDigest]:
     place = Place.at(inputs.place_url)
-    try:
-        found = checksum(place, file.path)
-    except FileNotFoundError:
-        raise ArchiveDiffersError(f"{file.path} is missing") from None
+    kind, file = digested
+    with place_errors(place):
+        try:
+            found = checksum(place, file.path)
+        except FileNotFoundError:
+            raise ArchiveDiffersError(f"{file.path} is missing") from None
     if found != (file.bytes, file.sha256):
         raise ArchiveDiffersError(f"{file.path} was changed since it was written")
     pieces = [Piece(each.queue_id, each.first_offset, each.last_offset + 1) for each in file.ranges]
-    digests = digests_of_file(place, file.path, inputs.table, inputs.kind, pieces)
+    digests = digests_of_file(place, file.path, inputs.table, kind, pieces)
     return [PieceDigest(piece, tuple(pages)) for piece, pages in zip(pieces, digests, strict=True)]
 
 
-def _compare(manifest: Manifest, kind: DigestKind, found: Sequence[PieceDigest]) -> None:
+def _compare(manifest: Manifest, found: Sequence[PieceDigest]) -> None:
     """Hold the digests of files against those of the queues, which files may have cut between two pages."""
     for wanted in manifest.digests:
         own = [
@@ -72,5 +87,5 @@ def _compare(manifest: Manifest, kind: DigestKind, found: Sequence[PieceDigest])
         pages: list[PageDigest] = [page for each in own for page in each.pages]
         if any(page.page >= following.page for page, following in pairwise(pages)):
             raise ArchiveDiffersError(f"queue {wanted.queue_id} has rows twice")
-        if combine(kind, pages) != wanted.digest:
+        if combine(_kind(wanted), pages) != wanted.digest:
             raise ArchiveDiffersError(f"queue {wanted.queue_id} does not have the rows that were archived")

@@ -126,9 +126,10 @@ def from_json(text: str | bytes, place: str) -> Manifest:
         if fields["version"] != VERSION:
             raise ManifestUnreadableError(place, f"it is of version {fields['version']}, and {VERSION} is read here")
         manifest = _manifest_of(fields)
+        totals = (fields["totals"]["rows"], fields["totals"]["files"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ManifestUnreadableError(place, f"{type(error).__name__}: {error}") from error
-    if (manifest.rows, len(manifest.files)) != (fields["totals"]["rows"], fields["totals"]["files"]):
+    if (manifest.rows, len(manifest.files)) != totals:
         raise ManifestUnreadableError(place, "its totals are not those of its files")
     return manifest
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_etl.files.manifest import ArchiveFile, Extent, FileRange
-from spark_etl.files.places import Place
+from spark_etl.files.places import Place, place_errors
 
 _ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 _READ_ROWS: Final = 4_096
@@ -113,20 +113,24 @@ class _HashedFile:
 def write_file(
     place: Place, path: str, batches: Iterator[pa.RecordBatch], *, schema: pa.Schema, names: RowNames, rows_about: int
 ) -> ArchiveFile:
-    """Write the rows to a new file below *place*, and return what is in it; it is there for good then."""
+    """Write the rows to a new file below *place*, and return what is in it; it is there for good then.
+
+    Raises ArchivePlaceError where it cannot be written.
+    """
     facts = _Facts(names)
-    file = _HashedFile(place.filesystem.open_output_stream(place.below(path)))
-    with (
-        pa.PythonFile(file, mode="w") as sink,
-        pq.ParquetWriter(sink, schema, **_writer_options(schema, names, rows_about)) as writer,
-    ):
-        for group in _row_groups(batches):
-            for batch in group:
-                facts.add(batch)
-            table = pa.Table.from_batches(group, schema)
-            writer.write_table(table, row_group_size=max(1, table.num_rows))
-    file.close()
-    place.settle(path)
+    with place_errors(place):
+        file = _HashedFile(place.filesystem.open_output_stream(place.below(path)))
+        with (
+            pa.PythonFile(file, mode="w") as sink,
+            pq.ParquetWriter(sink, schema, **_writer_options(schema, names, rows_about)) as writer,
+        ):
+            for group in _row_groups(batches):
+                for batch in group:
+                    facts.add(batch)
+                table = pa.Table.from_batches(group, schema)
+                writer.write_table(table, row_group_size=max(1, table.num_rows))
+        file.close()
+        place.settle(path)
     return ArchiveFile(
         path=path,
         bytes=file.byte_count,
@@ -142,7 +146,11 @@ def write_file(
 
 def read_back(place: Place, path: str) -> Iterator[pa.RecordBatch]:
     """Return the rows of a file in their order, a piece at a time."""
-    with place.filesystem.open_input_file(place.below(path)) as source, pq.ParquetFile(source) as file:
+    with (
+        place_errors(place),
+        place.filesystem.open_input_file(place.below(path)) as source,
+        pq.ParquetFile(source) as file,
+    ):
         yield from file.iter_batches(batch_size=_READ_ROWS, use_threads=False)
 
 

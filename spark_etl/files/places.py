@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -20,8 +21,8 @@ from uuid import UUID
 
 from pyarrow import fs
 
-from msgbroker.contract.errors import ArchivePlaceError
-from spark_etl.files.manifest import FILE_NAME, Manifest, from_json, to_json
+from msgbroker.contract.errors import ArchiveDiffersError, ArchivePlaceError
+from spark_etl.files.manifest import FILE_NAME, ArchiveFile, Manifest, from_json, to_json
 
 _DAY: Final = re.compile(r"day=(\d{4}-\d{2}-\d{2})")
 _RUN: Final = re.compile(r"run=([0-9a-f-]{36})")
@@ -35,6 +36,7 @@ class Place:
     filesystem: fs.FileSystem
     path: str
     url: str
+    """Names the same place in every process, whatever directory that works in."""
 
     @classmethod
     def at(cls, url: str) -> Self:
@@ -43,18 +45,24 @@ class Place:
         Raises ArchivePlaceError where it names none.
         """
         try:
-            if "://" in url:
+            if "://" in url or url.startswith("file:"):
                 filesystem, path = fs.FileSystem.from_uri(url)
             else:
                 filesystem, path = fs.LocalFileSystem(), str(Path(url).absolute())
         except (ValueError, OSError) as error:
             raise ArchivePlaceError(url, str(error)) from error
-        return cls(filesystem, path.rstrip("/"), url.rstrip("/"))
+        path = path.rstrip("/")
+        return cls(filesystem, path, path if isinstance(filesystem, fs.LocalFileSystem) else url.rstrip("/"))
 
     @property
     def is_local(self) -> bool:
         """Whether it is a directory of this machine, or one that is mounted here."""
         return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    @property
+    def has_names(self) -> bool:
+        """Whether a file is seen while it is written, and can be renamed then; an object is there once it is whole."""
+        return self.filesystem.type_name in {"local", "hdfs"}
 
     def below(self, path: str) -> str:
         """Return a file's path in the file system."""
@@ -62,10 +70,8 @@ class Place:
 
     def make_directory(self, path: str) -> None:
         """Make a directory below the root, and those above it."""
-        try:
+        with place_errors(self):
             self.filesystem.create_dir(self.below(path), recursive=True)
-        except OSError as error:
-            raise ArchivePlaceError(self.url, str(error)) from error
 
     def settle(self, path: str) -> None:
         """See to it that a file that was closed outlives a power cut; elsewhere than here closing it did."""
@@ -85,22 +91,43 @@ class Place:
 
     def read(self, path: str) -> bytes | None:
         """Return a file's content; None if there is no such file."""
-        try:
-            with self.filesystem.open_input_file(self.below(path)) as file:
-                content: bytes = file.read()
-                return content
-        except FileNotFoundError:
-            return None
+        with place_errors(self), suppress(FileNotFoundError), self.filesystem.open_input_file(self.below(path)) as file:
+            content: bytes = file.read()
+            return content
+        return None
 
     def list_directory(self, path: str) -> list[str]:
         """Return the names of what lies directly in a directory, in order; none where there is none."""
-        found = self.filesystem.get_file_info(fs.FileSelector(self.below(path), allow_not_found=True))
+        with place_errors(self):
+            found = self.filesystem.get_file_info(fs.FileSelector(self.below(path), allow_not_found=True))
         return sorted(info.base_name for info in found)
 
     def remove_directory(self, path: str) -> None:
         """Remove a directory with all that is in it; that it is gone already is as good."""
-        with suppress(FileNotFoundError):
+        with place_errors(self), suppress(FileNotFoundError):
             self.filesystem.delete_dir(self.below(path))
+
+
+@contextmanager
+def place_errors(place: Place) -> Iterator[None]:
+    """Raise ArchivePlaceError for whatever *place* refuses in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise ArchivePlaceError(place.url, str(error)) from error
+
+
+def check_there(place: Place, files: Iterable[ArchiveFile]) -> None:
+    """See that files which tasks have written are where this process sees them. Raises ArchiveDiffersError.
+
+    A task finds what it wrote wherever it runs: on a disk of its own machine, too, that nobody else reads.
+    """
+    files = list(files)
+    with place_errors(place):
+        found = place.filesystem.get_file_info([place.below(file.path) for file in files])
+    for file, info in zip(files, found, strict=True):
+        if info.type is not fs.FileType.File or info.size != file.bytes:
+            raise ArchiveDiffersError(f"{file.path} is not there as it was written: is {place.url} one place for all?")
 
 
 def day_directory(table: str, day: date) -> str:
@@ -129,13 +156,14 @@ def write_manifest(place: Place, manifest: Manifest, directory: str) -> str:
     """Write the manifest of files that are all there; return its path. It is there as a whole, or not at all."""
     path = f"{directory}/{FILE_NAME}"
     # A reader that lists the directory at this moment knows nothing of a name like this.
-    unfinished = f"{path}.unfinished" if place.is_local else path
-    with place.filesystem.open_output_stream(place.below(unfinished)) as file:
-        file.write(to_json(manifest).encode())
-    if place.is_local:
-        place.settle(unfinished)
-        place.filesystem.move(place.below(unfinished), place.below(path))
-    place.settle(path)
+    unfinished = f"{path}.unfinished" if place.has_names else path
+    with place_errors(place):
+        with place.filesystem.open_output_stream(place.below(unfinished)) as file:
+            file.write(to_json(manifest).encode())
+        if place.has_names:
+            place.settle(unfinished)
+            place.filesystem.move(place.below(unfinished), place.below(path))
+        place.settle(path)
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PythonException
 
 from msgbroker.contract.errors import ArchiveDiffersError, JobFailedError, StoreUnavailableError
@@ -62,6 +63,11 @@ def test_anything_else_is_one_line(said: str, problem: str) -> None:
     assert type(error) is JobFailedError
     assert problem in str(error)
     assert "\n" not in str(error)
+
+
+def test_a_java_that_has_ended_is_a_job_that_failed() -> None:
+    with pytest.raises(JobFailedError, match="Answer from Java side is empty"), task_errors():
+        raise Py4JNetworkError("Answer from Java side is empty")
 
 
 def test_what_spark_did_not_raise_goes_through() -> None:

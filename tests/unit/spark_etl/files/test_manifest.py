@@ -75,6 +75,7 @@ def test_it_begins_with_what_people_look_for() -> None:
         (to_json(MANIFEST).replace('"version": 1', '"version": 2'), "of version 2, and 1 is read here"),
         (to_json(MANIFEST).replace('"rows": 3,\n', '"rows": 4,\n', 1), "totals"),
         (to_json(MANIFEST).replace('"sha256"', '"sha"'), "KeyError"),
+        (to_json(MANIFEST).replace('"totals"', '"total"'), "KeyError: 'totals'"),
     ],
 )
 def test_what_is_no_manifest_is_refused_by_its_place(text: str, problem: str) -> None:

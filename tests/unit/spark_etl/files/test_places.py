@@ -9,10 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from msgbroker.contract.errors import ArchivePlaceError, ManifestUnreadableError
+from msgbroker.contract.errors import ArchiveDiffersError, ArchivePlaceError, ManifestUnreadableError
+from spark_etl.files.manifest import ArchiveFile, Extent
 from spark_etl.files.places import (
     BatchName,
     Place,
+    check_there,
     find_manifest,
     list_batches,
     list_days,
@@ -104,6 +106,53 @@ def test_what_names_no_place_is_refused_or_is_a_path(url: str) -> None:
             Place.at(url)
     else:
         assert Place.at(url).is_local
+
+
+def test_a_place_is_the_same_one_in_whatever_directory_a_process_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = Place.at("archive").url
+    (tmp_path / "elsewhere").mkdir()
+
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    assert Place.at(named).path == str(tmp_path / "archive")
+
+
+def test_a_file_url_is_no_path_of_that_name(tmp_path: Path) -> None:
+    assert Place.at(f"file:{tmp_path}").path == Place.at(f"file://{tmp_path}").path == str(tmp_path)
+
+
+def test_a_file_that_is_not_there_as_it_was_written_is_found(place: Place) -> None:
+    nothing = Extent(None, None)
+    place.make_directory("message")
+    Path(place.below("message/whole")).write_bytes(b"12345")
+    Path(place.below("message/short")).write_bytes(b"1234")
+    whole, short, missing = (
+        ArchiveFile(f"message/{name}", 5, "", 0, (), (), nothing, nothing, nothing)
+        for name in ("whole", "short", "missing")
+    )
+
+    check_there(place, [whole])
+
+    for file in (short, missing):
+        with pytest.raises(ArchiveDiffersError, match=f"{file.path} is not there as it was written"):
+            check_there(place, [whole, file])
+
+
+def test_whatever_a_place_refuses_is_told_with_its_name(place: Place) -> None:
+    place.make_directory("message")
+    Path(place.below("message/day=2026-11-17")).write_text("")
+
+    with pytest.raises(ArchivePlaceError, match="archive"):
+        list_runs(place, "message", DAY)
+    with pytest.raises(ArchivePlaceError, match="archive"):
+        write_manifest(place, make_manifest(DAY), "message/day=2026-11-17")
+    with pytest.raises(ArchivePlaceError, match="archive"):
+        place.read("message")
+    with pytest.raises(ArchivePlaceError, match="archive"):
+        place.remove_directory("message/day=2026-11-17")
 
 
 def test_a_directory_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
