@@ -13,7 +13,7 @@ import pytest
 from msgdb import ids
 from spark_etl.archive.sweep import sweep
 from spark_etl.files.manifest import ArchiveFile, Extent
-from spark_etl.files.places import Place, list_runs, run_directory, write_manifest
+from spark_etl.files.places import BatchName, Place, list_batches, list_runs, run_directory, write_manifest
 from tests.support.manifests import make_manifest
 
 DAY = date(2026, 11, 17)
@@ -81,6 +81,30 @@ def test_the_runs_whose_files_a_supplement_lists_stay(place: Place) -> None:
 
     assert sweep(place, "message", grace=WEEK, in_use=()) == [run_directory("message", DAY, replaced)]
     assert list_runs(place, "message", DAY) == [base, supplement]
+
+
+def test_what_a_stream_wrote_of_a_day_goes_once_the_day_is_archived(place: Place) -> None:
+    old, young = old_run(1), UUID(bytes=ids.to_bytes(ids.mint_run()))
+    batches = [BatchName("0123abcd", number, run_id) for number, run_id in ((1, old), (2, young))]
+    for batch in batches:
+        place.make_directory(batch.directory("message", DAY))
+        write_manifest(place, replace(make_manifest(DAY), run_id=batch.run_id), batch.directory("message", DAY))
+    assert sweep(place, "message", grace=WEEK, in_use=()) == []
+
+    finish(place, old_run(2))
+
+    assert sweep(place, "message", grace=WEEK, in_use=()) == [batches[0].directory("message", DAY)]
+    assert list_batches(place, "message", DAY) == batches[1:]
+
+
+def test_a_day_that_cannot_be_read_is_left_alone_and_the_others_are_swept(place: Place) -> None:
+    left = begin(place, old_run(1))
+    directory = run_directory("message", date(2026, 11, 16), old_run(1))
+    place.make_directory(directory)
+    Path(place.below(f"{directory}/_manifest.json")).write_text("{")
+
+    assert sweep(place, "message", grace=WEEK, in_use=()) == [left]
+    assert list_runs(place, "message", date(2026, 11, 16)) != []
 
 
 def test_what_is_swept_is_of_one_table(place: Place) -> None:
