@@ -37,7 +37,7 @@ def verify(spark: SparkSession, place_url: str, day: date, *, table: str = names
     place = Place.at(place_url)
     manifest = find_manifest(place, table, day)
     if manifest is None:
-        raise DayNotFoundError(table, str(day), place_url)
+        raise DayNotFoundError(table, str(day), place.shown)
     if manifest.files:
         files = [(_kind_of(manifest, file), file) for file in manifest.files]
         check = partial(_check_file, _FileInputs(place.url, table))

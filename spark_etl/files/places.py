@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Final, NamedTuple, Self
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from pyarrow import fs
@@ -50,7 +51,7 @@ class Place:
             else:
                 filesystem, path = fs.LocalFileSystem(), str(Path(url).absolute())
         except (ValueError, OSError) as error:
-            raise ArchivePlaceError(url, str(error)) from error
+            raise ArchivePlaceError(_without_keys(url), str(error)) from error
         path = path.rstrip("/")
         return cls(filesystem, path, path if isinstance(filesystem, fs.LocalFileSystem) else url.rstrip("/"))
 
@@ -64,9 +65,20 @@ class Place:
         """Whether a file is seen while it is written, and can be renamed then; an object is there once it is whole."""
         return self.filesystem.type_name in {"local", "hdfs"}
 
+    @property
+    def shown(self) -> str:
+        """The root as people may see it: without the keys and settings that its URL may have."""
+        if self.is_local:
+            return self.path
+        return _without_keys(self.url)
+
     def below(self, path: str) -> str:
         """Return a file's path in the file system."""
         return f"{self.path}/{path}"
+
+    def url_of(self, path: str) -> str:
+        """Return a file's path as other programs find it: on this machine as it is, elsewhere with its scheme."""
+        return f"{self.shown}/{path}"
 
     def make_directory(self, path: str) -> None:
         """Make a directory below the root, and those above it."""
@@ -108,13 +120,18 @@ class Place:
             self.filesystem.delete_dir(self.below(path))
 
 
+def _without_keys(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+
+
 @contextmanager
 def place_errors(place: Place) -> Iterator[None]:
     """Raise ArchivePlaceError for whatever *place* refuses in the block."""
     try:
         yield
     except OSError as error:
-        raise ArchivePlaceError(place.url, str(error)) from error
+        raise ArchivePlaceError(place.shown, str(error)) from error
 
 
 def check_there(place: Place, files: Iterable[ArchiveFile]) -> None:
@@ -127,7 +144,9 @@ def check_there(place: Place, files: Iterable[ArchiveFile]) -> None:
         found = place.filesystem.get_file_info([place.below(file.path) for file in files])
     for file, info in zip(files, found, strict=True):
         if info.type is not fs.FileType.File or info.size != file.bytes:
-            raise ArchiveDiffersError(f"{file.path} is not there as it was written: is {place.url} one place for all?")
+            raise ArchiveDiffersError(
+                f"{file.path} is not there as it was written: is {place.shown} one place for all?"
+            )
 
 
 def day_directory(table: str, day: date) -> str:

@@ -37,7 +37,7 @@ def list_manifests(
     manifests = [manifest for day in days for manifest in _of_day(place, table, day)]
     if not manifests:
         wanted = f"{begin or 'any day'}" if begin == end else f"{begin} to {end}"
-        raise DayNotFoundError(table, wanted, url)
+        raise DayNotFoundError(table, wanted, place.shown)
     return manifests
 
 
@@ -100,7 +100,7 @@ def _day(day: date | str) -> date:
 def _paths(place: Place, manifests: Sequence[Manifest]) -> Iterator[str]:
     for manifest in manifests:
         for file in manifest.files:
-            yield place.below(file.path) if place.is_local else f"{place.url}/{file.path}"
+            yield place.url_of(file.path)
 
 
 def _for_spark(path: str) -> str:

@@ -155,6 +155,17 @@ def test_whatever_a_place_refuses_is_told_with_its_name(place: Place) -> None:
         place.remove_directory("message/day=2026-11-17")
 
 
+def test_no_key_of_a_place_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place.at("s3://AKIA:hush@bucket/archive/?region=eu-central-1&endpoint_override=127.0.0.1:1&scheme=http")
+
+    assert place.shown == "s3://bucket/archive"
+    assert place.url_of("message/part.parquet") == "s3://bucket/archive/message/part.parquet"
+    assert place.below("message/part.parquet") == "bucket/archive/message/part.parquet"
+    with pytest.raises(ArchivePlaceError) as raised:
+        Place.at("s3://AKIA:hush@bucket/archive?no_such_setting=1")
+    assert "hush" not in str(raised.value)
+
+
 def test_a_directory_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     place = Place.at(str(tmp_path / "file"))
