@@ -1,7 +1,7 @@
 """What became of days and runs: for operators, for readers of the archive, and for those who watch over it.
 
-Days that nothing was noted of are listed, too, where they must be archived: they are pending as long as the store has
-them. Nothing here locks anything.
+Days that nothing was noted of are listed, too: once they are over, they are pending as long as the store has them.
+Nothing here locks anything.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _NotedDay(NamedTuple):
 
 
 async def find_day(conn: Connection, table: str, day: date) -> DayStatus | None:
-    """Return what is known of a day; None: nothing was noted of it, and nothing has to be.
+    """Return what is known of a day; None: nothing was noted of it, and the store does not have it, or it is not over.
 
     Raises InvalidSettingError for a table that is not archived.
     """
@@ -78,7 +78,7 @@ async def find_day(conn: Connection, table: str, day: date) -> DayStatus | None:
     noted = await _find_noted(conn, table, [day])
     policy = await find_policy(conn, table)
     stored = {day} if await is_stored(conn, day_table, day) else set()
-    missing = stored if _is_required(policy, day) and day < await read_today(conn) else ()
+    missing = stored if day < await read_today(conn) else ()
     days = await _statuses(conn, table, policy, stored, [*noted, *_unnoted(missing, noted)])
     return days[0] if days else None
 
@@ -96,9 +96,8 @@ async def list_days(conn: Connection, table: str, *, before: date | None = None,
     noted = [_NotedDay._make(row) for row in await (await conn.execute(_LIST_NOTED, parameters)).fetchall()]
     policy = await find_policy(conn, table)
     stored = await _list_stored(conn, day_table, before)
-    missing = [day for day in stored if _is_required(policy, day)]
     # What is cut off is on a later page, noted or not.
-    page = sorted([*noted, *_unnoted(missing, noted)], reverse=True)[:limit]
+    page = sorted([*noted, *_unnoted(stored, noted)], reverse=True)[:limit]
     return await _statuses(conn, table, policy, stored, page)
 
 

@@ -44,7 +44,7 @@ def list_(table: OfTable = None, limit: Limit = 50, as_json: AsJson = False) -> 
     if len(days) > limit:
         typer.echo(f"Only the first {limit}: there are more (--limit).", err=True)
     records = [_day_record(day) for day in days[:limit]]
-    print_rows(records, _DAY_COLUMNS, as_json=as_json, empty="No day is archived or has to be.", long=["reason"])
+    print_rows(records, _DAY_COLUMNS, as_json=as_json, empty="No day is over yet.", long=["reason"])
 
 
 def show(

@@ -97,7 +97,8 @@ def test_days_of_dead_letters_are_listed_by_the_day_they_died(msgcenter: Msgcent
     do(store)
     (listed,) = msgcenter("etl", "list", "--table", "dead_letter", "--json").json
     assert (listed["table"], listed["day"], listed["state"]) == ("dead_letter", f"{days_ago(2)}", "ARCHIVED")
-    assert msgcenter("etl", "list", "--table", "message").out == "No day is archived or has to be.\n"
+    listed_of_messages = msgcenter("etl", "list", "--table", "message", "--json").json
+    assert [each["day"] for each in listed_of_messages] == [f"{days_ago(1)}"], "what a migration makes"
 
 
 def test_a_day_is_shown_with_its_runs_and_what_is_archived_of_each_queue(

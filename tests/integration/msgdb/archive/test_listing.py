@@ -36,7 +36,7 @@ def noon(day: date) -> datetime:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-async def test_days_that_must_be_archived_are_pending_though_nothing_was_noted_of_them(
+async def test_days_that_are_over_are_pending_though_nothing_was_noted_of_them(
     conn: Connection, zone: str
 ) -> None:
     await conn.execute(f"SET timezone = '{zone}'")
@@ -44,19 +44,21 @@ async def test_days_that_must_be_archived_are_pending_though_nothing_was_noted_o
         await put_on(conn, 7, range(ago, ago + 1), days_ago(ago))
     await require_from(conn, days_ago(3))
 
-    # Neither today, which is open, nor the day before those that it is required of.
-    assert await states(conn) == {days_ago(ago): DayState.PENDING for ago in (1, 2, 3)}
-    (newest, *_) = await list_days(conn, MESSAGE)
+    # Not today, which is open.
+    assert await states(conn) == {days_ago(ago): DayState.PENDING for ago in (1, 2, 3, 4)}
+    newest, *_, oldest = await list_days(conn, MESSAGE)
     assert (newest.changed_at, newest.is_required, newest.is_stored, newest.is_waiting) == (None, True, True, True)
+    assert (oldest.changed_at, oldest.is_required, oldest.is_stored, oldest.is_waiting) == (None, False, True, False)
 
 
-async def test_without_a_policy_only_what_was_noted_is_listed(conn: Connection) -> None:
+async def test_without_a_policy_no_day_waits(conn: Connection) -> None:
     for ago in (1, 2):
         await put_on(conn, 7, range(ago, ago + 1), days_ago(ago))
     run = await archive_day(conn, days_ago(2))
 
-    (day,) = await list_days(conn, MESSAGE)
+    other, day = await list_days(conn, MESSAGE)
 
+    assert (other.day, other.state, other.is_waiting) == (days_ago(1), DayState.PENDING, False)
     assert (day.day, day.state, day.is_required, day.is_waiting) == (days_ago(2), DayState.ARCHIVED, False, False)
     assert day.archived_by is not None
     assert (day.archived_by.run_id, day.archived_by.row_count) == (run.run_id, 1)
@@ -134,9 +136,11 @@ async def test_the_run_that_is_at_it_is_told(conn: Connection) -> None:
     assert (day.last_run.run_id, day.last_run.holder, day.last_run.is_alive) == (second.run_id, "spark-2", True)
 
 
-async def test_a_day_is_found_where_it_is_noted_or_has_to_be(conn: Connection) -> None:
+async def test_a_day_is_found_where_it_is_noted_or_stored_and_over(conn: Connection) -> None:
     await put_on(conn, 7, range(1), days_ago(1))
-    assert await find_day(conn, MESSAGE, days_ago(1)) is None
+    unasked = await find_day(conn, MESSAGE, days_ago(1))
+    assert unasked is not None
+    assert (unasked.state, unasked.is_waiting) == (DayState.PENDING, False)
 
     await require_from(conn, days_ago(1))
 
