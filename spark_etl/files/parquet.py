@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from spark_etl.files.manifest import ArchiveFile, Extent, FileRange
 from spark_etl.files.places import Place, place_errors
 
-_ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
+_ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 _READ_ROWS: Final = 4_096
+_READ_BYTES: Final = 8 * 1024 * 1024
 _COMPRESSION_LEVEL: Final = 1
 """Bodies are the most of it, and mostly small documents: level 3 makes them no smaller, and level 9 by a tenth at seven
 times the price."""
@@ -151,7 +152,13 @@ def read_back(place: Place, path: str) -> Iterator[pa.RecordBatch]:
         place.filesystem.open_input_file(place.below(path)) as source,
         pq.ParquetFile(source) as file,
     ):
-        yield from file.iter_batches(batch_size=_READ_ROWS, use_threads=False)
+        # One by one: a batch of as many rows as asked for would be gathered from all of those that have them.
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            rows = group.num_rows * _READ_BYTES // max(1, group.total_byte_size)
+            yield from file.iter_batches(
+                batch_size=min(max(1, rows), _READ_ROWS), row_groups=[number], use_threads=False
+            )
 
 
 def checksum(place: Place, path: str) -> tuple[int, str]:
