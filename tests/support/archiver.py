@@ -29,6 +29,7 @@ from spark_etl.files.manifest import to_json
 from spark_etl.sessions import SETTINGS, open_session
 from tests.support.eventually import eventually_blocking
 from tests.support.processes import LoggedProcess, start_program
+from tests.support.spark_cluster import SparkCluster
 
 _ROOT = Path(__file__).parents[2]
 _PROGRAM = "from tests.support.archiver import main; main()"
@@ -51,9 +52,12 @@ class Archiver:
     logged: LoggedProcess
 
     @classmethod
-    def start(cls, config: ArchiveConfig, day: date, way: str, log_file: Path) -> Archiver:
-        """Archive *day*, with what `WAYS` says of *way*."""
-        environment = {**os.environ, "MSGDB": config.url, "PYTHONPATH": str(_ROOT)}
+    def start(
+        cls, config: ArchiveConfig, day: date, way: str, log_file: Path, cluster: SparkCluster | None = None
+    ) -> Archiver:
+        """Archive *day*, with what `WAYS` says of *way*; on a cluster, with the place as it is named beside it."""
+        given = {"MSGDB": config.url, "PYTHONPATH": str(_ROOT)}
+        environment = {**os.environ, **given} if cluster is None else cluster.environment({**given, "ON_CLUSTER": "1"})
         process = start_program(_PROGRAM, log_file, config.place, f"{day}", way, environment=environment)
         return cls(LoggedProcess(process, log_file))
 
@@ -74,8 +78,12 @@ class Archiver:
 def main() -> None:
     """Archive a day as the arguments say."""
     place, day, way = sys.argv[1:]
+    master: str | None = "local[2]"
+    if "ON_CLUSTER" in os.environ:
+        os.chdir(Path(place).parent)
+        place, master = Path(place).name, None
     config = ArchiveConfig(os.environ["MSGDB"], place, file_mib=1, lease_seconds=LEASE_SECONDS, holder=way)
-    with open_session(way, "local[2]", _SETTINGS) as spark:
+    with open_session(way, master, _SETTINGS) as spark:
         WAYS[way]()
         try:
             job.run(spark, config, date.fromisoformat(day))
@@ -88,7 +96,7 @@ def main() -> None:
 
 
 def started_tasks(place: str) -> list[Path]:
-    """Return what tasks that stay have written by now."""
+    """Return what tasks that stay have written by now: their processes' ids are in the names."""
     return list(Path(place).glob("*/*/*/*.half"))
 
 
@@ -101,7 +109,7 @@ def write_part_late(inputs: PartInputs, plan: PartPlan) -> WrittenPart:
     """Write a part, in the middle of which the task stays until it is let go."""
     place = Path(inputs.place_url)
     if plan.number > 0:
-        (place / inputs.directory / f"part-{plan.number:05}.half").write_bytes(b"PAR1")
+        (place / inputs.directory / f"part-{plan.number:05}-{os.getpid()}.half").write_bytes(b"PAR1")
         eventually_blocking((place / "go").exists, _STAYS_SECONDS)
     return write_part(inputs, plan)
 
