@@ -115,6 +115,10 @@ bench-full: $(VENV)/.installed-dev ## The same with 5 M messages behind and a sn
 bench-peers: $(VENV)/.installed-peers ## Measure beside other brokers and queues; report in docs/benchmarks
 	@$(BIN)/python -m tests.bench.peers --report docs/benchmarks
 
+.PHONY: bench-archive
+bench-archive: $(VENV)/.installed-dev ## Measure archiving, beside JDBC and beside a broker (30 GB); report in docs/benchmarks
+	@$(BIN)/python -m tests.bench.archive --report docs/benchmarks
+
 .PHONY: chaos
 chaos: $(VENV)/.installed-dev ## Kill and freeze things under load, and check what was promised
 	@MSGCENTER_CHAOS=long $(BIN)/pytest --quiet tests/chaos
