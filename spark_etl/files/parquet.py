@@ -20,6 +20,8 @@ from spark_etl.files.places import Place, place_errors
 _ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 _READ_ROWS: Final = 4_096
 _READ_BYTES: Final = 8 * 1024 * 1024
+_FETCH_BYTES: Final = 4 * 1024 * 1024
+"""What is fetched at once of a column: few requests where each takes its time."""
 _COMPRESSION_LEVEL: Final = 1
 """Bodies are the most of it, and mostly small documents: level 3 makes them no smaller, and level 9 by a tenth at seven
 times the price."""
@@ -130,6 +132,8 @@ def write_file(
                     facts.add(batch)
                 table = pa.Table.from_batches(group, schema)
                 writer.write_table(table, row_group_size=max(1, table.num_rows))
+                # Else it would be kept while the next one is gathered.
+                del group, batch, table
         file.close()
         place.settle(path)
     return ArchiveFile(
@@ -150,7 +154,8 @@ def read_back(place: Place, path: str) -> Iterator[pa.RecordBatch]:
     with (
         place_errors(place),
         place.filesystem.open_input_file(place.below(path)) as source,
-        pq.ParquetFile(source) as file,
+        # By default all that was read of the file stays in memory until it is closed.
+        pq.ParquetFile(source, pre_buffer=False, buffer_size=_FETCH_BYTES) as file,
     ):
         # One by one: a batch of as many rows as asked for would be gathered from all of those that have them.
         for number in range(file.num_row_groups):
