@@ -137,11 +137,12 @@ class PageDigests:
         self._check_order(offsets)
         rows = _rows_as_sent(batch)
         ends = np.frombuffer(rows.buffers()[1], np.int32, len(rows) + 1)
-        data = memoryview(rows.buffers()[2])
+        # An array of numpy, as CRC-32C takes no view of memory, and would have each page copied.
+        data = np.frombuffer(rows.buffers()[2], np.uint8)
         pages = offsets // PAGE_OFFSETS
         for first, end in _runs(pages):
             self._turn_to(int(pages[first]))
-            self._running.update(bytes(data[ends[first] : ends[end]]))
+            self._running.update(data[ends[first] : ends[end]])
             self._rows += end - first
 
     def finish(self) -> list[PageDigest]:
@@ -173,37 +174,49 @@ def _runs(pages: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Iterator[tu
 def _rows_as_sent(batch: pa.RecordBatch) -> pa.Array:
     """Return each row as PostgreSQL's `record_send` writes it."""
     count = np.frombuffer(struct.pack(">i", batch.num_columns), np.uint8)
-    # What has the same length in all rows is put side by side first: fewer pieces to be joined.
+    # What is equally long in all rows is put side by side first: fewer pieces to be joined.
     pieces: list[pa.Array] = []
-    fixed = [np.broadcast_to(count, (batch.num_rows, 4))]
+    fixed: list[Bytes] = [np.broadcast_to(count, (batch.num_rows, len(count)))]
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        shortened = _without_large(column) if name == "body" else column
-        head, tail = _as_sent(shortened)
-        if isinstance(head, np.ndarray):
-            fixed.append(head)
-        if tail is not None or not isinstance(head, np.ndarray):
-            pieces.append(_fixed_width(np.concatenate(fixed, axis=1)))
-            fixed = []
-            pieces.extend(piece for piece in (head, tail) if isinstance(piece, pa.Array))
-            fixed.append(np.empty((batch.num_rows, 0), np.uint8))
-    pieces.append(_fixed_width(np.concatenate(fixed, axis=1)))
-    return pc.binary_join_element_wise(*pieces, b"")
+        for piece in _as_sent(_without_large(column) if name == "body" else column):
+            if isinstance(piece, np.ndarray):
+                fixed.append(piece)
+                continue
+            if fixed:
+                pieces.append(_fixed_width(np.concatenate(fixed, axis=1)))
+                fixed = []
+            pieces.append(piece)
+    if fixed:
+        pieces.append(_fixed_width(np.concatenate(fixed, axis=1)))
+    return pieces[0] if len(pieces) == 1 else pc.binary_join_element_wise(*pieces, b"")
 
 
-def _as_sent(column: pa.Array) -> tuple[Bytes | pa.Array, pa.Array | None]:
-    """Return type, length and bytes of each value: as a matrix what is equally long in all rows, the rest apart."""
+def _as_sent(column: pa.Array) -> list[Bytes | pa.Array]:
+    """Return type, length and bytes of each value: as matrices what is equally long in all rows, the rest apart."""
     kind = column.type
     oid = struct.pack(">i", _OIDS[kind])
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         lengths = pc.fill_null(pc.binary_length(column), _NULL_LENGTH).to_numpy(zero_copy_only=False)
-        return _with_head(oid, lengths.astype(">i4")), pc.fill_null(column.cast(pa.binary()), b"")
+        head = _with_head(oid, lengths.astype(">i4"))
+        if (lengths == lengths[0]).all():
+            return [head, _equally_long(column, max(0, int(lengths[0])))]
+        return [head, pc.fill_null(column.cast(pa.binary()), b"")]
     values = _big_endian(column)
     head = np.broadcast_to(np.frombuffer(oid + struct.pack(">i", values.itemsize), np.uint8), (len(column), 8))
-    present = np.concatenate([head, values.view(np.uint8).reshape(len(column), values.itemsize)], axis=1)
+    present = [head, values.view(np.uint8).reshape(len(column), values.itemsize)]
     if column.null_count == 0:
-        return present, None
+        return [*present]
     absent = pa.scalar(oid + struct.pack(">i", _NULL_LENGTH), pa.binary())
-    return pc.if_else(column.is_valid(), _fixed_width(present), absent), None
+    return [pc.if_else(column.is_valid(), _fixed_width(np.concatenate(present, axis=1)), absent)]
+
+
+def _equally_long(column: pa.Array, width: int) -> Bytes:
+    """Return texts or bytes of the same length as a matrix, where they lie."""
+    if width == 0:
+        return np.empty((len(column), 0), np.uint8)
+    _, offsets, data = column.buffers()
+    (first,) = np.frombuffer(offsets, np.int32, 1, column.offset * np.dtype(np.int32).itemsize)
+    return np.frombuffer(data, np.uint8, len(column) * width, int(first)).reshape(len(column), width)
 
 
 def _with_head(oid: bytes, lengths: np.ndarray[tuple[int, ...], Any]) -> Bytes:
