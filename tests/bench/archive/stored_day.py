@@ -30,6 +30,7 @@ _CONNECTIONS: Final = 4
 _BLOCK_ROWS: Final = 8_192
 _DAY_US: Final = 86_400_000_000
 _DIGITS: Final = 7
+_NUMBERS_APART: Final = 1_000
 _KEY: Final = "order-0000000"
 _HEADERS: Final = b'{"amount": "0000000", "region": "hz", "channel": "web"}'
 
@@ -94,9 +95,11 @@ def _blocks(day: date, queue_id: int, topic: str, messages: int) -> Iterator[byt
         _put(rows, _STORED_AT, stored_us - POSTGRES_EPOCH_US)
         _put(rows, _HIGH_ID_AT, np.full(count, high, np.uint64))
         _put(rows, _LOW_ID_AT, np.uint64(low) + np.arange(count, dtype=np.uint64))
+        # Of the moment, more or less, as keys mostly are.
+        numbers = offsets + random.integers(0, _NUMBERS_APART, count)
         for at in digits_at:
             powers = 10 ** np.arange(_DIGITS - 1, -1, -1)
-            rows[:, at : at + _DIGITS] = random.integers(0, 10**_DIGITS, (count, 1)) // powers % 10 + ord("0")
+            rows[:, at : at + _DIGITS] = numbers[:, None] // powers % 10 + ord("0")
         rows[:, -BODY_BYTES:] = np.frombuffer(random.bytes(count * BODY_BYTES), np.uint8).reshape(count, BODY_BYTES)
         yield rows.tobytes()
 
