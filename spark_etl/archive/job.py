@@ -87,27 +87,7 @@ async def _archive(
 ) -> ArchivedDay:
     place = Place.at(config.place)
     async with MessageStore.open(config.url, pool_size=3, application_name=APPLICATION) as store:
-        tell(Progress(Step.CLAIMING))
-        async with store.transaction() as connection:
-            claimed = await claims.claim(
-                connection,
-                table,
-                day,
-                run_id=await _mint_run_id(connection, place, table, day),
-                holder=config.holder,
-                lease_seconds=config.lease_seconds,
-                again=again,
-            )
-        try:
-            async with kept(store, claimed, config.lease_seconds) as lease:
-                return await _Run(spark, config, store, place, claimed, lease, tell).archive()
-        except RunLostError:
-            raise
-        except BaseException as error:
-            with suppress(MessageCenterError):
-                async with store.transaction() as connection:
-                    await claims.fail(connection, claimed, _cause(error))
-            raise
+        return await _Job(spark, config, store, place, tell).archive(table, day, again=again)
 
 
 async def _mint_run_id(connection: Connection, place: Place, table: str, day: date) -> UUID:
@@ -121,103 +101,117 @@ async def _mint_run_id(connection: Connection, place: Place, table: str, day: da
     return UUID(bytes=ids.to_bytes(ids.mint_run(now_us)))
 
 
-class _Run:
-    """One run, from its claim to its mark."""
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What days are archived with. A step is given the run that it is of, or the lease by which that has its day."""
 
-    def __init__(  # noqa: PLR0917 - made in one place, above
-        self,
-        spark: SparkSession,
-        config: ArchiveConfig,
-        store: MessageStore,
-        place: Place,
-        claimed: ArchiveRun,
-        lease: Lease,
-        tell: Tell,
-    ) -> None:
-        self._spark = spark
-        self._config = config
-        self._store = store
-        self._place = place
-        self._claimed = claimed
-        self._lease = lease
-        self._tell = tell
+    spark: SparkSession
+    config: ArchiveConfig
+    store: MessageStore
+    place: Place
+    tell: Tell
 
-    async def archive(self) -> ArchivedDay:
+    async def archive(self, table: str, day: date, *, again: bool) -> ArchivedDay:
+        """Begin a run of the day, and take it to its end, whichever that is."""
+        claimed = await self._claim(table, day, again=again)
+        try:
+            async with kept(self.store, claimed, self.config.lease_seconds) as lease:
+                return await self._carry_out(lease)
+        except RunLostError:
+            raise
+        except BaseException as error:
+            with suppress(MessageCenterError):
+                async with self.store.transaction() as connection:
+                    await claims.fail(connection, claimed, _cause(error))
+            raise
+
+    async def _claim(self, table: str, day: date, *, again: bool) -> ArchiveRun:
+        self.tell(Progress(Step.CLAIMING))
+        async with self.store.transaction() as connection:
+            return await claims.claim(
+                connection,
+                table,
+                day,
+                run_id=await _mint_run_id(connection, self.place, table, day),
+                holder=self.config.holder,
+                lease_seconds=self.config.lease_seconds,
+                again=again,
+            )
+
+    async def _carry_out(self, lease: Lease) -> ArchivedDay:
         """Close, write, list and mark the day."""
-        closed = await self._close()
-        inputs, plans = await self._plan(closed)
-        written = await self._lease.during(self._write(inputs, plans))
+        run = lease.run
+        closed = await self._close(lease)
+        inputs, plans = await self._plan(run, closed)
+        written = await lease.during(self._write(run, inputs, plans))
         digests = _digests(closed, inputs, written)
-        manifest = self._manifest(closed, digests, written)
-        self._tell(Progress(Step.MARKING, len(plans), len(plans), manifest.rows))
-        path = await self._lease.during(asyncio.to_thread(self._list, manifest, inputs.directory))
-        async with self._store.transaction() as connection:
-            await claims.mark_verified(connection, self._claimed, _verified(manifest, digests, self._place.below(path)))
+        manifest = await lease.during(asyncio.to_thread(self._manifest, run, closed, digests, written))
+        self.tell(Progress(Step.MARKING, len(plans), len(plans), manifest.rows))
+        path = await lease.during(asyncio.to_thread(self._list, manifest, inputs.directory))
+        async with self.store.transaction() as connection:
+            await claims.mark_verified(connection, run, _verified(manifest, digests, self.place.below(path)))
         return ArchivedDay(manifest, path)
 
-    async def _close(self) -> ClosedDay:
-        self._tell(Progress(Step.CLOSING))
-        async with self._store.connection() as connection:
-            closed = await self._lease.during(close_day(connection, self._claimed))
-        if self._config.replica_url is not None:
-            self._tell(Progress(Step.WAITING))
-            replica_url = self._config.replica_url
+    async def _close(self, lease: Lease) -> ClosedDay:
+        self.tell(Progress(Step.CLOSING))
+        async with self.store.connection() as connection:
+            closed = await lease.during(close_day(connection, lease.run))
+        if self.config.replica_url is not None:
+            self.tell(Progress(Step.WAITING))
+            replica_url = self.config.replica_url
             async with MessageStore.open(replica_url, pool_size=1) as replica, replica.connection() as connection:
-                waiting = wait_for_replay(
-                    connection, self._claimed, closed, wait_seconds=self._config.replay_seconds_max
-                )
-                await self._lease.during(waiting)
+                waiting = wait_for_replay(connection, lease.run, closed, wait_seconds=self.config.replay_seconds_max)
+                await lease.during(waiting)
         return closed
 
-    async def _plan(self, closed: ClosedDay) -> tuple[PartInputs, list[PartPlan]]:
-        run = self._claimed
-        async with self._store.connection() as connection:
+    async def _plan(self, run: ArchiveRun, closed: ClosedDay) -> tuple[PartInputs, list[PartPlan]]:
+        async with self.store.connection() as connection:
             measured = await measure_ranges(connection, run.table, closed.partition, closed.ranges)
             found = await (await connection.execute("SELECT current_setting('server_version_num')::integer")).fetchone()
         assert found is not None, "it is one row"
         is_partitioned = SOURCES[run.table].queue_column is not None
         inputs = PartInputs(
-            url=self._config.read_url,
-            place_url=self._place.url,
+            url=self.config.read_url,
+            place_url=self.place.url,
             directory=run_directory(run.table, run.day, run.run_id),
             table=run.table,
             rows_from=closed.partition,
             conditions=() if is_partitioned else _of_day(run),
             digest_kind=kind_for(found[0]),
         )
-        await asyncio.to_thread(self._place.make_directory, inputs.directory)
-        return inputs, plan_parts(measured, self._config.file_bytes)
+        await asyncio.to_thread(self.place.make_directory, inputs.directory)
+        return inputs, plan_parts(measured, self.config.file_bytes)
 
-    async def _write(self, inputs: PartInputs, plans: Sequence[PartPlan]) -> list[WrittenPart]:
+    async def _write(self, run: ArchiveRun, inputs: PartInputs, plans: Sequence[PartPlan]) -> list[WrittenPart]:
         """Have Spark write all parts, and tell how far it is."""
         if not plans:
             return []
-        group = str(self._claimed.run_id)
-        working = asyncio.ensure_future(asyncio.to_thread(self._write_in_thread, group, inputs, plans))
+        group = str(run.run_id)
+        working = asyncio.ensure_future(asyncio.to_thread(self._write_in_thread, run, inputs, plans))
         try:
             while not working.done():
                 # Java may take its time to answer: the lease is renewed meanwhile.
                 done = await asyncio.to_thread(self._count_done, group)
-                self._tell(Progress(Step.WRITING, done, len(plans), sum(plan.rows_about for plan in plans)))
+                self.tell(Progress(Step.WRITING, done, len(plans), sum(plan.rows_about for plan in plans)))
                 await asyncio.wait([working], timeout=_LOOK_SECONDS)
             return await working
         finally:
             if not working.done():
                 # With the job that the thread may be about to begin, for which Python's Spark has no word of its own.
-                self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)  # noqa: SLF001
+                self.spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)  # noqa: SLF001
                 await asyncio.wait([working], timeout=_END_SECONDS)
             if working.done() and not working.cancelled():
                 working.exception()
 
-    def _write_in_thread(self, group: str, inputs: PartInputs, plans: Sequence[PartPlan]) -> list[WrittenPart]:
-        context = self._spark.sparkContext
-        context.setJobGroup(group, f"archive {inputs.table} of {self._claimed.day}", interruptOnCancel=True)
+    def _write_in_thread(self, run: ArchiveRun, inputs: PartInputs, plans: Sequence[PartPlan]) -> list[WrittenPart]:
+        context = self.spark.sparkContext
+        context.setJobGroup(str(run.run_id), f"archive {run.table} of {run.day}", interruptOnCancel=True)
         with task_errors():
             return context.parallelize(plans, len(plans)).map(partial(write_part, inputs)).collect()
 
     def _count_done(self, group: str) -> int:
         """Return how many tasks of the run's job are done."""
-        tracker = self._spark.sparkContext.statusTracker()
+        tracker = self.spark.sparkContext.statusTracker()
         stages = [
             stage
             for job_id in tracker.getJobIdsForGroup(group)
@@ -229,17 +223,16 @@ class _Run:
 
     def _list(self, manifest: Manifest, directory: str) -> str:
         """Write the manifest, once all that it lists was seen to be there; return its path."""
-        check_there(self._place, manifest.files)
-        return write_manifest(self._place, manifest, directory)
+        check_there(self.place, manifest.files)
+        return write_manifest(self.place, manifest, directory)
 
     def _manifest(
-        self, closed: ClosedDay, digests: tuple[QueueDigest, ...], written: Sequence[WrittenPart]
+        self, run: ArchiveRun, closed: ClosedDay, digests: tuple[QueueDigest, ...], written: Sequence[WrittenPart]
     ) -> Manifest:
-        run = self._claimed
         system_identifier, _, timeline = closed.timeline.partition("/")
         base = None
         if run.base_run_id is not None:
-            base = read_manifest(self._place, run_directory(run.table, run.day, run.base_run_id))
+            base = read_manifest(self.place, run_directory(run.table, run.day, run.base_run_id))
             if base is None:
                 raise ArchiveDiffersError(
                     f"the files of {run.table} of {run.day} that were archived before are not here"

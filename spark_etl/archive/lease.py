@@ -29,7 +29,8 @@ ResultT = TypeVar("ResultT")
 class Lease:
     """The lease of a run, as long as it is kept."""
 
-    def __init__(self, lost: asyncio.Future[None]) -> None:
+    def __init__(self, run: ArchiveRun, lost: asyncio.Future[None]) -> None:
+        self.run = run
         self._lost = lost
 
     async def during(self, work: Awaitable[ResultT]) -> ResultT:
@@ -53,7 +54,7 @@ async def kept(store: MessageStore, run: ArchiveRun, lease_seconds: float) -> As
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     renewing = asyncio.ensure_future(_renew(store, run, lease_seconds, lost))
     try:
-        yield Lease(lost)
+        yield Lease(run, lost)
     finally:
         renewing.cancel()
         await asyncio.wait([renewing])
