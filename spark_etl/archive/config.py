@@ -9,11 +9,15 @@ from typing import Final
 
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.contract.limits import RETENTION_DAYS_MAX
+from msgdb.archive.noting import LEASE_SECONDS_MAX
 
 _MIB: Final = 1024 * 1024
 FILE_MIB_DEFAULT: Final = 256
 _FILE_MIB_MIN: Final = 1
 _FILE_MIB_MAX: Final = 4_096
+_LEASE_SECONDS_MIN: Final = 1.0
+_REPLAY_SECONDS_MAX: Final = 86_400.0
+_GRACE_DAYS_MAX: Final = 3_660
 
 
 def _this_process() -> str:
@@ -43,10 +47,14 @@ class ArchiveConfig:
 
     def __post_init__(self) -> None:
         """Refuse what is out of bounds."""
-        if not _FILE_MIB_MIN <= self.file_mib <= _FILE_MIB_MAX:
-            raise InvalidSettingError("file_mib", f"must be {_FILE_MIB_MIN} to {_FILE_MIB_MAX}")
-        if not 1 <= self.lease_seconds <= 3_600:
-            raise InvalidSettingError("lease_seconds", "must be 1 to 3600")
+        for name, value, least, most in (
+            ("file_mib", self.file_mib, _FILE_MIB_MIN, _FILE_MIB_MAX),
+            ("lease_seconds", self.lease_seconds, _LEASE_SECONDS_MIN, LEASE_SECONDS_MAX),
+            ("replay_seconds_max", self.replay_seconds_max, 0, _REPLAY_SECONDS_MAX),
+            ("grace_days", self.grace_days, 0, _GRACE_DAYS_MAX),
+        ):
+            if not least <= value <= most:
+                raise InvalidSettingError(name, f"must be {least:g} to {most:g}")
 
     @property
     def file_bytes(self) -> int:

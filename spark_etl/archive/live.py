@@ -24,6 +24,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from msgbroker.contract.errors import InvalidSettingError
 from msgdb import ids, names
 from spark_etl.archive.parts import names_of
 from spark_etl.archive.task_errors import task_errors
@@ -37,6 +38,7 @@ log = structlog.get_logger(__name__)
 
 _SOURCE: Final = SOURCES[names.MESSAGE]
 _ROWS_ABOUT: Final = 100_000
+_EVERY_SECONDS_MAX: Final = 3_600.0
 _FACTS: Final = "day string, file string"
 
 
@@ -49,9 +51,14 @@ class LiveConfig:
     checkpoint: str
     """Where Spark remembers how far the stream is, by Spark's file systems. Without it the stream begins anew."""
     every_seconds: float = 10.0
-    """How long messages are gathered for a batch, at least."""
+    """How long messages are gathered for a batch, at least. Each batch is some small files and a manifest to read."""
     is_once: bool = False
     """Whether to end with what there is now."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is out of bounds."""
+        if not 0 <= self.every_seconds <= _EVERY_SECONDS_MAX:
+            raise InvalidSettingError("every_seconds", f"must be 0 to {_EVERY_SECONDS_MAX:g}")
 
 
 def run_live(spark: SparkSession, config: LiveConfig, options: Mapping[str, str]) -> StreamingQuery:
