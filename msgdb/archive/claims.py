@@ -196,7 +196,7 @@ async def _check_claimable(conn: Connection, table: DayTable, day: date, state: 
     if state is DayState.DROPPING:
         raise DayStateError(table.name, f"{day}", state, "what is being dropped is archived already, or waived")
     if state is DayState.ARCHIVED and not again:
-        raise DayStateError(table.name, f"{day}", state, "say that it is to be archived again")
+        raise DayStateError(table.name, f"{day}", state, "say `again` to archive it once more")
     if await is_stored(conn, table, day):
         return
     if state in {DayState.ARCHIVED, DayState.DROPPED}:

@@ -117,7 +117,7 @@ def database_url(given: str | None) -> str:
     """
     url = given or os.environ.get(URL_VARIABLE)
     if not url:
-        raise NoDatabaseError(URL_VARIABLE)
+        raise NoDatabaseError(URL_VARIABLE, "give the option `url`")
     return url
 
 

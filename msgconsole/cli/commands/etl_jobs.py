@@ -113,7 +113,7 @@ def live(
 ) -> None:
     """Write the open day's messages as they come, for readers who cannot wait for midnight, until Ctrl-C.
 
-    It is no archive: a day is dropped only once it is archived as a whole.
+    It is no archive: what is required is that the day is archived as a whole, once it is over.
 
     Example: msgcenter etl live --place s3://bucket/archive
     """

@@ -74,7 +74,7 @@ def test_the_url_comes_from_the_environment_where_none_is_given(monkeypatch: pyt
 def test_without_any_url_it_is_said_where_one_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MSGCENTER_MSGDB_URL", raising=False)
 
-    with pytest.raises(NoDatabaseError, match="MSGCENTER_MSGDB_URL"):
+    with pytest.raises(NoDatabaseError, match="give the option `url`, or set MSGCENTER_MSGDB_URL"):
         batch_options({})
 
 
