@@ -37,7 +37,6 @@ from spark_etl.source.data_source import register
 log = structlog.get_logger(__name__)
 
 _SOURCE: Final = SOURCES[names.MESSAGE]
-_ROWS_ABOUT: Final = 100_000
 _EVERY_SECONDS_MAX: Final = 3_600.0
 _FACTS: Final = "day string, file string"
 
@@ -118,9 +117,7 @@ def _write_partition(place_url: str, batch: BatchName, rows: Iterator[pa.RecordB
         directory = batch.directory(names.MESSAGE, day)
         place.make_directory(directory)
         path = f"{directory}/part-{secrets.token_hex(6)}.parquet"
-        file = write_file(
-            place, path, days_rows, schema=_SOURCE.schema, names=names_of(_SOURCE), rows_about=_ROWS_ABOUT
-        )
+        file = write_file(place, path, days_rows, schema=_SOURCE.schema, names=names_of(_SOURCE))
         yield pa.RecordBatch.from_pydict({"day": [day.isoformat()], "file": [json.dumps(asdict(file))]})
 
 

@@ -63,12 +63,7 @@ def write_part(inputs: PartInputs, plan: PartPlan) -> WrittenPart:
     path = f"{inputs.directory}/part-{plan.number:05}-{secrets.token_hex(6)}.parquet"
     with connect(inputs.url) as connection:
         file = write_file(
-            place,
-            path,
-            _rows(connection, source, inputs, plan.pieces),
-            schema=source.schema,
-            names=names_of(source),
-            rows_about=plan.rows_about,
+            place, path, _rows(connection, source, inputs, plan.pieces), schema=source.schema, names=names_of(source)
         )
         found = digests_of_file(place, path, inputs.table, inputs.digest_kind, plan.pieces)
         for piece, pages in zip(plan.pieces, found, strict=True):

@@ -6,8 +6,9 @@ Memory is bounded whatever the bodies: a row group is closed when it has enough 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -52,7 +53,11 @@ class _Facts:
     topics: set[str] = field(default_factory=set)
     extents: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
+        for batch in batches:
+            self._add(batch)
+
+    def _add(self, batch: pa.RecordBatch) -> None:
         queues = pa.array([0], pa.int64()) if self.names.queue is None else pc.unique(batch.column(self.names.queue))
         for queue_id in queues.to_pylist():
             rows = batch if len(queues) == 1 else batch.filter(pc.field(self.names.queue) == queue_id)
@@ -114,26 +119,29 @@ class _HashedFile:
 
 
 def write_file(
-    place: Place, path: str, batches: Iterator[pa.RecordBatch], *, schema: pa.Schema, names: RowNames, rows_about: int
+    place: Place, path: str, batches: Iterator[pa.RecordBatch], *, schema: pa.Schema, names: RowNames
 ) -> ArchiveFile:
     """Write the rows to a new file below *place*, and return what is in it; it is there for good then.
 
     Raises ArchivePlaceError where it cannot be written.
     """
     facts = _Facts(names)
+    groups = _row_groups(batches)
+    first = next(groups, [])
+    options = _writer_options(schema, names, sum(batch.num_rows for batch in first))
     with place_errors(place):
         file = _HashedFile(place.filesystem.open_output_stream(place.below(path)))
         with (
             pa.PythonFile(file, mode="w") as sink,
-            pq.ParquetWriter(sink, schema, **_writer_options(schema, names, rows_about)) as writer,
+            pq.ParquetWriter(sink, schema, **options) as writer,
         ):
-            for group in _row_groups(batches):
-                for batch in group:
-                    facts.add(batch)
+            for group in chain([first] if first else [], groups):
+                facts.add_all(group)
                 table = pa.Table.from_batches(group, schema)
                 writer.write_table(table, row_group_size=max(1, table.num_rows))
                 # Else it would be kept while the next one is gathered.
-                del group, batch, table
+                group.clear()
+                del table
         file.close()
         place.settle(path)
     return ArchiveFile(
@@ -189,7 +197,8 @@ def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBat
         yield group
 
 
-def _writer_options(schema: pa.Schema, names: RowNames, rows_about: int) -> dict[str, Any]:
+def _writer_options(schema: pa.Schema, names: RowNames, row_group_rows: int) -> dict[str, Any]:
+    """Return how a file is written whose row groups have so many rows, about: each has a bloom filter of its own."""
     present: Sequence[str] = schema.names
     sorted_by = [name for name in ("namespace", "topic", names.queue, names.offset) if name is not None]
     return {
@@ -197,7 +206,7 @@ def _writer_options(schema: pa.Schema, names: RowNames, rows_about: int) -> dict
         "compression_level": _COMPRESSION_LEVEL,
         "use_dictionary": [name for name in present if name in _REPEATED],
         "write_statistics": [name for name in present if name not in _WITHOUT_STATISTICS],
-        "bloom_filter_options": {"key": {"ndv": max(1, rows_about), "fpp": _KEY_MISSES}},
+        "bloom_filter_options": {"key": {"ndv": max(1, row_group_rows), "fpp": _KEY_MISSES}},
         "sorting_columns": pq.SortingColumn.from_ordering(
             schema, [(name, "ascending") for name in sorted_by if names.queue is not None or name == names.offset]
         ),

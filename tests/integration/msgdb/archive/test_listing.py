@@ -36,9 +36,7 @@ def noon(day: date) -> datetime:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-async def test_days_that_are_over_are_pending_though_nothing_was_noted_of_them(
-    conn: Connection, zone: str
-) -> None:
+async def test_days_that_are_over_are_pending_though_nothing_was_noted_of_them(conn: Connection, zone: str) -> None:
     await conn.execute(f"SET timezone = '{zone}'")
     for ago in range(5):
         await put_on(conn, 7, range(ago, ago + 1), days_ago(ago))

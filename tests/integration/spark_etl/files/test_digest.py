@@ -97,7 +97,7 @@ def test_what_was_written_and_read_back_has_the_digest_of_the_store(
 
     batches = read_range(reading, MESSAGE, "message", 1, first, end, page_rows=rng.randrange(50, 1_500))
     names = RowNames("queue_id", "queue_offset", "stored_at")
-    file = write_file(place, "part", batches, schema=MESSAGE.schema, names=names, rows_about=10)
+    file = write_file(place, "part", batches, schema=MESSAGE.schema, names=names)
 
     found = of_batches(read_back(place, "part"), kind)
     assert found == of_store(reading, kind, first, end)
