@@ -18,6 +18,7 @@ from psycopg import errors, sql
 
 from msgbroker.contract.errors import DayStillOpenError, RunLostError, ThingNotFoundError
 from msgdb.archive.day_rows import check_over, get_archivable, is_stored, table_of_day
+from msgdb.archive.differences import get_archived_ids
 from msgdb.archive.noting import begin_noting
 from msgdb.archive.open_writers import describe_queue, find_append_holder, wait_for_writers
 from msgdb.archive.records import ArchiveRange, ArchiveRun, ClosedDay
@@ -84,10 +85,11 @@ CROSS JOIN LATERAL (
 {_RETURNING}
 """
 # By the index on the time, one day of it. MATERIALIZED, or the smallest id would be looked for along the primary key,
-# past all the rows of earlier days.
+# past all the rows of earlier days. What is left of the rows that a supplement's base has is none of the supplement's.
 _NOTE_ROWS: Final = f"""
 WITH of_day AS MATERIALIZED (
-    SELECT t.id FROM {{partition}} t WHERE t.{{time}} >= %(first)s AND t.{{time}} < %(end)s
+    SELECT t.id FROM {{partition}} t
+    WHERE t.{{time}} >= %(first)s AND t.{{time}} < %(end)s AND t.id + 0 > %(base_last)s
 ), ends AS (
     SELECT min(id) AS first_id, max(id) AS last_id FROM of_day
 )
@@ -148,7 +150,11 @@ async def _note(conn: Connection, table: DayTable, run: ArchiveRun) -> ClosedDay
     note = sql.SQL(_NOTE_QUEUES if table.is_partitioned else _NOTE_ROWS).format(
         partition=sql.Identifier(partition), time=sql.Identifier(table.time_column)
     )
-    parameters = {"run_id": run.run_id, "first": first, "end": end}
+    parameters: dict[str, object] = {"run_id": run.run_id, "first": first, "end": end}
+    if not table.is_partitioned:
+        parameters["base_last"] = (
+            -1 if run.base_run_id is None else (await get_archived_ids(conn, run.base_run_id)).last
+        )
     async with conn.transaction():
         await begin_noting(conn)
         closed = await (await conn.execute(_CLOSE, parameters)).fetchone()

@@ -43,8 +43,17 @@ LIMIT %(limit)s
 """
 _HAS_ROWS: Final = "SELECT EXISTS (SELECT 1 FROM {partition})"
 
+# With those of the runs that a supplement adds to: of their rows some may be left.
 _ARCHIVED_IDS: Final = """
-SELECT first_offset, last_offset, last_message_id, row_count FROM archive_range WHERE run_id = %s
+WITH RECURSIVE listed AS (
+    SELECT run_id, base_run_id FROM archive_run WHERE run_id = %s
+    UNION ALL
+    SELECT b.run_id, b.base_run_id FROM listed l JOIN archive_run b ON b.run_id = l.base_run_id
+)
+SELECT min(r.first_offset), max(r.last_offset), (array_agg(r.last_message_id ORDER BY r.last_offset DESC))[1],
+       sum(r.row_count)::bigint
+FROM listed l JOIN archive_range r ON r.run_id = l.run_id
+HAVING count(*) > 0
 """
 # Index: of the time column, a day of it. Fewer than were archived are in order: some may have been purged, or gone with
 # a drop that was interrupted.
@@ -75,7 +84,7 @@ async def has_rows(conn: Connection, stored: StoredDay) -> bool:
 
 
 async def get_archived_ids(conn: Connection, run_id: UUID) -> ArchivedIds:
-    """Return what the run has of a day without a partition."""
+    """Return what the run has of a day without a partition, with its bases."""
     row = await (await conn.execute(_ARCHIVED_IDS, (run_id,))).fetchone()
     return ArchivedIds(0, -1) if row is None else ArchivedIds(row[0], row[1])
 

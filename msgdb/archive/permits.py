@@ -10,7 +10,7 @@ require the archive between the answer and what is done by it.
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import date
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -96,15 +96,18 @@ async def permit(conn: Connection, stored: StoredDay) -> Granted | Waiting:
         return Granted()
     required_from = await _lock_policy(conn, stored)
     if required_from is None:
-        return Granted()
+        return await _permit_unrequired(conn, stored)
     if stored.partition is not None:
         await _hold(conn, stored.partition)
     await conn.execute(_ENSURE_DAY, _key(stored))
     day = await _lock_day(conn, stored)
     assert day is not None, "it was made at the latest now"
     if stored.day < required_from:
-        await _set_state(conn, stored, DayState.DROPPING)
-        return Granted()
+        answer = await _permit_unrequired(conn, stored)
+        if isinstance(answer, Granted):
+            # By which the guard on `queue` lets its starts be raised.
+            await _set_dropping(conn, stored, day)
+        return answer
     return await _permit_required(conn, stored, day)
 
 
@@ -142,15 +145,24 @@ async def say_dropping(conn: Connection, day: date) -> None:
     await conn.execute(_SAY_DROPPING, (day.isoformat(),))
 
 
+async def _permit_unrequired(conn: Connection, stored: StoredDay) -> Granted | Waiting:
+    # A day that goes row by row is not archived meanwhile: what is left of it would be taken for all there is.
+    if stored.partition is not None or (day := await _lock_day(conn, stored)) is None:
+        return Granted()
+    if at_it := await _find_live_run(conn, stored):
+        return at_it
+    await _set_dropping(conn, stored, day)
+    return Granted()
+
+
 async def _permit_required(conn: Connection, stored: StoredDay, day: _Day) -> Granted | Waiting:
-    if run := await _find_live_run(conn, stored):
-        holder, lease_until = run
-        return Waiting(f"a run of {holder} is at it, until {lease_until:%Y-%m-%d %H:%M:%S%z} at least")
+    if at_it := await _find_live_run(conn, stored):
+        return at_it
     if day.state is DayState.DROPPED:
         # It stays DROPPED: by that the next run knows that there are files of it already, which it supplements.
         return Waiting(_THERE_AGAIN) if await has_rows(conn, stored) else Granted()
     if day.is_waived:
-        await _set_state(conn, stored, DayState.DROPPING, day.reason)
+        await _set_dropping(conn, stored, day)
         return Granted()
     if day.state is DayState.PENDING or day.run_id is None:
         reason = day.reason or NOT_ARCHIVED
@@ -178,13 +190,20 @@ async def _lock_day(conn: Connection, stored: StoredDay) -> _Day | None:
     return None if row is None else _Day(DayState(row[0]), row[1], row[2])
 
 
-async def _find_live_run(conn: Connection, stored: StoredDay) -> tuple[str, datetime] | None:
+async def _find_live_run(conn: Connection, stored: StoredDay) -> Waiting | None:
     row = await (await conn.execute(_LIVE_RUN, {**_key(stored), "running": RunState.RUNNING})).fetchone()
-    return None if row is None else (row[0], row[1])
+    if row is None:
+        return None
+    holder, lease_until = row
+    return Waiting(f"a run of {holder} is at it, until {lease_until:%Y-%m-%d %H:%M:%S%z} at least")
 
 
 async def _is_verified(conn: Connection, run_id: UUID) -> bool:
     return (await (await conn.execute(_IS_VERIFIED, (run_id, RunState.VERIFIED))).fetchone()) == (True,)
+
+
+async def _set_dropping(conn: Connection, stored: StoredDay, day: _Day) -> None:
+    await _set_state(conn, stored, DayState.DROPPING, day.reason if day.is_waived else None)
 
 
 async def _set_state(conn: Connection, stored: StoredDay, state: DayState, reason: str | None = None) -> None:

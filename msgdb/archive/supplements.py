@@ -1,7 +1,8 @@
 """Supplements: runs that add what came for a day after it was dropped.
 
 A manifest is always the whole day, and what was dropped can be read from the store no more: a run of what came later
-lists the files of the run before it, its base.
+lists the files of the run before it, its base. Rows that are deleted among those of other days may be gone in part:
+then, too, the run before is the base, and what is left of its rows is none of the new run's.
 """
 
 from __future__ import annotations
@@ -30,10 +31,14 @@ SELECT EXISTS (
     )
 )
 """
-_IS_ROW_THERE: Final = """
+# Index: of the time column, a day of it, and not the primary key, along which a day's ids may lie among many others.
+_ARE_ROWS_THERE: Final = """
 SELECT EXISTS (
-    SELECT 1 FROM archive_range r JOIN {table} t ON t.id BETWEEN r.first_offset AND r.last_offset
-    WHERE r.run_id = %(run_id)s AND t.{time} >= %(first)s AND t.{time} < %(end)s
+    SELECT 1 FROM archive_range r
+    WHERE r.run_id = %(run_id)s AND coalesce(r.row_count, 1) <= (
+        SELECT count(*) FROM {table} t
+        WHERE t.{time} >= %(first)s AND t.{time} < %(end)s AND t.id + 0 BETWEEN r.first_offset AND r.last_offset
+    )
 )
 """
 
@@ -41,8 +46,8 @@ SELECT EXISTS (
 async def find_base(conn: Connection, table: DayTable, day: date, *, run_id: UUID) -> UUID | None:
     """Return the run whose files a new run of the day has to list, too; None where the store has the whole day.
 
-    *run_id* is what the day is archived by so far. It is the base if what it read is gone. That is looked for, not read
-    off the day's state, which may have changed since: listing too few files would lose messages.
+    *run_id* is what the day is archived by so far. It is the base if what it read is gone, or some of it. That is
+    looked for, not read off the day's state, which may have changed since: listing too few files would lose messages.
     """
     if not await _has_rows_of(conn, table, day, run_id):
         return run_id
@@ -52,7 +57,7 @@ async def find_base(conn: Connection, table: DayTable, day: date, *, run_id: UUI
 
 async def _has_rows_of(conn: Connection, table: DayTable, day: date, run_id: UUID) -> bool:
     first, end = day_bounds(day)
-    statement = sql.SQL(_IS_MESSAGE_THERE if table.is_partitioned else _IS_ROW_THERE).format(
+    statement = sql.SQL(_IS_MESSAGE_THERE if table.is_partitioned else _ARE_ROWS_THERE).format(
         table=sql.Identifier(table_of_day(table, day)), time=sql.Identifier(table.time_column)
     )
     row = await (await conn.execute(statement, {"run_id": run_id, "first": first, "end": end})).fetchone()

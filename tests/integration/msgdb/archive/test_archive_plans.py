@@ -106,7 +106,10 @@ STATEMENTS = {
     "queues of a day": Hot(closing._LIST_QUEUES, 10 * QUEUES, {}, OF_MESSAGES),
     "ends of queues": Hot(closing._NOTE_QUEUES, 10 * QUEUES, {**BOUNDS, "run_id": UUID(int=7)}, OF_MESSAGES),
     # Once from the index, once of the day, and the last one's id.
-    "ends of ids": Hot(closing._NOTE_ROWS, 2 * ROWS_OF_DAY + 10, {**BOUNDS, "run_id": UUID(int=7)}, OF_LETTERS),
+    "ends of ids": Hot(
+        closing._NOTE_ROWS, 2 * ROWS_OF_DAY + 10, {**BOUNDS, "run_id": UUID(int=7), "base_last": -1}, OF_LETTERS
+    ),
+    "rows of a run": Hot(supplements._ARE_ROWS_THERE, QUEUES * (ROWS_OF_DAY + 2), BOUNDS, OF_LETTERS),
     "ranges forgotten": Hot(closing._FORGET_RANGES, QUEUES, BOUNDS),
     "rows of a day": Hot(day_rows._HAS_ROWS, 1, BOUNDS, OF_LETTERS),
     "no rows of a day": Hot(day_rows._HAS_ROWS, 0, LONG_GONE, OF_LETTERS),

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from msgbroker.contract.errors import DayStateError
+from msgdb.archive.closing import close_day
 from msgdb.archive.records import DayState
 from msgdb.archive.stored_days import StoredDay, list_stored_days
 from msgdb.day_tables import DAY_TABLES
@@ -14,12 +16,13 @@ from msgdb.days import deleting, dropping
 from msgdb.days.maintenance import Maintenance
 from msgdb.days.maintenance import MaintenanceConfig as Config
 from msgdb.days.rounds import MaintenanceReport
-from msgdb.log.partitions import ensure_for, today
+from msgdb.log.partitions import day_bounds, ensure_for, today
 from msgdb.names import DEAD_LETTER, MESSAGE, PUBLISHER_FRAME
 from msgdb.postgres.connections import Connection
 from msgdb.reports.alarms import list_alarms
 from msgdb.store import MessageStore
 from tests.support.archive_rows import archive, put_day, require_archive, state_of
+from tests.support.archive_runs import archive_day, bury, claim_day, mark
 from tests.support.rows import GROUP_NAMES
 
 _PUT = """
@@ -233,6 +236,64 @@ async def test_a_broker_that_is_killed_while_it_deletes_is_followed_by_one_that_
 
     assert (report.deleted_row_count, report.dropped) == (15, [stored.name])
     assert await state(conn, stored.day) == ("DROPPED", None)
+
+
+async def test_of_a_day_that_was_deleted_in_part_the_next_run_lists_what_was_archived_before(
+    store: MessageStore, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deleting, "BATCH_ROWS", 10)
+    await require_archive(conn, DEAD_LETTER)
+    stored = await put_dead_letters(conn, 91, 25)
+    first = await archive(conn, stored)
+    await maintain(store, delete_seconds=0)
+    # The clock was set back for a moment.
+    ((late, _),) = await bury(conn, day_bounds(stored.day)[0])
+    assert (await maintain(store)).waiting == [stored.name]
+    assert await count_of(conn) == 16
+
+    run = await claim_day(conn, stored.day, DEAD_LETTER)
+    closed = await close_day(conn, run)
+    await mark(conn, run, closed)
+
+    assert run.base_run_id == first
+    assert [(each.first_offset, each.last_offset) for each in closed.ranges] == [(late, late)]
+    report = await maintain(store)
+    assert (report.deleted_row_count, report.dropped) == (16, [stored.name])
+
+
+async def test_what_was_purged_stays_in_the_archive_when_its_day_is_archived_again(
+    store: MessageStore, conn: Connection
+) -> None:
+    await require_archive(conn, DEAD_LETTER)
+    stored = await put_dead_letters(conn, 91)
+    first = await archive(conn, stored)
+    await conn.execute("DELETE FROM dead_letter WHERE queue_offset = 2")
+
+    run = await archive_day(conn, stored.day, DEAD_LETTER, again=True)
+
+    assert run.base_run_id == first
+    assert (await maintain(store)).dropped == [stored.name]
+
+
+@pytest.mark.parametrize("from_day", [None, date(2999, 1, 1)])
+async def test_no_run_takes_what_is_left_of_a_day_for_all_of_it_though_its_archive_is_not_required(
+    store: MessageStore, conn: Connection, monkeypatch: pytest.MonkeyPatch, from_day: date | None
+) -> None:
+    monkeypatch.setattr(deleting, "BATCH_ROWS", 10)
+    if from_day is not None:
+        await require_archive(conn, DEAD_LETTER, from_day)
+    stored = await put_dead_letters(conn, 91, 25)
+    await archive(conn, stored)
+    run = await claim_day(conn, stored.day, DEAD_LETTER, again=True)
+
+    report = await maintain(store, delete_seconds=0)
+
+    assert (report.waiting, report.deleted_row_count) == ([stored.name], 0)
+    await mark(conn, run, await close_day(conn, run))
+    assert (await maintain(store, delete_seconds=0)).deleted_row_count == 10
+    with pytest.raises(DayStateError):
+        await claim_day(conn, stored.day, DEAD_LETTER, again=True)
+    assert (await maintain(store)).dropped == [stored.name]
 
 
 async def test_dead_letters_that_were_waived_go_without_an_archive(store: MessageStore, conn: Connection) -> None:
