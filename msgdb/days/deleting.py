@@ -2,6 +2,9 @@
 
 Whoever else is at a row is not waited for. What was deleted lies where it was until autovacuum comes for it: so each
 batch begins where the one before it ended, and does not pass over that again.
+
+What a run has may go whatever is required meanwhile. Where that is not what permits it, each batch asks anew: the
+archive may have become required since the one before.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Final
 from psycopg import sql
 
 from msgdb.archive.differences import ArchivedIds
+from msgdb.archive.permits import Granted, permit
 from msgdb.archive.stored_days import StoredDay
 from msgdb.log.partitions import day_bounds
 from msgdb.postgres.connections import Connection
@@ -39,7 +43,8 @@ async def delete_rows(
 ) -> tuple[int, bool]:
     """Delete the day's rows (of these *ids*, if there are some), at least a batch, until the time is over.
 
-    In autocommit mode: each batch is a transaction. Returns how many there were, and whether the end was reached.
+    In autocommit mode: each batch is a transaction. Returns how many there were, and whether the end was reached, or
+    the rest is not permitted any more.
     """
     table, time = sql.Identifier(stored.table.name), sql.Identifier(stored.table.time_column)
     statement = sql.SQL(DELETE).format(table=table, time=time)
@@ -48,7 +53,10 @@ async def delete_rows(
     parameters = {"day_end": day_end, "first_id": first_id, "last_id": last_id, "limit": BATCH_ROWS}
     count = 0
     while True:
-        row = await (await conn.execute(statement, {**parameters, "since": since})).fetchone()
+        async with conn.transaction():
+            if ids is None and await permit(conn, stored) != Granted():
+                return count, True
+            row = await (await conn.execute(statement, {**parameters, "since": since})).fetchone()
         assert row is not None, "it is one row"
         count += row[0]
         if row[0] < BATCH_ROWS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import date, timedelta
 from typing import Any
 
@@ -23,7 +24,9 @@ from msgdb.reports.alarms import list_alarms
 from msgdb.store import MessageStore
 from tests.support.archive_rows import archive, put_day, require_archive, state_of
 from tests.support.archive_runs import archive_day, bury, claim_day, mark
+from tests.support.eventually import eventually
 from tests.support.rows import GROUP_NAMES
+from tests.support.waiting import until_someone_waits_for_a_lock
 
 _PUT = """
 INSERT INTO dead_letter (group_id, group_name, died_at, attempts, reason, queue_id, queue_offset, stored_at, message_id,
@@ -32,6 +35,15 @@ SELECT 7, 'SG_POINTS', %(first)s::timestamptz + o * interval '1 second', 16, 'RE
        gen_random_uuid(), 'default', 'TP', 'EC', '', now(), false
 FROM generate_series(1, %(count)s) AS o
 ON CONFLICT (group_id, queue_id, queue_offset, stored_at) DO NOTHING
+"""
+_WAIT_IN_DELETE = """
+CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(42);
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER wait BEFORE DELETE ON dead_letter FOR EACH STATEMENT EXECUTE FUNCTION wait();
 """
 
 
@@ -209,6 +221,32 @@ async def test_many_of_one_moment_go_in_one_round(
     report = await maintain(store)
 
     assert (report.deleted_row_count, report.dropped) == (95, [stored.name])
+
+
+async def test_what_is_left_of_a_day_stays_when_its_archive_becomes_required_while_it_is_deleted(
+    store: MessageStore, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deleting, "BATCH_ROWS", 10)
+    stored = await put_dead_letters(conn, 91, 25)
+    await conn.execute(_WAIT_IN_DELETE)
+    async with store.connection() as holding, store.connection() as watching:
+        async with holding.transaction():
+            await holding.execute("SELECT pg_advisory_xact_lock(42)")
+            maintaining = asyncio.create_task(maintain(store))
+            await until_someone_waits_for_a_lock(watching)
+            requiring = asyncio.create_task(require_archive(conn, DEAD_LETTER))
+            await eventually(lambda: has_come_to_it(requiring, conn, watching))
+        await requiring
+        report = await maintaining
+
+    assert (report.deleted_row_count, report.waiting) == (10, [stored.name])
+    assert await count_of(conn) == 15
+
+
+async def has_come_to_it(task: asyncio.Task[None], conn: Connection, watching: Connection) -> bool:
+    """Return whether the task is done, or waits on its connection for somebody else."""
+    blocking = await watching.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", (conn.info.backend_pid,))
+    return task.done() or await blocking.fetchone() == (True,)
 
 
 async def test_a_dead_letter_that_somebody_else_is_at_is_not_waited_for(store: MessageStore, conn: Connection) -> None:
