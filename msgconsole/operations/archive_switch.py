@@ -37,8 +37,10 @@ async def require_archive(
 async def stop_requiring_archive(store: MessageStore, *, table: str, actor: str, reason: str) -> bool:
     """Let days of *table* go as they are; return whether their archive was required."""
     async with store.transaction() as conn:
+        is_stopped = await policy.stop_requiring(conn, table, actor=actor, reason=reason)
+        # After it: a broker that was asking for a day, and held it, has ended by then.
         await release_days(conn, get_archivable(table))
-        return await policy.stop_requiring(conn, table, actor=actor, reason=reason)
+        return is_stopped
 
 
 async def _find_first_day(conn: Connection, table: str) -> date | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -17,12 +18,16 @@ from msgbroker.contract.errors import FeatureNotEverywhereError, InvalidSettingE
 from msgconsole.operations.archive_switch import require_archive, stop_requiring_archive
 from msgdb.archive.acts import list_acts
 from msgdb.archive.day_rows import read_today
+from msgdb.archive.permits import permit
 from msgdb.archive.policy import list_policies
+from msgdb.archive.stored_days import list_stored_days
+from msgdb.day_tables import DAY_TABLES
 from msgdb.lanes.leases import claim
 from msgdb.log.partitions import list_partitions
 from msgdb.names import CURSOR, MESSAGE
 from msgdb.store import MessageStore
 from tests.support.rows import OWNER, lanes_to_claim, make_queue, put_messages
+from tests.support.waiting import until_someone_waits_for_a_lock
 
 BY_ADA: dict[str, Any] = {"table": MESSAGE, "actor": "ada", "reason": "auditors"}
 
@@ -120,6 +125,23 @@ async def test_a_broker_that_starts_later_and_knows_nothing_of_it_drops_no_day_t
             await conn.execute(f"DROP TABLE {oldest.name}".encode())
 
         await stop_requiring_archive(store, **BY_ADA)
+        await conn.execute(f"DROP TABLE {oldest.name}".encode())
+
+
+async def test_no_day_is_held_any_more_where_a_broker_was_asking_for_it_as_the_archive_was_left(
+    config: ConfigStore, store: MessageStore
+) -> None:
+    await require_archive(config, store, **BY_ADA)
+    async with store.dedicated_connection() as conn, store.dedicated_connection() as watching:
+        # Made since, so that it is held from the first time on that it is asked for.
+        await put_messages(conn, await make_queue(conn), range(1), days_ago=8)
+        (oldest, *_) = await list_stored_days(conn, DAY_TABLES[MESSAGE], await read_today(conn))
+        async with conn.transaction():
+            await permit(conn, oldest)
+            stopping = asyncio.create_task(stop_requiring_archive(store, **BY_ADA))
+            await until_someone_waits_for_a_lock(watching)
+        assert await stopping
+
         await conn.execute(f"DROP TABLE {oldest.name}".encode())
 
 
