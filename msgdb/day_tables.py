@@ -75,7 +75,7 @@ _ALL: Final = (
 
 DAY_TABLES: Final[Mapping[str, DayTable]] = MappingProxyType({table.name: table for table in _ALL})
 PARTITIONED: Final = tuple(table for table in _ALL if table.is_partitioned)
-ARCHIVABLE: Final = tuple(table for table in _ALL if table.is_archivable)
+ARCHIVABLE_NAMES: Final = tuple(table.name for table in _ALL if table.is_archivable)
 
 
 def retentions(chosen: Mapping[str, int]) -> dict[str, int]:

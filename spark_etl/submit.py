@@ -45,9 +45,10 @@ from msgbroker.contract.errors import (
 from msgdb import ids, names
 from msgdb.archive import claims
 from msgdb.archive.policy import list_policies
+from msgdb.day_tables import ARCHIVABLE_NAMES
 from msgdb.store import MessageStore
 from spark_etl.archive.config import FILE_MIB_DEFAULT, ArchiveConfig
-from spark_etl.archive.daily import ARCHIVED_TABLES, run_daily
+from spark_etl.archive.daily import run_daily
 from spark_etl.archive.job import run
 from spark_etl.archive.progress import Progress, Step, Tell, tell_nobody
 from spark_etl.archive.task_errors import task_errors
@@ -56,10 +57,10 @@ from spark_etl.ending import EXIT_INTERRUPTED, end_with_listener, interrupt_by_s
 from spark_etl.files.manifest import Manifest
 from spark_etl.files.places import Place
 from spark_etl.sessions import check_java, open_session
+from spark_etl.source.options import URL_VARIABLE
 
 log = structlog.get_logger(__name__)
 
-URL_VARIABLE: Final = "MSGCENTER_MSGDB_URL"
 REPLICA_VARIABLE: Final = "MSGCENTER_MSGDB_REPLICA_URL"
 PLACE_VARIABLE: Final = "MSGCENTER_ARCHIVE"
 EXIT_REFUSED: Final = 1
@@ -156,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
         )
         if name in {"archive", "verify"}:
             job.add_argument("--day", type=date.fromisoformat, required=True, help="in UTC, as 2026-11-17")
-            job.add_argument("--table", default=names.MESSAGE, choices=ARCHIVED_TABLES)
+            job.add_argument("--table", default=names.MESSAGE, choices=ARCHIVABLE_NAMES)
         if name in {"archive", "daily"}:
             job.add_argument("--file-mib", type=int, default=FILE_MIB_DEFAULT, help="how large a file is, about")
         if name == "archive":
@@ -171,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
 def _config(given: argparse.Namespace) -> ArchiveConfig:
     url = os.environ.get(URL_VARIABLE)
     if not url:
-        raise NoDatabaseError(URL_VARIABLE)
+        raise NoDatabaseError(URL_VARIABLE, "start the job by `msgcenter etl`, which finds that of `msgcenter up`")
     return ArchiveConfig(
         url=url,
         place=given.place,

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from msgbroker.contract.errors import DayStillOpenError, InvalidSettingError
 from msgdb import names
-from msgdb.day_tables import ARCHIVABLE, DAY_TABLES, DayTable
+from msgdb.day_tables import ARCHIVABLE_NAMES, DAY_TABLES, DayTable
 from msgdb.log.partitions import day_bounds
 from msgdb.postgres.connections import Connection
 
@@ -29,8 +29,7 @@ def get_archivable(table: str) -> DayTable:
     """Return what is known of a table whose days may be archived. Raises InvalidSettingError."""
     entry = DAY_TABLES.get(table)
     if entry is None or not entry.is_archivable:
-        known = ", ".join(entry.name for entry in ARCHIVABLE)
-        raise InvalidSettingError("table", f"must be one whose days are archived: {known}")
+        raise InvalidSettingError("table", f"must be one whose days are archived: {', '.join(ARCHIVABLE_NAMES)}")
     return entry
 
 

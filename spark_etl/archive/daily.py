@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import partial
-from typing import Final
 from uuid import UUID
 
 import structlog
@@ -19,7 +18,7 @@ from msgdb.archive.day_rows import read_today
 from msgdb.archive.listing import PAGE_MAX, list_days
 from msgdb.archive.records import DayState
 from msgdb.archive.stored_days import list_stored_days
-from msgdb.day_tables import ARCHIVABLE, DAY_TABLES
+from msgdb.day_tables import ARCHIVABLE_NAMES, DAY_TABLES
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from spark_etl.archive.config import ArchiveConfig
@@ -29,8 +28,6 @@ from spark_etl.archive.sweep import sweep
 from spark_etl.files.places import Place
 
 log = structlog.get_logger(__name__)
-
-ARCHIVED_TABLES: Final = tuple(table.name for table in ARCHIVABLE)
 
 
 @dataclass(slots=True)
@@ -48,7 +45,7 @@ def run_daily(
     spark: SparkSession,
     config: ArchiveConfig,
     *,
-    tables: Sequence[str] = ARCHIVED_TABLES,
+    tables: Sequence[str] = ARCHIVABLE_NAMES,
     tell: Tell = tell_nobody,
 ) -> DailyReport:
     """Archive all days of *tables* that are over and not archived, the oldest first, and sweep.

@@ -8,13 +8,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from msgbroker.contract.errors import ThingNotFoundError
-from msgconsole.cli.commands.etl_options import DEFAULT_TABLE, TABLES, Day, OfTable, Reason, Table, read_day
+from msgconsole.cli.commands.etl_options import DEFAULT_TABLE, Day, OfTable, Reason, Table, read_day
 from msgconsole.cli.options import AsJson, Limit
 from msgconsole.cli.output import plain, print_json, print_line, print_rows, print_thing
 from msgconsole.cli.service import actor
 from msgconsole.cli.store import change_store, read_store
 from msgdb.archive import claims, listing
 from msgdb.archive.records import DayState, DayStatus, RangeStatus, RunState, RunStatus
+from msgdb.day_tables import ARCHIVABLE_NAMES
 from msgdb.log.partitions import day_bounds
 from msgdb.postgres.connections import Connection
 
@@ -36,7 +37,7 @@ def list_(table: OfTable = None, limit: Limit = 50, as_json: AsJson = False) -> 
 
     async def read(connection: Connection) -> list[DayStatus]:
         # All of them: one that has been waiting for long is the last of many.
-        tables = TABLES if table is None else (table,)
+        tables = ARCHIVABLE_NAMES if table is None else (table,)
         return [day for name in tables for day in await listing.list_days(connection, name, limit=listing.PAGE_MAX)]
 
     days = sorted(read_store(read), key=lambda day: day.day, reverse=True)
@@ -81,7 +82,7 @@ def show(
 def waive(day: Day, reason: Reason, table: Table = DEFAULT_TABLE, as_json: AsJson = False) -> None:
     """Let a pending day be dropped without an archive. Who does it, and why, is kept for a year (`etl acts`).
 
-    Its rows are gone once the day has expired. A day is archived again (`etl archive`) as long as they are there.
+    Its rows are gone once the day has expired. Until then it can still be archived (`etl archive`), which undoes this.
 
     Example: msgcenter etl waive --day 2026-11-17 --reason "load test, see OPS-12"
     """

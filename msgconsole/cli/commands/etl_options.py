@@ -7,10 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
-from msgdb.day_tables import ARCHIVABLE
+from msgdb.day_tables import ARCHIVABLE_NAMES
 from msgdb.names import MESSAGE
 
-TABLES: Final = tuple(table.name for table in ARCHIVABLE)
 DEFAULT_TABLE: Final = MESSAGE
 LOCAL: Final = "local[*]"
 
@@ -25,14 +24,16 @@ def read_day(text: str) -> date:
 
 def check_table(table: str | None) -> str | None:
     """Refuse what is no table with an archive."""
-    if table is not None and table not in TABLES:
-        raise typer.BadParameter(f"{table!r} is none of {', '.join(TABLES)}")
+    if table is not None and table not in ARCHIVABLE_NAMES:
+        raise typer.BadParameter(f"{table!r} is none of {', '.join(ARCHIVABLE_NAMES)}")
     return table
 
 
 Day = Annotated[date, typer.Option("--day", parser=read_day, metavar="DAY", help="In UTC, as 2026-11-17.")]
-Table = Annotated[str, typer.Option("--table", callback=check_table, help=f"One of {', '.join(TABLES)}.")]
-OfTable = Annotated[str | None, typer.Option("--table", callback=check_table, help=f"Only of {' or '.join(TABLES)}.")]
+Table = Annotated[str, typer.Option("--table", callback=check_table, help=f"One of {', '.join(ARCHIVABLE_NAMES)}.")]
+OfTable = Annotated[
+    str | None, typer.Option("--table", callback=check_table, help=f"Only of {' or '.join(ARCHIVABLE_NAMES)}.")
+]
 Reason = Annotated[str, typer.Option("--reason", help="Why: it is written down, with who you are.")]
 Place = Annotated[
     str | None,
