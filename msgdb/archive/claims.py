@@ -119,10 +119,10 @@ async def claim(
     _check_lease(lease_seconds)
     await begin_noting(conn)
     await check_over(conn, day_table, day)
-    state, current = await lock_day(conn, table, day)
+    noted = await lock_day(conn, table, day)
     await _end_lapsed(conn, table, day)
-    await _check_claimable(conn, day_table, day, state, again=again)
-    base_run_id = None if current is None else await find_base(conn, day_table, day, run_id=current)
+    await _check_claimable(conn, day_table, day, noted.state, again=again)
+    base_run_id = None if noted.run_id is None else await find_base(conn, day_table, day, run_id=noted.run_id)
     run = ArchiveRun(run_id, table, day, base_run_id)
     parameters = {"holder": holder, "lease_seconds": lease_seconds}
     await conn.execute(_BEGIN, {**_names_of(run), **parameters})
@@ -174,9 +174,9 @@ async def waive(conn: Connection, table: str, day: date, *, actor: str, reason: 
     day_table = get_archivable(table)
     await begin_noting(conn)
     await check_over(conn, day_table, day)
-    state, _ = await lock_day(conn, table, day)
-    if state is not DayState.PENDING:
-        raise DayStateError(table, f"{day}", state, "only a day that is pending is waived")
+    noted = await lock_day(conn, table, day)
+    if noted.state is not DayState.PENDING:
+        raise DayStateError(table, f"{day}", noted.state, "only a day that is pending is waived")
     if not await is_stored(conn, day_table, day):
         raise ThingNotFoundError(f"day of {table}", f"{day}")
     await conn.execute(_WAIVE, {"table": table, "day": day, "reason": reason})

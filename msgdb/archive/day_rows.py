@@ -21,6 +21,7 @@ from msgdb.postgres.connections import Connection
 _TODAY: Final = "SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date"
 _IS_TABLE: Final = "SELECT to_regclass(%s) IS NOT NULL"
 
+_HAS_ANY_ROWS: Final = "SELECT EXISTS (SELECT 1 FROM {table})"
 # Index: the one on the time.
 _HAS_ROWS: Final = "SELECT EXISTS (SELECT 1 FROM {table} WHERE {time} >= %(first)s AND {time} < %(end)s)"
 
@@ -55,10 +56,15 @@ async def check_over(conn: Connection, table: DayTable, day: date) -> None:
 
 async def is_stored(conn: Connection, table: DayTable, day: date) -> bool:
     """Tell whether the store has the day: its partition, or, of a table that is not partitioned, a row."""
-    if table.is_partitioned:
-        cursor = await conn.execute(_IS_TABLE, (table_of_day(table, day),))
-    else:
-        first, end = day_bounds(day)
-        parts = {"table": sql.Identifier(table.name), "time": sql.Identifier(table.time_column)}
-        cursor = await conn.execute(sql.SQL(_HAS_ROWS).format(**parts), {"first": first, "end": end})
-    return await cursor.fetchone() == (True,)
+    if not table.is_partitioned:
+        return await has_rows(conn, table, day)
+    return await (await conn.execute(_IS_TABLE, (table_of_day(table, day),))).fetchone() == (True,)
+
+
+async def has_rows(conn: Connection, table: DayTable, day: date) -> bool:
+    """Tell whether a day that is stored has any row: its partition may have none."""
+    first, end = day_bounds(day)
+    statement = sql.SQL(_HAS_ANY_ROWS if table.is_partitioned else _HAS_ROWS).format(
+        table=sql.Identifier(table_of_day(table, day)), time=sql.Identifier(table.time_column)
+    )
+    return await (await conn.execute(statement, {"first": first, "end": end})).fetchone() == (True,)

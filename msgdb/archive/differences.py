@@ -7,6 +7,7 @@ from uuid import UUID
 
 from psycopg import sql
 
+from msgdb.archive.day_rows import has_rows
 from msgdb.archive.stored_days import StoredDay
 from msgdb.log.partitions import DayPartition, day_bounds
 from msgdb.postgres.connections import Connection
@@ -41,7 +42,6 @@ WHERE (s.first_offset, s.last_offset, s.message_id) IS DISTINCT FROM (a.first_of
 ORDER BY queue_id
 LIMIT %(limit)s
 """
-_HAS_ROWS: Final = "SELECT EXISTS (SELECT 1 FROM {partition})"
 
 # With those of the runs that a supplement adds to: of their rows some may be left.
 _ARCHIVED_IDS: Final = """
@@ -62,7 +62,6 @@ SELECT count(*), count(*) FILTER (WHERE id NOT BETWEEN %(first_id)s AND %(last_i
        count(*) FILTER (WHERE id = %(last_id)s AND message_id <> %(message_id)s)
 FROM {table} WHERE {time} >= %(first)s AND {time} < %(end)s
 """
-_HAS_ROWS_OF_DAY: Final = "SELECT EXISTS (SELECT 1 FROM {table} WHERE {time} >= %(first)s AND {time} < %(end)s)"
 
 
 class ArchivedIds(NamedTuple):
@@ -70,17 +69,6 @@ class ArchivedIds(NamedTuple):
 
     first: int
     last: int
-
-
-async def has_rows(conn: Connection, stored: StoredDay) -> bool:
-    """Return whether anything is there of the day."""
-    if stored.partition is not None:
-        statement = sql.SQL(_HAS_ROWS).format(partition=sql.Identifier(stored.partition.name))
-    else:
-        statement = _of_table(_HAS_ROWS_OF_DAY, stored)
-    first, end = day_bounds(stored.day)
-    row = await (await conn.execute(statement, {"first": first, "end": end})).fetchone()
-    return row == (True,)
 
 
 async def get_archived_ids(conn: Connection, run_id: UUID) -> ArchivedIds:
@@ -116,7 +104,7 @@ def _in_words(
 async def _between_rows(conn: Connection, stored: StoredDay, run_id: UUID) -> str:
     archived = await (await conn.execute(_ARCHIVED_IDS, (run_id,))).fetchone()
     if archived is None:
-        return "there are rows, and nothing was archived" if await has_rows(conn, stored) else ""
+        return "there are rows, and nothing was archived" if await has_rows(conn, stored.table, stored.day) else ""
     first_id, last_id, message_id, row_count = archived
     first, end = day_bounds(stored.day)
     parameters = {"first": first, "end": end, "first_id": first_id, "last_id": last_id, "message_id": message_id}

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgdb.archive.day_rows import get_archivable, is_stored, read_today
 from msgdb.archive.policy import Policy, find_policy, list_policies
-from msgdb.archive.records import DayState, DayStatus, RangeStatus, RunState, RunStatus, WaitingDay
+from msgdb.archive.records import THERE_AGAIN, DayState, DayStatus, RangeStatus, RunState, RunStatus, WaitingDay
 from msgdb.archive.stored_days import list_stored_days
 from msgdb.day_tables import DAY_TABLES, DayTable
 from msgdb.log.partitions import day_bounds
@@ -21,7 +21,6 @@ from msgdb.postgres.connections import Connection
 
 PAGE_MAX: Final = 1_000
 _NOT_YET: Final = "no run has archived it yet"
-_THERE_AGAIN: Final = "it was dropped, and has rows again"
 
 _LAST_RUN: Final = """
 (
@@ -147,7 +146,7 @@ async def _find_oldest(conn: Connection, policy: Policy, today: date) -> DayStat
 def _why(day: DayStatus) -> str:
     """Say why a day waits: what is noted of it, and what its last run says."""
     run = day.last_run
-    said = [day.reason or (_THERE_AGAIN if day.state is DayState.DROPPED else "")]
+    said = [day.reason or (THERE_AGAIN if day.state is DayState.DROPPED else "")]
     if run is not None and run.is_alive:
         said.append(f"{run.holder} is archiving it")
     elif run is not None and run.state is RunState.FAILED:

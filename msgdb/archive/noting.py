@@ -8,7 +8,7 @@ freezes in the middle of one, holding a day that a broker asks for, is ended by 
 from __future__ import annotations
 
 from datetime import date
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from msgdb.archive.records import DayState
@@ -31,13 +31,29 @@ _LIMIT: Final = f"""
 SELECT {LOCALLY}, set_config('lock_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true)
 """
 
-# Two statements, because one that inserts nothing locks nothing. Whoever comes second waits for the first one's commit,
-# and sees what it wrote.
+# The order for all who change a day: first this lock. Two statements, because one that inserts nothing locks nothing.
+# Whoever comes second waits for the first one's commit, and sees what it wrote.
 _MAKE_DAY: Final = """
 INSERT INTO archive_day (table_name, day, state) VALUES (%(table)s, %(day)s, 'PENDING')
 ON CONFLICT (table_name, day) DO NOTHING
 """
-_LOCK_DAY: Final = "SELECT state, run_id FROM archive_day WHERE table_name = %(table)s AND day = %(day)s FOR UPDATE"
+_LOCK_DAY: Final = """
+SELECT state, run_id, reason FROM archive_day WHERE table_name = %(table)s AND day = %(day)s FOR UPDATE
+"""
+
+
+class LockedDay(NamedTuple):
+    """What is noted of a day, which nobody else changes until the transaction ends."""
+
+    state: DayState
+    run_id: UUID | None
+    """The run that it is archived by."""
+    reason: str | None
+
+    @property
+    def is_waived(self) -> bool:
+        """Whether somebody said that it may go without an archive: it keeps the reason on its way out."""
+        return self.state is DayState.WAIVED or (self.state is DayState.DROPPING and self.reason is not None)
 
 
 async def begin_noting(conn: Connection) -> None:
@@ -45,10 +61,15 @@ async def begin_noting(conn: Connection) -> None:
     await conn.execute(_LIMIT, (f"{round(LOCK_SECONDS * 1_000)}", f"{round(HELD_SECONDS_MAX * 1_000)}"))
 
 
-async def lock_day(conn: Connection, table: str, day: date) -> tuple[DayState, UUID | None]:
-    """Lock the day's row, made if it is missing, until the transaction ends; return its state and its run."""
-    names = {"table": table, "day": day}
-    await conn.execute(_MAKE_DAY, names)
-    row = await (await conn.execute(_LOCK_DAY, names)).fetchone()
-    assert row is not None, "no day is ever taken away"
-    return DayState(row[0]), row[1]
+async def lock_day(conn: Connection, table: str, day: date) -> LockedDay:
+    """Lock the day's row, made if it is missing, until the transaction ends."""
+    await conn.execute(_MAKE_DAY, {"table": table, "day": day})
+    locked = await lock_noted_day(conn, table, day)
+    assert locked is not None, "no day is ever taken away"
+    return locked
+
+
+async def lock_noted_day(conn: Connection, table: str, day: date) -> LockedDay | None:
+    """Lock the day's row until the transaction ends; None: nothing is noted of the day."""
+    row = await (await conn.execute(_LOCK_DAY, {"table": table, "day": day})).fetchone()
+    return None if row is None else LockedDay(DayState(row[0]), row[1], row[2])

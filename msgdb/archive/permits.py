@@ -16,16 +16,16 @@ from uuid import UUID
 
 from psycopg import sql
 
-from msgdb.archive.differences import ArchivedIds, find_difference, get_archived_ids, has_rows
-from msgdb.archive.noting import LEASE_STANDS
-from msgdb.archive.records import DayState, RunState
+from msgdb.archive.day_rows import has_rows
+from msgdb.archive.differences import ArchivedIds, find_difference, get_archived_ids
+from msgdb.archive.noting import LEASE_STANDS, LockedDay, lock_day, lock_noted_day
+from msgdb.archive.records import THERE_AGAIN, DayState, RunState
 from msgdb.archive.stored_days import StoredDay
 from msgdb.day_tables import DayTable
 from msgdb.log.partitions import DayPartition, list_partitions
 from msgdb.postgres.connections import Connection
 
 NOT_ARCHIVED: Final = "it is not archived"
-_THERE_AGAIN: Final = "it was dropped before, and has rows again"
 _LOCK_TIMEOUT: Final = "3s"
 
 # Whoever changes the policy waits for the transaction's end, which is near; readers, the guard on `queue` among them,
@@ -35,11 +35,6 @@ _LIMIT: Final = "SELECT set_config('lock_timeout', %s, true)"
 _REQUIRED_FROM: Final = "SELECT required_from FROM archive_policy WHERE table_name = %s"
 
 _KEY: Final = "table_name = %(table)s AND day = %(day)s"
-_ENSURE_DAY: Final = """
-INSERT INTO archive_day (table_name, day, state) VALUES (%(table)s, %(day)s, 'PENDING') ON CONFLICT DO NOTHING
-"""
-# The order for all who change a day: first this lock. A run's claim and its end take it, too.
-_LOCK_DAY: Final = f"SELECT state, run_id, reason FROM archive_day WHERE {_KEY} FOR UPDATE"
 _SET_STATE: Final = f"""
 UPDATE archive_day SET state = %(state)s, reason = %(reason)s, changed_at = clock_timestamp()
 WHERE {_KEY} AND (state, reason) IS DISTINCT FROM (%(state)s, %(reason)s)
@@ -74,19 +69,6 @@ class Waiting(NamedTuple):
     reason: str
 
 
-class _Day(NamedTuple):
-    """A day's row, locked."""
-
-    state: DayState
-    run_id: UUID | None
-    reason: str | None
-
-    @property
-    def is_waived(self) -> bool:
-        """Whether somebody said that it may go without an archive: it keeps the reason on its way out."""
-        return self.state is DayState.WAIVED or (self.state is DayState.DROPPING and self.reason is not None)
-
-
 async def permit(conn: Connection, stored: StoredDay) -> Granted | Waiting:
     """Return whether an expired day may be dropped, and note it: DROPPING, or PENDING where something came to it.
 
@@ -99,9 +81,7 @@ async def permit(conn: Connection, stored: StoredDay) -> Granted | Waiting:
         return await _permit_unrequired(conn, stored)
     if stored.partition is not None:
         await _hold(conn, stored.partition)
-    await conn.execute(_ENSURE_DAY, _key(stored))
-    day = await _lock_day(conn, stored)
-    assert day is not None, "it was made at the latest now"
+    day = await lock_day(conn, stored.table.name, stored.day)
     if stored.day < required_from:
         answer = await _permit_unrequired(conn, stored)
         if isinstance(answer, Granted):
@@ -118,7 +98,7 @@ async def let_go(conn: Connection, stored: StoredDay) -> None:
     """
     if not stored.table.is_archivable:
         return
-    day = await _lock_day(conn, stored)
+    day = await _lock_noted(conn, stored)
     if day is not None:
         await _set_state(conn, stored, DayState.DROPPED, day.reason)
     if stored.partition is not None:
@@ -147,7 +127,7 @@ async def say_dropping(conn: Connection, day: date) -> None:
 
 async def _permit_unrequired(conn: Connection, stored: StoredDay) -> Granted | Waiting:
     # A day that goes row by row is not archived meanwhile: what is left of it would be taken for all there is.
-    if stored.partition is not None or (day := await _lock_day(conn, stored)) is None:
+    if stored.partition is not None or (day := await _lock_noted(conn, stored)) is None:
         return Granted()
     if at_it := await _find_live_run(conn, stored):
         return at_it
@@ -155,12 +135,12 @@ async def _permit_unrequired(conn: Connection, stored: StoredDay) -> Granted | W
     return Granted()
 
 
-async def _permit_required(conn: Connection, stored: StoredDay, day: _Day) -> Granted | Waiting:
+async def _permit_required(conn: Connection, stored: StoredDay, day: LockedDay) -> Granted | Waiting:
     if at_it := await _find_live_run(conn, stored):
         return at_it
     if day.state is DayState.DROPPED:
         # It stays DROPPED: by that the next run knows that there are files of it already, which it supplements.
-        return Waiting(_THERE_AGAIN) if await has_rows(conn, stored) else Granted()
+        return Waiting(THERE_AGAIN) if await has_rows(conn, stored.table, stored.day) else Granted()
     if day.is_waived:
         await _set_dropping(conn, stored, day)
         return Granted()
@@ -185,9 +165,8 @@ async def _lock_policy(conn: Connection, stored: StoredDay) -> date | None:
     return None if row is None else row[0]
 
 
-async def _lock_day(conn: Connection, stored: StoredDay) -> _Day | None:
-    row = await (await conn.execute(_LOCK_DAY, _key(stored))).fetchone()
-    return None if row is None else _Day(DayState(row[0]), row[1], row[2])
+async def _lock_noted(conn: Connection, stored: StoredDay) -> LockedDay | None:
+    return await lock_noted_day(conn, stored.table.name, stored.day)
 
 
 async def _find_live_run(conn: Connection, stored: StoredDay) -> Waiting | None:
@@ -202,7 +181,7 @@ async def _is_verified(conn: Connection, run_id: UUID) -> bool:
     return (await (await conn.execute(_IS_VERIFIED, (run_id, RunState.VERIFIED))).fetchone()) == (True,)
 
 
-async def _set_dropping(conn: Connection, stored: StoredDay, day: _Day) -> None:
+async def _set_dropping(conn: Connection, stored: StoredDay, day: LockedDay) -> None:
     await _set_state(conn, stored, DayState.DROPPING, day.reason if day.is_waived else None)
 
 

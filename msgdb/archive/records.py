@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
+
+THERE_AGAIN: Final = "it was dropped, and has rows again"
+"""Why a day waits of which nothing was noted since its drop."""
 
 
 class DayState(StrEnum):

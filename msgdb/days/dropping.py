@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import Enum, auto
 
-from msgdb.archive.differences import ArchivedIds, has_rows
+from msgdb.archive.day_rows import has_rows
+from msgdb.archive.differences import ArchivedIds
 from msgdb.archive.permits import Granted, Waiting, let_go, permit
 from msgdb.archive.stored_days import StoredDay, list_stored_days
 from msgdb.day_tables import DayTable
@@ -139,7 +140,7 @@ class DayDropping:
         async with self._conn.transaction():
             answer = await permit(self._conn, stored)
             if isinstance(answer, Granted):
-                if await has_rows(self._conn, stored):
+                if await has_rows(self._conn, stored.table, stored.day):
                     # Somebody else was at them, and has not deleted them.
                     return _Became.POSTPONED
                 await let_go(self._conn, stored)
