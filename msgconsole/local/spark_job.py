@@ -46,7 +46,7 @@ class JobCommand:
     arguments: Sequence[str]
     master: str
     """Where it runs, as Spark writes it: `local[*]`, `spark://host:7077`."""
-    msgdb_url: str | None
+    msgdb_url: str | None = field(repr=False)
     """Of the store; None: it reads the archive only."""
     program: Sequence[str] = field(default=PROGRAM)
 

@@ -30,7 +30,7 @@ class ArchiveConfig:
 
     url: str = field(repr=False)
     """libpq's, of the message store's primary. A password in it is sent to Spark's executors and written nowhere."""
-    place: str
+    place: str = field(repr=False)
     """The archive's root: a path, or one of `file:`, `s3:`, `hdfs:`, `gs:`, `abfs:`, as pyarrow reads them."""
     replica_url: str | None = field(default=None, repr=False)
     """Where messages are read instead, once it has what the primary had as the day was closed."""

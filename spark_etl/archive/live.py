@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, time
 from functools import partial
 from itertools import groupby
@@ -45,7 +45,7 @@ _FACTS: Final = "day string, file string"
 class LiveConfig:
     """How the open day is written."""
 
-    place: str
+    place: str = field(repr=False)
     """The archive's root."""
     checkpoint: str
     """Where Spark remembers how far the stream is, by Spark's file systems. Without it the stream begins anew."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -28,9 +28,9 @@ from spark_etl.source.pages import Connection, connect, read_range
 class PartInputs:
     """What all tasks of a run have in common."""
 
-    url: str
+    url: str = field(repr=False)
     """Of the store, or of its replica."""
-    place_url: str
+    place_url: str = field(repr=False)
     directory: str
     """The run's, below the archive's root."""
     table: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from itertools import pairwise
@@ -23,7 +23,7 @@ from spark_etl.files.places import Place, find_manifest, place_errors
 
 @dataclass(frozen=True, slots=True)
 class _FileInputs:
-    place_url: str
+    place_url: str = field(repr=False)
     table: str
 
 

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -36,7 +36,7 @@ class Place:
 
     filesystem: fs.FileSystem
     path: str
-    url: str
+    url: str = field(repr=False)
     """Names the same place in every process, whatever directory that works in."""
 
     @classmethod

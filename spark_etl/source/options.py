@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
@@ -37,8 +37,8 @@ _BYTES_PER_BATCH: Final = 512 << 20
 class StoreOptions:
     """Where the store is read."""
 
-    url: str
-    replica_url: str | None
+    url: str = field(repr=False)
+    replica_url: str | None = field(repr=False)
     replica_wait_seconds: int
     partition_bytes: int
 

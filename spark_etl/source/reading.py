@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -20,7 +20,7 @@ from spark_etl.source.survey import times_conditions
 class TaskReader:
     """What all tasks of a read have in common. It goes to the executors with the url in it, and is shown nowhere."""
 
-    url: str
+    url: str = field(repr=False)
     source: SourceTable
     column_names: tuple[str, ...]
 
@@ -67,12 +67,12 @@ def columns_of(source: SourceTable, schema: StructType) -> tuple[str, ...]:
     A schema with fewer columns is how a job reads fewer of them: Spark tells a source in Python of no other way.
     """
     known = {each.name: each for each in spark_schema(source)}
-    for field in schema:
-        if field.name not in known:
-            raise InvalidSettingError("schema", f"has {field.name!r}, and {source.name} has no such column")
-        wanted = known[field.name].dataType
-        if field.dataType != wanted or not field.nullable:
-            kind = f"{field.dataType.simpleString()}{'' if field.nullable else ' not null'}"
-            problem = f"has {field.name} as {kind}; in {source.name} it is {wanted.simpleString()}"
+    for given in schema:
+        if given.name not in known:
+            raise InvalidSettingError("schema", f"has {given.name!r}, and {source.name} has no such column")
+        wanted = known[given.name].dataType
+        if given.dataType != wanted or not given.nullable:
+            kind = f"{given.dataType.simpleString()}{'' if given.nullable else ' not null'}"
+            problem = f"has {given.name} as {kind}; in {source.name} it is {wanted.simpleString()}"
             raise InvalidSettingError("schema", problem)
     return tuple(schema.fieldNames())
