@@ -8,10 +8,11 @@ from confdb.features import Feature
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgdb.archive import policy
-from msgdb.archive.day_rows import get_archivable, read_today
+from msgdb.archive.day_rows import get_archivable
 from msgdb.archive.permits import hold_days, release_days
 from msgdb.archive.policy import Policy
 from msgdb.archive.stored_days import list_stored_days
+from msgdb.log.partitions import today
 from msgdb.log.queues import QueueTailReader
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
@@ -45,5 +46,5 @@ async def stop_requiring_archive(store: MessageStore, *, table: str, actor: str,
 
 async def _find_first_day(conn: Connection, table: str) -> date | None:
     """Return the first day of *table* that is there; None: there is none before today."""
-    stored = await list_stored_days(conn, get_archivable(table), await read_today(conn))
+    stored = await list_stored_days(conn, get_archivable(table), await today(conn))
     return stored[0].day if stored else None

@@ -14,11 +14,9 @@ from psycopg import sql
 from msgbroker.contract.errors import DayStillOpenError, InvalidSettingError
 from msgdb import names
 from msgdb.day_tables import ARCHIVABLE_NAMES, DAY_TABLES, DayTable
-from msgdb.log.partitions import day_bounds
+from msgdb.log.partitions import day_bounds, today
 from msgdb.postgres.connections import Connection
 
-# Not now(): that is when the caller's transaction began.
-_TODAY: Final = "SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date"
 _IS_TABLE: Final = "SELECT to_regclass(%s) IS NOT NULL"
 
 _HAS_ANY_ROWS: Final = "SELECT EXISTS (SELECT 1 FROM {table})"
@@ -39,19 +37,11 @@ def table_of_day(table: DayTable, day: date) -> str:
     return names.partition_name(table.name, f"{day:%Y%m%d}") if table.is_partitioned else table.name
 
 
-async def read_today(conn: Connection) -> date:
-    """Return which day it is by the database's clock, at this moment."""
-    row = await (await conn.execute(_TODAY)).fetchone()
-    assert row is not None, "it is one row"
-    today: date = row[0]
-    return today
-
-
 async def check_over(conn: Connection, table: DayTable, day: date) -> None:
     """Raise DayStillOpenError for a day that is not over by the database's clock."""
-    today = await read_today(conn)
-    if day >= today:
-        raise DayStillOpenError(table.name, f"{day}", f"it is {today} by the database's clock (UTC)")
+    open_day = await today(conn)
+    if day >= open_day:
+        raise DayStillOpenError(table.name, f"{day}", f"it is {open_day} by the database's clock (UTC)")
 
 
 async def is_stored(conn: Connection, table: DayTable, day: date) -> bool:

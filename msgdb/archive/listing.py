@@ -11,12 +11,12 @@ from datetime import date, datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from msgdb.archive.day_rows import get_archivable, is_stored, read_today
+from msgdb.archive.day_rows import get_archivable, is_stored
 from msgdb.archive.policy import Policy, find_policy, list_policies
 from msgdb.archive.records import THERE_AGAIN, DayState, DayStatus, RangeStatus, RunState, RunStatus, WaitingDay
 from msgdb.archive.stored_days import list_stored_days
 from msgdb.day_tables import DAY_TABLES, DayTable
-from msgdb.log.partitions import day_bounds
+from msgdb.log.partitions import day_bounds, today
 from msgdb.postgres.connections import Connection
 
 PAGE_MAX: Final = 1_000
@@ -77,7 +77,7 @@ async def find_day(conn: Connection, table: str, day: date) -> DayStatus | None:
     noted = await _find_noted(conn, table, [day])
     policy = await find_policy(conn, table)
     stored = {day} if await is_stored(conn, day_table, day) else set()
-    missing = stored if day < await read_today(conn) else ()
+    missing = stored if day < await today(conn) else ()
     days = await _statuses(conn, table, policy, stored, [*noted, *_unnoted(missing, noted)])
     return days[0] if days else None
 
@@ -88,8 +88,8 @@ async def list_days(conn: Connection, table: str, *, before: date | None = None,
     Raises InvalidSettingError for a table that is not archived.
     """
     day_table = get_archivable(table)
-    today = await read_today(conn)
-    before = today if before is None else min(before, today)
+    open_day = await today(conn)
+    before = open_day if before is None else min(before, open_day)
     limit = min(limit, PAGE_MAX)
     parameters = {"table": table, "before": before, "limit": limit}
     noted = [_NotedDay._make(row) for row in await (await conn.execute(_LIST_NOTED, parameters)).fetchall()]
@@ -117,11 +117,11 @@ async def find_oldest_waiting(conn: Connection) -> WaitingDay | None:
 
     It is for all tables of which an archive is required, and reads no more than what there is of days.
     """
-    today = await read_today(conn)
+    open_day = await today(conn)
     oldest: DayStatus | None = None
     # What a later version requires of a table that is not known here is that version's to watch.
     for policy in [policy for policy in await list_policies(conn) if policy.table in DAY_TABLES]:
-        day = await _find_oldest(conn, policy, today)
+        day = await _find_oldest(conn, policy, open_day)
         if day is not None and (oldest is None or day.day < oldest.day):
             oldest = day
     if oldest is None:
@@ -131,8 +131,8 @@ async def find_oldest_waiting(conn: Connection) -> WaitingDay | None:
     return WaitingDay(oldest.table, oldest.day, row[0], _why(oldest))
 
 
-async def _find_oldest(conn: Connection, policy: Policy, today: date) -> DayStatus | None:
-    stored = await _list_stored(conn, DAY_TABLES[policy.table], today)
+async def _find_oldest(conn: Connection, policy: Policy, open_day: date) -> DayStatus | None:
+    stored = await _list_stored(conn, DAY_TABLES[policy.table], open_day)
     required = [day for day in stored if _is_required(policy, day)]
     noted = await _find_noted(conn, policy.table, required)
     done = {row.day for row in noted if row.state not in {DayState.PENDING, DayState.DROPPED}}

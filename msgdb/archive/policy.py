@@ -10,7 +10,8 @@ from datetime import date, datetime
 from typing import Final, NamedTuple
 
 from msgdb.archive.acts import write_act
-from msgdb.archive.day_rows import get_archivable, read_today
+from msgdb.archive.day_rows import get_archivable
+from msgdb.log.partitions import today
 from msgdb.postgres.connections import Connection
 
 _COLUMNS: Final = "table_name, required_from, changed_at"
@@ -54,7 +55,7 @@ async def require(conn: Connection, table: str, *, actor: str, reason: str, from
     InvalidSettingError for a table that is not archived.
     """
     name = get_archivable(table).name
-    required_from = from_day or await read_today(conn)
+    required_from = from_day or await today(conn)
     cursor = await conn.execute(_REQUIRE, {"table": name, "required_from": required_from})
     row = await cursor.fetchone()
     assert row is not None, "one row is returned"

@@ -20,7 +20,8 @@ from msgdb.postgres.connections import Connection
 DAYS_AHEAD: Final = 3
 _LOCK_TIMEOUT: Final = "3s"
 
-_TODAY: Final = "SELECT (now() AT TIME ZONE 'UTC')::date"
+# Not now(): that is when the caller's transaction began.
+_TODAY: Final = "SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date"
 
 # Brokers that miss the same day at the same time make it one after the other; the second finds it there.
 _LOCK_DAY: Final = """
@@ -71,7 +72,7 @@ def day_bounds(day: date) -> tuple[datetime, datetime]:
 
 
 async def today(conn: Connection) -> date:
-    """Return which day it is by the database's clock."""
+    """Return which day it is by the database's clock, at this moment: the one that is open."""
     row = await (await conn.execute(_TODAY)).fetchone()
     assert row is not None, "it is one row"
     day = row[0]

@@ -14,11 +14,11 @@ import structlog
 from pyspark.sql import SparkSession
 
 from msgbroker.contract.errors import MessageCenterError
-from msgdb.archive.day_rows import read_today
 from msgdb.archive.listing import PAGE_MAX, list_days
 from msgdb.archive.records import DayState
 from msgdb.archive.stored_days import list_stored_days
 from msgdb.day_tables import ARCHIVABLE_NAMES, DAY_TABLES
+from msgdb.log.partitions import today
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from spark_etl.archive.config import ArchiveConfig
@@ -80,7 +80,7 @@ async def _connection(config: ArchiveConfig) -> AsyncIterator[Connection]:
 async def _list_waiting(config: ArchiveConfig, table: str) -> list[date]:
     """Return the days that the store has and no run has archived as they are, the oldest first."""
     async with _connection(config) as connection:
-        stored = await list_stored_days(connection, DAY_TABLES[table], await read_today(connection))
+        stored = await list_stored_days(connection, DAY_TABLES[table], await today(connection))
         noted = {each.day: each.state for each in await list_days(connection, table, limit=PAGE_MAX)}
     # A day that was dropped and is there again is supplemented.
     to_do = {DayState.PENDING, DayState.DROPPED}

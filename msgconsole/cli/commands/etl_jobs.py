@@ -16,7 +16,7 @@ from msgconsole.cli.output import print_json, print_line, print_rows
 from msgconsole.cli.store import read_store
 from msgconsole.local import places
 from msgconsole.local.spark_job import JobCommand, Record, check_installed, run_job
-from msgdb.archive.day_rows import read_today
+from msgdb.log.partitions import today
 
 _COLUMNS: Final = ("table", "day", "rows", "files", "bytes", "run_id")
 
@@ -177,7 +177,7 @@ def _sentence(day: Mapping[str, Any]) -> str:
 
 def _yesterday() -> date:
     """Return the day before today, by the database's clock."""
-    return read_store(read_today) - timedelta(days=1)
+    return read_store(today) - timedelta(days=1)
 
 
 def _if_given(option: str, value: object) -> list[str]:

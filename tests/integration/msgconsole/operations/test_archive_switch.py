@@ -17,13 +17,12 @@ from confdb.store import ConfigStore
 from msgbroker.contract.errors import FeatureNotEverywhereError, InvalidSettingError
 from msgconsole.operations.archive_switch import require_archive, stop_requiring_archive
 from msgdb.archive.acts import list_acts
-from msgdb.archive.day_rows import read_today
 from msgdb.archive.permits import permit
 from msgdb.archive.policy import list_policies
 from msgdb.archive.stored_days import list_stored_days
 from msgdb.day_tables import DAY_TABLES
 from msgdb.lanes.leases import claim
-from msgdb.log.partitions import list_partitions
+from msgdb.log.partitions import list_partitions, today
 from msgdb.names import CURSOR, MESSAGE
 from msgdb.store import MessageStore
 from tests.support.rows import OWNER, lanes_to_claim, make_queue, put_messages
@@ -65,7 +64,7 @@ async def test_the_archive_is_required_from_today_on_and_whoever_did_it_is_known
 
     async with store.connection() as conn:
         assert await list_policies(conn) == [required]
-        assert required.required_from == await read_today(conn)
+        assert required.required_from == await today(conn)
         (act,) = await list_acts(conn)
     assert (act.actor, act.action, act.thing, act.reason) == ("ada", "archive.require", MESSAGE, "auditors")
 
@@ -78,7 +77,7 @@ async def test_with_the_past_it_is_required_of_all_days_that_are_there(
 
         required = await require_archive(config, store, **BY_ADA, include_past=True)
 
-        assert required.required_from == await read_today(conn) - timedelta(days=5)
+        assert required.required_from == await today(conn) - timedelta(days=5)
 
 
 async def test_it_is_refused_while_a_broker_is_running_that_does_not_understand_it(
@@ -135,7 +134,7 @@ async def test_no_day_is_held_any_more_where_a_broker_was_asking_for_it_as_the_a
     async with store.dedicated_connection() as conn, store.dedicated_connection() as watching:
         # Made since, so that it is held from the first time on that it is asked for.
         await put_messages(conn, await make_queue(conn), range(1), days_ago=8)
-        (oldest, *_) = await list_stored_days(conn, DAY_TABLES[MESSAGE], await read_today(conn))
+        (oldest, *_) = await list_stored_days(conn, DAY_TABLES[MESSAGE], await today(conn))
         async with conn.transaction():
             await permit(conn, oldest)
             stopping = asyncio.create_task(stop_requiring_archive(store, **BY_ADA))
