@@ -118,6 +118,7 @@ def _write_partition(place_url: str, batch: BatchName, rows: Iterator[pa.RecordB
         place.make_directory(directory)
         path = f"{directory}/part-{secrets.token_hex(6)}.parquet"
         file = write_file(place, path, days_rows, schema=_SOURCE.schema, names=names_of(_SOURCE))
+        place.settle(path)
         yield pa.RecordBatch.from_pydict({"day": [day.isoformat()], "file": [json.dumps(asdict(file))]})
 
 

@@ -65,9 +65,10 @@ def write_part(inputs: PartInputs, plan: PartPlan) -> WrittenPart:
         file = write_file(
             place, path, _rows(connection, source, inputs, plan.pieces), schema=source.schema, names=names_of(source)
         )
-        found = digests_of_file(place, path, inputs.table, inputs.digest_kind, plan.pieces)
-        for piece, pages in zip(plan.pieces, found, strict=True):
-            _compare(piece, pages, _digests_of_store(connection, source, inputs, piece))
+        with place.settling(path):
+            found = digests_of_file(place, path, inputs.table, inputs.digest_kind, plan.pieces)
+            for piece, pages in zip(plan.pieces, found, strict=True):
+                _compare(piece, pages, _digests_of_store(connection, source, inputs, piece))
     digests = tuple(PieceDigest(piece, tuple(pages)) for piece, pages in zip(plan.pieces, found, strict=True))
     return WrittenPart(plan.number, file, digests)
 

@@ -121,7 +121,7 @@ class _HashedFile:
 def write_file(
     place: Place, path: str, batches: Iterator[pa.RecordBatch], *, schema: pa.Schema, names: RowNames
 ) -> ArchiveFile:
-    """Write the rows to a new file below *place*, and return what is in it; it is there for good then.
+    """Write the rows to a new file below *place*, and return what is in it. It is there for good once it is settled.
 
     Raises ArchivePlaceError where it cannot be written.
     """
@@ -143,7 +143,6 @@ def write_file(
                 group.clear()
                 del table
         file.close()
-        place.settle(path)
     return ArchiveFile(
         path=path,
         bytes=file.byte_count,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -90,12 +91,21 @@ class Place:
         if not self.is_local:
             return
         inner = Path(self.below(path))
-        for each in (inner, inner.parent, *self._directories_above(inner.parent)):
-            number = os.open(each, os.O_RDONLY)
-            try:
-                os.fsync(number)
-            finally:
-                os.close(number)
+        with place_errors(self):
+            for each in (inner, inner.parent, *self._directories_above(inner.parent)):
+                number = os.open(each, os.O_RDONLY)
+                try:
+                    os.fsync(number)
+                finally:
+                    os.close(number)
+
+    @contextmanager
+    def settling(self, path: str) -> Iterator[None]:
+        """Settle a file while the block lasts: the disk is waited for beside other work."""
+        with ThreadPoolExecutor(1, thread_name_prefix="settling") as pool:
+            settled = pool.submit(self.settle, path)
+            yield
+            settled.result()
 
     def _directories_above(self, directory: Path) -> list[Path]:
         root = Path(self.path)
