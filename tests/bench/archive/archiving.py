@@ -19,7 +19,7 @@ from spark_etl.archive.config import ArchiveConfig
 from spark_etl.archive.job import ArchivedDay, run
 from spark_etl.sessions import SETTINGS, open_session
 from tests.bench.archive import by_jdbc
-from tests.bench.archive.spending import cpu_seconds
+from tests.bench.archive.spending import busy_seconds, cpu_seconds
 
 QUIET: Final[Mapping[str, str]] = {"spark.log.level": "ERROR"}
 
@@ -77,9 +77,15 @@ def _copy(spark: SparkSession, task: dict[str, Any]) -> dict[str, Any]:
 def _timed(task: dict[str, Any], target: Path, work: Callable[[], None]) -> dict[str, Any]:
     # Neither is to wait for what was written before it.
     os.sync()
-    cpu_before, started_at = cpu_seconds(task["postgres_pid"]), time.time()
+    cpu_before, busy_before, started_at = cpu_seconds(task["postgres_pid"]), busy_seconds(), time.time()
     work()
-    ended_at, cpu_after = time.time(), cpu_seconds(task["postgres_pid"])
+    ended_at, busy_after, cpu_after = time.time(), busy_seconds(), cpu_seconds(task["postgres_pid"])
     spent = {kind: round(after - cpu_before.get(kind, 0.0), 3) for kind, after in cpu_after.items()}
+    others = max(0.0, busy_after - busy_before - sum(spent.values()))
     shutil.rmtree(target)
-    return {"started_at": started_at, "ended_at": ended_at, "cpu_seconds": spent}
+    return {
+        "started_at": started_at,
+        "ended_at": ended_at,
+        "cpu_seconds": spent,
+        "others_cpu_seconds": round(others, 3),
+    }

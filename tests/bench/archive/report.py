@@ -69,7 +69,11 @@ def _median_rate(comparison: dict[str, Any], what: str) -> float:
 
 
 def _rate(messages: int, run: dict[str, Any]) -> float:
-    return messages / float(run["ended_at"] - run["started_at"])
+    return messages / _seconds(run)
+
+
+def _seconds(run: dict[str, Any]) -> float:
+    return float(run["ended_at"] - run["started_at"])
 
 
 def _comparison(comparison: dict[str, Any] | None) -> list[str]:
@@ -87,9 +91,10 @@ def _comparison(comparison: dict[str, Any] | None) -> list[str]:
         (
             f"{messages:,} messages, {files['files']} files of {files['bytes'] / files['files'] / _MIB:,.0f} MiB, on"
             " two threads of one Spark session; from the call of the job to its return, in turns. CPU is µs a message"
-            " of PostgreSQL, Java, the Python workers and the driver, the median of the warm rounds."
+            " of PostgreSQL, Java, the Python workers and the driver, the median of the warm rounds; so is how many"
+            " cores that took, and those of other processes of the machine."
         ),
-        table(("how", "msg/s, warm", "rounds", "cold", "CPU µs/msg"), rows),
+        table(("how", "msg/s, warm", "rounds", "cold", "CPU µs/msg", "cores in use"), rows),
         *([] if comparison["by_jdbc"] else [f"Not compared with JDBC: {MISSING}."]),
     ]
 
@@ -101,7 +106,10 @@ def _compared(name: str, messages: int, runs: list[dict[str, Any]]) -> tuple[str
         for kind in ("PostgreSQL", "Java", "Python workers", "driver")
     ]
     rates = ", ".join(f"{rate:,.0f}" for rate in warm)
-    return name, f"{statistics.median(warm):,.0f}", rates, f"{cold:,.0f}", " + ".join(spent)
+    own = statistics.median(sum(run["cpu_seconds"].values()) / _seconds(run) for run in runs[1:])
+    others = statistics.median(run["others_cpu_seconds"] / _seconds(run) for run in runs[1:])
+    cores = f"{own:.2f}, others {others:.2f}"
+    return name, f"{statistics.median(warm):,.0f}", rates, f"{cold:,.0f}", " + ".join(spent), cores
 
 
 def _memory(archived: dict[str, Any] | None) -> list[str]:
@@ -160,4 +168,11 @@ def _open_day(followed: dict[str, Any] | None) -> list[str]:
 
 
 def _surroundings(measured: dict[str, Any]) -> dict[str, Any]:
-    return {**measured["machine"], **measured["versions"], "sizes": measured["sizes"]}
+    loads = ", ".join(f"{load:.1f} ({name})" for name, load in measured["load_before"].items())
+    sizes = ", ".join(f"{name} {size:,}" for name, size in measured["sizes"].items())
+    return {
+        **measured["machine"],
+        "load before": loads,
+        **measured["versions"],
+        "sizes": sizes,
+    }

@@ -27,6 +27,12 @@ def cpu_seconds(postgres_pid: int) -> dict[str, float]:
     return spent
 
 
+def busy_seconds() -> float:
+    """Return the CPU seconds of all processes of the machine so far: what is not ours is others'."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + times.irq + times.softirq)
+
+
 class MemoryPeaks:
     """Samples the memory of a job's processes while it is entered; pages that several share count for each."""
 
