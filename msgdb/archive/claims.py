@@ -20,7 +20,7 @@ from msgbroker.contract.errors import (
     ThingNotFoundError,
 )
 from msgdb.archive.acts import write_act
-from msgdb.archive.day_rows import check_over, get_archivable, is_stored
+from msgdb.archive.day_rows import check_over, day_is_there, get_archivable, is_stored
 from msgdb.archive.noting import LEASE_SECONDS_MAX, LEASE_STANDS, LOCALLY, begin_noting, lock_day
 from msgdb.archive.records import ArchiveRun, DayState, VerifiedRun
 from msgdb.archive.supplements import find_base
@@ -122,7 +122,8 @@ async def claim(
     noted = await lock_day(conn, table, day)
     await _end_lapsed(conn, table, day)
     await _check_claimable(conn, day_table, day, noted.state, again=again)
-    base_run_id = None if noted.run_id is None else await find_base(conn, day_table, day, run_id=noted.run_id)
+    with day_is_there(table, day):
+        base_run_id = None if noted.run_id is None else await find_base(conn, day_table, day, run_id=noted.run_id)
     run = ArchiveRun(run_id, table, day, base_run_id)
     parameters = {"holder": holder, "lease_seconds": lease_seconds}
     await conn.execute(_BEGIN, {**_names_of(run), **parameters})

@@ -17,7 +17,7 @@ from typing import Final
 from psycopg import errors, sql
 
 from msgbroker.contract.errors import DayStillOpenError, RunLostError, ThingNotFoundError
-from msgdb.archive.day_rows import check_over, get_archivable, is_stored, table_of_day
+from msgdb.archive.day_rows import check_over, day_is_there, get_archivable, is_stored, table_of_day
 from msgdb.archive.differences import get_archived_ids
 from msgdb.archive.noting import begin_noting
 from msgdb.archive.open_writers import describe_queue, find_append_holder, wait_for_writers
@@ -110,13 +110,14 @@ async def close_day(conn: Connection, run: ArchiveRun, *, wait_seconds: float = 
     """
     table = get_archivable(run.table)
     await check_over(conn, table, run.day)
-    if table.is_partitioned:
-        if not await is_stored(conn, table, run.day):
-            raise ThingNotFoundError(f"day of {run.table}", f"{run.day}")
-        await _wait_for_appends(conn, table, run, wait_seconds)
-    else:
-        await wait_for_writers(conn, table, run.day, wait_seconds=wait_seconds)
-    return await _note(conn, table, run)
+    with day_is_there(run.table, run.day):
+        if table.is_partitioned:
+            if not await is_stored(conn, table, run.day):
+                raise ThingNotFoundError(f"day of {run.table}", f"{run.day}")
+            await _wait_for_appends(conn, table, run, wait_seconds)
+        else:
+            await wait_for_writers(conn, table, run.day, wait_seconds=wait_seconds)
+        return await _note(conn, table, run)
 
 
 async def _wait_for_appends(conn: Connection, table: DayTable, run: ArchiveRun, wait_seconds: float) -> None:
@@ -136,7 +137,9 @@ async def _find_held(conn: Connection, queue_ids: Sequence[int]) -> list[int]:
 
 async def _wait_for_append(conn: Connection, run: ArchiveRun, queue_id: int, wait_seconds: float) -> None:
     try:
-        await conn.execute(_WAIT_FOR, (f"{round(wait_seconds * 1_000)}", queue_lock_key(queue_id)))
+        # 0 would be: for as long as it takes.
+        milliseconds = max(1, round(wait_seconds * 1_000))
+        await conn.execute(_WAIT_FOR, (f"{milliseconds}", queue_lock_key(queue_id)))
     except (errors.LockNotAvailable, errors.QueryCanceled) as error:
         # The session may have a limit of its own.
         thing = await describe_queue(conn, queue_id)

@@ -6,12 +6,14 @@ own name: once its detach has begun, the parent does not show it any more.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from typing import Final
 
-from psycopg import sql
+from psycopg import errors, sql
 
-from msgbroker.contract.errors import DayStillOpenError, InvalidSettingError
+from msgbroker.contract.errors import DayStillOpenError, InvalidSettingError, ThingNotFoundError
 from msgdb import names
 from msgdb.day_tables import ARCHIVABLE_NAMES, DAY_TABLES, DayTable
 from msgdb.log.partitions import day_bounds, today
@@ -58,3 +60,15 @@ async def has_rows(conn: Connection, table: DayTable, day: date) -> bool:
         table=sql.Identifier(table_of_day(table, day)), time=sql.Identifier(table.time_column)
     )
     return await (await conn.execute(statement, {"first": first, "end": end})).fetchone() == (True,)
+
+
+@contextmanager
+def day_is_there(table: str, day: date | str) -> Iterator[None]:
+    """Raise ThingNotFoundError where the day goes while its rows are looked at.
+
+    Where no archive is required it may do so at any time: whoever has just asked knows how it was then.
+    """
+    try:
+        yield
+    except errors.UndefinedTable as error:
+        raise ThingNotFoundError(f"day of {table}", f"{day}") from error

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from psycopg import sql
 
 from msgdb import names
+from msgdb.archive.day_rows import day_is_there
 from msgdb.archive.records import ArchiveRange
 from msgdb.postgres.connections import Connection
 
@@ -47,7 +48,10 @@ class MeasuredRange(NamedTuple):
 async def measure_ranges(
     conn: Connection, table: str, partition: str, ranges: Sequence[ArchiveRange]
 ) -> list[MeasuredRange]:
-    """Return the ranges of a closed day with the size of their rows, in the order in which they are archived."""
+    """Return the ranges of a closed day with the size of their rows, in the order in which they are archived.
+
+    Raises ThingNotFoundError where the store has the day no more.
+    """
     if table == names.MESSAGE:
         statement = sql.SQL(_MEASURE_MESSAGES).format(partition=sql.Identifier(partition))
         parameters: dict[str, object] = {
@@ -55,7 +59,8 @@ async def measure_ranges(
             "firsts": [each.first_offset for each in ranges],
             "lasts": [each.last_offset for each in ranges],
         }
-        rows = await (await conn.execute(statement, parameters)).fetchall()
+        with day_is_there(table, partition):
+            rows = await (await conn.execute(statement, parameters)).fetchall()
     else:
         rows = []
         for each in ranges:

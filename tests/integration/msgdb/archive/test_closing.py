@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,11 @@ from msgbroker.contract.errors import DayStillOpenError, ThingNotFoundError
 from msgdb.archive.claims import fail, renew
 from msgdb.archive.closing import close_day
 from msgdb.archive.records import ArchiveRange, ArchiveRun, ClosedDay
+from msgdb.archive.sizes import measure_ranges
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
 from msgdb.log.partitions import day_bounds
 from msgdb.log.queues import ensure_queues
-from msgdb.names import DEAD_LETTER
+from msgdb.names import DEAD_LETTER, MESSAGE
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.support.archive_runs import archive_day, bury, claim_day, days_ago, mark, put_at, put_on
@@ -70,6 +72,15 @@ async def test_an_append_in_flight_keeps_the_day_open_and_is_named(conn: Connect
     assert f"queue {queue_id} (TP_TRADE, generation 1, queue 0)" in caught.value.detail
     assert f"msgcenter (process {other.info.backend_pid}" in caught.value.detail
     assert ends(await close(conn, run)) == [(queue_id, 0, 3)], "what it has stored belongs to the day"
+
+
+async def test_whoever_does_not_wait_at_all_is_told_at_once(conn: Connection, other: Connection) -> None:
+    await put_on(conn, 1, range(3), DAY)
+    run = await claim_day(conn, DAY)
+
+    async with appending(other, 1), asyncio.timeout(5):
+        with pytest.raises(DayStillOpenError):
+            await close_day(conn, run, wait_seconds=0)
 
 
 async def test_an_append_in_flight_to_a_queue_without_messages_keeps_the_day_open(
@@ -293,6 +304,28 @@ async def test_a_day_that_went_since_it_was_claimed_cannot_be_closed(conn: Conne
 
     with pytest.raises(ThingNotFoundError):
         await close(conn, run)
+
+
+async def test_a_day_that_goes_while_a_run_looks_at_it_is_not_found(conn: Connection, other: Connection) -> None:
+    await put_on(conn, 1, range(3), DAY)
+    await archive_day(conn, DAY)
+    run = await claim_day(conn, DAY, again=True)
+    closed = await close(conn, run)
+    await fail(conn, run, "to be claimed again")
+    steps: list[Callable[[], Coroutine[Any, Any, object]]] = [
+        lambda: claim_day(conn, DAY, again=True),
+        lambda: close(conn, run),
+        lambda: measure_ranges(conn, MESSAGE, PARTITION, closed.ranges),
+    ]
+
+    for step in steps:
+        async with other.transaction():
+            await other.execute(f"ALTER TABLE {PARTITION} RENAME TO gone".encode())
+            looking = asyncio.create_task(step())
+            await eventually(lambda: is_blocked(other, conn), what="it waits for the day that goes")
+        with pytest.raises(ThingNotFoundError):
+            await looking
+        await other.execute(f"ALTER TABLE gone RENAME TO {PARTITION}".encode())
 
 
 async def test_closing_again_notes_what_there_is_then(conn: Connection) -> None:
