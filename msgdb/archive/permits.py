@@ -46,6 +46,11 @@ ORDER BY lease_until DESC LIMIT 1
 """
 _IS_VERIFIED: Final = "SELECT EXISTS (SELECT 1 FROM archive_run WHERE run_id = %s AND state = %s)"
 
+# By the primary key: the table's days, which are few.
+_LIST_DROPPING: Final = """
+SELECT day FROM archive_day WHERE table_name = %s AND day < %s AND state = 'DROPPING' ORDER BY day
+"""
+
 # What keeps a broker that knows nothing of the archive from its DROP, where it finds no start to raise. No column is
 # named: columns may change under it.
 _IS_HELD: Final = "SELECT to_regclass(%s) IS NOT NULL"
@@ -103,6 +108,11 @@ async def let_go(conn: Connection, stored: StoredDay) -> None:
         await _set_state(conn, stored, DayState.DROPPED, day.reason)
     if stored.partition is not None:
         await conn.execute(sql.SQL(_LET_GO).format(held=_held_name(stored.partition)))
+
+
+async def list_dropping(conn: Connection, table: DayTable, before: date) -> list[date]:
+    """Return the days before a day whose drop was begun and is not noted as done, in their order."""
+    return [row[0] for row in await (await conn.execute(_LIST_DROPPING, (table.name, before))).fetchall()]
 
 
 async def hold_days(conn: Connection, table: DayTable) -> None:

@@ -16,7 +16,7 @@ from enum import Enum, auto
 
 from msgdb.archive.day_rows import has_rows
 from msgdb.archive.differences import ArchivedIds
-from msgdb.archive.permits import Granted, Waiting, let_go, permit
+from msgdb.archive.permits import Granted, Waiting, let_go, list_dropping, permit
 from msgdb.archive.stored_days import StoredDay, list_stored_days
 from msgdb.day_tables import DayTable
 from msgdb.days.deleting import delete_rows
@@ -73,12 +73,21 @@ class DayDropping:
         delete_until = self._clock() + self._config.delete_seconds
         expired: list[StoredDay] = []
         async with self._round.contained(f"the days of {table.name}"):
-            expired = await list_stored_days(self._conn, table, first_kept_day)
+            expired = await self._list_expired(table, first_kept_day)
         for stored in expired:
             became = await self._drop(stored, delete_until)
             # What is postponed is on its way out, and only one partition of a table can be; or the time is over.
             if became is _Became.POSTPONED or (became is _Became.WAITS and table.is_log):
                 break
+
+    async def _list_expired(self, table: DayTable, first_kept_day: date) -> list[StoredDay]:
+        stored = await list_stored_days(self._conn, table, first_kept_day)
+        if table.is_partitioned:
+            return stored
+        # Who has deleted the last row may have ended before that was noted: nothing else tells of such a day.
+        there = {each.day for each in stored}
+        gone = [day for day in await list_dropping(self._conn, table, first_kept_day) if day not in there]
+        return sorted([*stored, *(StoredDay(table, day, None) for day in gone)], key=lambda each: each.day)
 
     async def _drop(self, stored: StoredDay, delete_until: float) -> _Became:
         # What fails before it is permitted may have to be archived.

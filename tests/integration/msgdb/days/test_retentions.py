@@ -334,6 +334,34 @@ async def test_no_run_takes_what_is_left_of_a_day_for_all_of_it_though_its_archi
     assert (await maintain(store)).dropped == [stored.name]
 
 
+class KilledError(BaseException):
+    """The broker ends here."""
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+async def test_a_broker_that_is_killed_after_the_last_row_is_followed_by_one_that_notes_it(
+    store: MessageStore, conn: Connection, is_required: bool
+) -> None:
+    if is_required:
+        await require_archive(conn, DEAD_LETTER)
+    stored = await put_dead_letters(conn, 91)
+    await archive(conn, stored)
+
+    async def die(*_: object) -> None:
+        raise KilledError
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(dropping, "let_go", die)
+        with pytest.raises(KilledError):
+            await maintain(store)
+    assert (await state(conn, stored.day), await count_of(conn)) == (("DROPPING", None), 0)
+
+    assert (await maintain(store)).dropped == [stored.name]
+
+    assert await state(conn, stored.day) == ("DROPPED", None)
+    assert (await maintain(store)).is_empty
+
+
 async def test_dead_letters_that_were_waived_go_without_an_archive(store: MessageStore, conn: Connection) -> None:
     await require_archive(conn, DEAD_LETTER)
     stored = await put_dead_letters(conn, 91)
