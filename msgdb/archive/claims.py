@@ -50,7 +50,8 @@ VALUES (%(run_id)s, %(table)s, %(day)s, 'RUNNING', %(base_run_id)s, %(holder)s,
         clock_timestamp() + %(lease_seconds)s * interval '1 second')
 """
 
-_IS_OURS: Final = "run_id = %(run_id)s AND state = 'RUNNING' AND lease_until > clock_timestamp()"
+# By what a broker goes that drops the day: where it takes the lease for passed, so does the run.
+_IS_OURS: Final = f"run_id = %(run_id)s AND state = 'RUNNING' AND {LEASE_STANDS}"
 _RENEW: Final = f"""
 UPDATE archive_run SET lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
 WHERE {_IS_OURS} AND {LOCALLY} IS NOT NULL

@@ -19,7 +19,7 @@ from psycopg import errors, sql
 from msgbroker.contract.errors import DayStillOpenError, RunLostError, ThingNotFoundError
 from msgdb.archive.day_rows import check_over, day_is_there, get_archivable, is_stored, table_of_day
 from msgdb.archive.differences import get_archived_ids
-from msgdb.archive.noting import begin_noting
+from msgdb.archive.noting import LEASE_STANDS, begin_noting
 from msgdb.archive.open_writers import describe_queue, find_append_holder, wait_for_writers
 from msgdb.archive.records import ArchiveRange, ArchiveRun, ClosedDay
 from msgdb.day_tables import DayTable
@@ -62,7 +62,7 @@ SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock_shared({QUEUE
 _CLOSE: Final = f"""
 UPDATE archive_run
 SET closed_at = clock_timestamp(), closed_lsn = pg_current_wal_insert_lsn()::text, timeline = {TIMELINE}
-WHERE run_id = %(run_id)s AND state = 'RUNNING' AND lease_until > clock_timestamp()
+WHERE run_id = %(run_id)s AND state = 'RUNNING' AND {LEASE_STANDS}
 RETURNING timeline, closed_at, closed_lsn
 """
 _FORGET_RANGES: Final = "DELETE FROM archive_range WHERE run_id = %(run_id)s"

@@ -44,6 +44,15 @@ _LIVE_RUN: Final = f"""
 SELECT holder, lease_until FROM archive_run WHERE {_KEY} AND state = %(running)s AND {LEASE_STANDS}
 ORDER BY lease_until DESC LIMIT 1
 """
+# Once the day may go, a lease that was passed then never stands again, whatever becomes of the clock: what the run has
+# still to read may be gone. Nobody reads the ranges of a lost run.
+_LOSE_RUNS: Final = f"""
+WITH lost AS (
+    UPDATE archive_run SET state = 'LOST', ended_at = clock_timestamp() WHERE {_KEY} AND state = 'RUNNING'
+    RETURNING run_id
+)
+DELETE FROM archive_range r USING lost l WHERE r.run_id = l.run_id
+"""
 _IS_VERIFIED: Final = "SELECT EXISTS (SELECT 1 FROM archive_run WHERE run_id = %s AND state = %s)"
 
 # By the primary key: the table's days, which are few.
@@ -160,9 +169,10 @@ async def _permit_required(conn: Connection, stored: StoredDay, day: LockedDay) 
         reason = f"run {day.run_id}, which has it, is not there"
     else:
         reason = await find_difference(conn, stored, day.run_id)
-    await _set_state(conn, stored, DayState.PENDING if reason else DayState.DROPPING, reason or None)
     if reason or day.run_id is None:
+        await _set_state(conn, stored, DayState.PENDING, reason)
         return Waiting(reason)
+    await _set_dropping(conn, stored, day)
     # Without a partition the rows are deleted among those that others write: what came since does not go with them.
     return Granted(await get_archived_ids(conn, day.run_id) if stored.partition is None else None)
 
@@ -192,6 +202,7 @@ async def _is_verified(conn: Connection, run_id: UUID) -> bool:
 
 
 async def _set_dropping(conn: Connection, stored: StoredDay, day: LockedDay) -> None:
+    await conn.execute(_LOSE_RUNS, _key(stored))
     await _set_state(conn, stored, DayState.DROPPING, day.reason if day.is_waived else None)
 
 

@@ -34,7 +34,7 @@ class RunState(StrEnum):
     """What it wrote was read back, and is what the store has."""
     FAILED = "FAILED"
     LOST = "LOST"
-    """Its lease passed, and another run has taken the day."""
+    """Its lease passed, and another run has taken the day, or its drop was permitted."""
 
 
 @dataclass(frozen=True, slots=True)

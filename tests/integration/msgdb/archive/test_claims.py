@@ -149,6 +149,19 @@ async def test_a_lease_that_was_never_given_is_none(conn: Connection) -> None:
     assert await run_states(conn) == [RunState.LOST, RunState.RUNNING]
 
 
+@pytest.mark.parametrize("go_on", [renew_it, close_it, mark])
+async def test_a_lease_from_before_the_clock_was_set_back_is_none_to_its_own_run_either(
+    conn: Connection, go_on: Step
+) -> None:
+    # The broker takes it for passed, and may have permitted the drop.
+    run = await claim_day(conn, DAY)
+    closed = await close_day(conn, run)
+    await conn.execute("UPDATE archive_run SET lease_until = clock_timestamp() + interval '2 hours'")
+
+    with pytest.raises(RunLostError):
+        await go_on(conn, run, closed)
+
+
 @pytest.mark.parametrize("finish", [renew_it, fail_it, mark])
 async def test_a_run_that_finishes_after_it_was_lost_changes_nothing(conn: Connection, finish: Step) -> None:
     zombie = await claim_day(conn, DAY)

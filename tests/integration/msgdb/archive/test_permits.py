@@ -8,6 +8,8 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from msgbroker.contract.errors import RunLostError
+from msgdb.archive.claims import renew
 from msgdb.archive.permits import NOT_ARCHIVED, Granted, Waiting, let_go, permit
 from msgdb.archive.records import DayState, RunState
 from msgdb.archive.stored_days import StoredDay, list_stored_days
@@ -18,6 +20,7 @@ from msgdb.names import MESSAGE, PUBLISHER_FRAME
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.support.archive_rows import archive, put_day, put_run, require_archive, state_of
+from tests.support.archive_runs import claim_day, let_lapse
 from tests.support.rows import make_queue, put_messages
 from tests.support.waiting import until_someone_waits_for_a_lock
 
@@ -149,6 +152,20 @@ async def test_a_run_that_is_at_it_is_waited_for_and_one_whose_lease_has_passed_
     assert await state_of(conn, MESSAGE, stored.day) == ("ARCHIVED", None)
     await conn.execute("UPDATE archive_run SET lease_until = clock_timestamp() WHERE run_id = %s", (live,))
     assert await ask(conn, stored) == Granted()
+
+
+async def test_a_lease_that_had_passed_when_the_drop_was_permitted_never_stands_again(conn: Connection) -> None:
+    stored = await old_day(conn)
+    await require_archive(conn, MESSAGE)
+    await archive(conn, stored)
+    run = await claim_day(conn, stored.day, again=True)
+    await let_lapse(conn, run)
+    assert await ask(conn, stored) == Granted()
+    # The clock is set back.
+    await conn.execute("UPDATE archive_run SET lease_until = clock_timestamp() + interval '1 minute'")
+
+    with pytest.raises(RunLostError):
+        await renew(conn, run, 60)
 
 
 async def test_a_lease_from_before_the_clock_was_set_back_keeps_no_day(conn: Connection) -> None:
