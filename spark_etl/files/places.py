@@ -26,6 +26,8 @@ from pyarrow import fs
 from msgbroker.contract.errors import ArchiveDiffersError, ArchivePlaceError
 from spark_etl.files.manifest import FILE_NAME, ArchiveFile, Manifest, from_json, to_json
 
+_SCHEMES: Final = ("file:", "s3:", "hdfs:", "viewfs:", "gs:", "gcs:", "abfs:", "abfss:")
+"""What begins a URL however it goes on: one with a slash too few is no directory of that name."""
 _DAY: Final = re.compile(r"day=(\d{4}-\d{2}-\d{2})")
 _RUN: Final = re.compile(r"run=([0-9a-f-]{36})")
 _BATCH: Final = re.compile(r"live=([0-9a-f]{8})-([0-9]{8,})-([0-9a-f-]{36})")
@@ -47,12 +49,14 @@ class Place:
         Raises ArchivePlaceError where it names none.
         """
         try:
-            if "://" in url or url.startswith("file:"):
+            if "://" in url or url.startswith(_SCHEMES):
                 filesystem, path = fs.FileSystem.from_uri(url)
             else:
                 filesystem, path = fs.LocalFileSystem(), str(Path(url).absolute())
         except (ValueError, OSError) as error:
             raise ArchivePlaceError(_without_keys(url), str(error)) from error
+        if not path:
+            raise ArchivePlaceError(_without_keys(url), "it names a file system, and no place in it")
         path = path.rstrip("/")
         return cls(filesystem, path, path if isinstance(filesystem, fs.LocalFileSystem) else url.rstrip("/"))
 

@@ -99,13 +99,23 @@ def test_days_are_listed_in_order_and_what_is_none_is_left_out(place: Place) -> 
     assert list_days(place, "dead_letter") == []
 
 
-@pytest.mark.parametrize("url", ["ftp://host/archive", "s3:", "hdfs"])
-def test_what_names_no_place_is_refused_or_is_a_path(url: str) -> None:
-    if "://" in url:
-        with pytest.raises(ArchivePlaceError, match="ftp://host/archive"):
-            Place.at(url)
-    else:
-        assert Place.at(url).is_local
+@pytest.mark.parametrize(
+    "url, problem",
+    [
+        ("ftp://host/archive", "no archive at 'ftp://host/archive': Unrecognized filesystem"),
+        ("s3:/bucket/archive", "Missing bucket name"),
+        ("s3:bucket", "Missing bucket name"),
+        ("s3://", "it names a file system, and no place in it"),
+    ],
+)
+def test_what_names_no_place_is_refused(url: str, problem: str) -> None:
+    with pytest.raises(ArchivePlaceError, match=problem):
+        Place.at(url)
+
+
+@pytest.mark.parametrize("path", ["hdfs", "archive of 12:30", "a:b/archive"])
+def test_what_has_no_scheme_is_a_directory(path: str) -> None:
+    assert Place.at(path).path == str(Path(path).absolute())
 
 
 def test_a_place_is_the_same_one_in_whatever_directory_a_process_works(
