@@ -143,7 +143,8 @@ class ArchivePlaceError(FailedPreconditionError):
     place = Fact(str, "")
 
     def __init__(self, place: str, problem: str) -> None:
-        super().__init__(f"no archive at {place!r}: {problem}", place=place)
+        where = f" at {place!r}" if place else ""
+        super().__init__(f"no archive{where}: {problem}", place=place)
 
 
 class ManifestUnreadableError(FailedPreconditionError):

@@ -195,7 +195,7 @@ def test_a_day_that_the_store_does_not_have_is_refused(msgcenter: Msgcenter) -> 
 
 def test_nothing_is_archived_nowhere(msgcenter: Msgcenter) -> None:
     done = msgcenter("etl", "archive", "--day", "2026-01-01")
-    assert (done.status, done.err) == (1, "no archive at '': give --place, or set MSGCENTER_ARCHIVE (ARCHIVE_PLACE)\n")
+    assert (done.status, done.err) == (1, "no archive: give --place, or set MSGCENTER_ARCHIVE (ARCHIVE_PLACE)\n")
 
 
 def test_a_database_that_is_not_migrated_is_told_in_a_sentence(
