@@ -100,6 +100,19 @@ async def list_days(conn: Connection, table: str, *, before: date | None = None,
     return await _statuses(conn, table, policy, stored, page)
 
 
+async def list_all_days(conn: Connection, table: str) -> list[DayStatus]:
+    """Return all days of *table*, the newest first: one for each day since the first, so some thousands after years.
+
+    Raises InvalidSettingError for a table that is not archived.
+    """
+    days: list[DayStatus] = []
+    while True:
+        page = await list_days(conn, table, before=days[-1].day if days else None, limit=PAGE_MAX)
+        days += page
+        if len(page) < PAGE_MAX:
+            return days
+
+
 async def list_runs(conn: Connection, table: str, day: date, *, limit: int = 100) -> list[RunStatus]:
     """Return the runs of a day, the newest first."""
     parameters = {"table": table, "day": day, "limit": min(limit, PAGE_MAX)}

@@ -14,11 +14,9 @@ import structlog
 from pyspark.sql import SparkSession
 
 from msgbroker.contract.errors import MessageCenterError
-from msgdb.archive.listing import PAGE_MAX, list_days
+from msgdb.archive.listing import list_all_days
 from msgdb.archive.records import DayState
-from msgdb.archive.stored_days import list_stored_days
-from msgdb.day_tables import ARCHIVABLE_NAMES, DAY_TABLES
-from msgdb.log.partitions import today
+from msgdb.day_tables import ARCHIVABLE_NAMES
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from spark_etl.archive.config import ArchiveConfig
@@ -80,16 +78,15 @@ async def _connection(config: ArchiveConfig) -> AsyncIterator[Connection]:
 async def _list_waiting(config: ArchiveConfig, table: str) -> list[date]:
     """Return the days that the store has and no run has archived as they are, the oldest first."""
     async with _connection(config) as connection:
-        stored = await list_stored_days(connection, DAY_TABLES[table], await today(connection))
-        noted = {each.day: each.state for each in await list_days(connection, table, limit=PAGE_MAX)}
+        days = await list_all_days(connection, table)
     # A day that was dropped and is there again is supplemented.
     to_do = {DayState.PENDING, DayState.DROPPED}
-    return sorted(each.day for each in stored if noted.get(each.day, DayState.PENDING) in to_do)
+    return sorted(each.day for each in days if each.is_stored and each.state in to_do)
 
 
 async def _list_in_use(config: ArchiveConfig, table: str) -> set[UUID]:
     """Return the runs that days point to, and those that are at work."""
     async with _connection(config) as connection:
-        days = await list_days(connection, table, limit=PAGE_MAX)
+        days = await list_all_days(connection, table)
     pointed_to = {each.archived_by.run_id for each in days if each.archived_by is not None}
     return pointed_to | {each.last_run.run_id for each in days if each.last_run is not None and each.last_run.is_alive}

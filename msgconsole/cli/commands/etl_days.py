@@ -38,7 +38,7 @@ def list_(table: OfTable = None, limit: Limit = 50, as_json: AsJson = False) -> 
     async def read(connection: Connection) -> list[DayStatus]:
         # All of them: one that has been waiting for long is the last of many.
         tables = ARCHIVABLE_NAMES if table is None else (table,)
-        return [day for name in tables for day in await listing.list_days(connection, name, limit=listing.PAGE_MAX)]
+        return [day for name in tables for day in await listing.list_all_days(connection, name)]
 
     days = sorted(read_store(read), key=lambda day: day.day, reverse=True)
     days.sort(key=lambda day: not day.is_waiting)

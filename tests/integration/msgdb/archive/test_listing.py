@@ -7,8 +7,9 @@ from datetime import date, datetime, timedelta
 import pytest
 
 from msgbroker.contract.errors import InvalidSettingError
+from msgdb.archive import listing
 from msgdb.archive.claims import claim, fail, waive
-from msgdb.archive.listing import find_day, find_oldest_waiting, list_days, list_runs
+from msgdb.archive.listing import find_day, find_oldest_waiting, list_all_days, list_days, list_runs
 from msgdb.archive.policy import require
 from msgdb.archive.records import DayState, RunState
 from msgdb.log.partitions import day_bounds
@@ -108,6 +109,14 @@ async def test_days_are_paged_whether_noted_or_not(conn: Connection) -> None:
 
     assert [len(page) for page in pages] == [2, 2, 2, 1]
     assert [day for page in pages for day in page] == [days_ago(ago) for ago in range(1, 8)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5])
+async def test_all_days_are_more_than_a_page(conn: Connection, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(listing, "PAGE_MAX", 2)
+    await bury(conn, *(noon(days_ago(ago)) for ago in range(1, count + 1)))
+
+    assert [day.day for day in await list_all_days(conn, DEAD_LETTER)] == [days_ago(ago) for ago in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("zone", ZONES)

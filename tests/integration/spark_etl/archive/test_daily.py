@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 
 import pytest
 from pyspark.sql import SparkSession
 
 from msgbroker.contract.errors import DayStillOpenError
+from msgdb.archive import listing
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
+from msgdb.log.partitions import day_bounds
+from msgdb.names import DEAD_LETTER
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from spark_etl.archive.config import ArchiveConfig
-from spark_etl.archive.daily import DailyReport, run_daily
+from spark_etl.archive.daily import DailyReport, _list_waiting, run_daily
+from tests.support.archive_runs import archive_day, bury
+from tests.support.archives import day_of
 from tests.support.rows import make_queue, put_messages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
-
-
-def day_of(days_ago: int) -> date:
-    return (datetime.now(UTC) - timedelta(days=days_ago)).date()
 
 
 async def archive_all(spark: SparkSession, config: ArchiveConfig) -> DailyReport:
@@ -41,6 +42,24 @@ async def test_all_days_that_wait_are_archived_once_the_oldest_first(
     assert report.failed == {}
     again = await archive_all(spark, config)
     assert (again.archived, again.failed, again.removed) == ([], {}, [])
+
+
+async def test_what_was_archived_years_ago_does_not_wait(
+    conn: Connection, config: ArchiveConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Dead letters may be kept for ten years, and so many days are not on one page.
+    monkeypatch.setattr(listing, "PAGE_MAX", 2)
+    for ago in (5, 4, 3, 1):
+        await archive_day(conn, await bury_on(conn, ago), DEAD_LETTER)
+    waits = await bury_on(conn, 2)
+
+    assert await _list_waiting(config, DEAD_LETTER) == [waits]
+
+
+async def bury_on(conn: Connection, ago: int) -> date:
+    day = day_of(ago)
+    await bury(conn, day_bounds(day)[0])
+    return day
 
 
 async def test_a_day_that_is_still_open_is_told_and_archived_the_next_time(
