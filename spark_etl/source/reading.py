@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from msgbroker.contract.errors import InvalidSettingError, OffsetGoneError
+from msgdb import names
 from spark_etl.source.contract import SourceTable, spark_schema
 from spark_etl.source.filters import Bounds
-from spark_etl.source.pages import Connection, connect, read_keys, read_range
+from spark_etl.source.pages import Connection, connect, fetch_rows, read_keys, read_range
 from spark_etl.source.planning import OffsetRange, ReadTask
 from spark_etl.source.survey import times_conditions
+
+# By the primary key. It is raised before anything of a day is dropped.
+_START: Final = "SELECT start_offset FROM queue WHERE queue_id = {queue_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +57,24 @@ class TaskReader:
         ):
             count += batch.num_rows
             yield batch
-        if task.is_gapless and count < wanted.end - wanted.first:
+        if count == wanted.end - wanted.first or self.source.name != names.MESSAGE:
+            return
+        if task.is_gapless:
             raise OffsetGoneError(wanted.queue_id, wanted.first, wanted.end - count, wanted.end)
+        _check_start(connection, wanted)
 
     def _of_days(self, wanted: OffsetRange) -> Sequence[str]:
         if wanted.stored_within is None or self.source.day_column is None:
             return ()
         return times_conditions(self.source.day_column, Bounds(*wanted.stored_within))
+
+
+def _check_start(connection: Connection, wanted: OffsetRange) -> None:
+    """Raise OffsetGoneError where what filters have left out may have been dropped instead."""
+    found = fetch_rows(connection, _START.format(queue_id=int(wanted.queue_id)))
+    start = found[0]["start_offset"] if found else wanted.end
+    if start > wanted.first:
+        raise OffsetGoneError(wanted.queue_id, wanted.first, start, max(start, wanted.end))
 
 
 def columns_of(source: SourceTable, schema: StructType) -> tuple[str, ...]:
