@@ -102,8 +102,15 @@ SELECT h.history_id::text AS history_id, CASE WHEN pg_is_in_recovery() THEN true
 FROM log_history h ORDER BY h.ordinal DESC LIMIT 1
 """
 
-_IDS: Final = """
-SELECT min(t.id) AS first, max(t.id) + 1 AS end, pg_table_size('{table}'::regclass) AS bytes FROM {table} t {where}
+# Of all rows two probes of the primary key; of some times by the index on the time. MATERIALIZED, or the smallest id
+# would be looked for along the primary key, past all the rows of earlier days.
+_BYTES_OF_ID: Final = """
+pg_table_size('{table}'::regclass)::float8 / (SELECT max(a.id) - min(a.id) + 1 FROM {table} a) AS row_bytes
+"""
+_IDS: Final = f"SELECT min(t.id) AS first, max(t.id) + 1 AS end, {_BYTES_OF_ID} FROM {{table}} t"
+_IDS_WITHIN: Final = f"""
+WITH t AS MATERIALIZED (SELECT id FROM {{table}} AS t WHERE {{within}})
+SELECT min(t.id) AS first, max(t.id) + 1 AS end, {_BYTES_OF_ID} FROM t
 """
 
 
@@ -177,12 +184,12 @@ def range_of_ids(
 ) -> list[OffsetRange]:
     """Return the ids of a table that counts its rows, within *times* and what is pushed."""
     assert source.day_column is not None, "the tables that count their rows have days"
-    conditions = [*times_conditions(source.day_column, times.within(pushed.times))]
-    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    (row,) = fetch_rows(connection, _IDS.format(table=source.name, where=where))
+    within = " AND ".join(times_conditions(source.day_column, times.within(pushed.times)))
+    statement = (_IDS_WITHIN if within else _IDS).format(table=source.name, within=within)
+    (row,) = fetch_rows(connection, statement)
     if row["first"] is None:
         return []
-    whole = OffsetRange(0, row["first"], row["end"], max(1.0, row["bytes"] / (row["end"] - row["first"])))
+    whole = OffsetRange(0, row["first"], row["end"], max(1.0, row["row_bytes"]))
     cut = whole.cut(pushed.offsets.low, pushed.offsets.high)
     return [cut] if cut.first < cut.end else []
 

@@ -15,7 +15,7 @@ from spark_etl.source.filters import Bounds, Pushed
 from spark_etl.source.pages import Connection, fetch_rows, read_range
 from tests.support.message_rows import NOON, put_rows, run_of
 
-MESSAGE = SOURCES["message"]
+MESSAGE, LETTERS = SOURCES["message"], SOURCES["dead_letter"]
 COUNT = 20_000
 
 
@@ -33,6 +33,48 @@ def full(database_url: str) -> str:
         )
         connection.execute("ANALYZE message")
     return database_url
+
+
+@pytest.fixture
+def letters(database_url: str) -> str:
+    """Return the URL of a store with many dead letters, the same number on each of ten days."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO dead_letter (group_id, group_name, died_at, attempts, reason, queue_id, queue_offset,"
+            " stored_at, message_id, namespace, topic, event_code, body, born_at, stress)"
+            " SELECT 1, 'SG', %s - (9 - n / 5000) * interval '1 day', 3, 'REJECTED', 1, n,"
+            " now(), gen_random_uuid(), 'default', 'TP', 'EC', 'x', now(), false FROM generate_series(0, 49999) n",
+            (NOON,),
+        )
+        connection.execute("ANALYZE dead_letter")
+    return database_url
+
+
+def rows_passed(url: str, statement: str) -> int:
+    """Return how many rows the nodes of a statement's plan have read and thrown away."""
+    with psycopg.connect(url) as connection:
+        lines = connection.execute(b"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) " + statement.encode()).fetchall()
+    return sum(int(count) for count in re.findall(r"Rows Removed by Filter: (\d+)", "\n".join(row[0] for row in lines)))
+
+
+def test_the_ids_of_a_day_are_found_without_those_of_the_days_before(
+    letters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    day = datetime(NOON.year, NOON.month, NOON.day, tzinfo=UTC)
+
+    def fetch(connection: Connection, statement: str) -> list[dict[str, object]]:
+        asked.append(statement)
+        return fetch_rows(connection, statement)
+
+    monkeypatch.setattr(survey, "fetch_rows", fetch)
+    with pages.connect(letters) as reading:
+        (found,) = survey.range_of_ids(reading, LETTERS, Pushed(), Bounds(day, day + timedelta(days=1)))
+        (whole,) = survey.range_of_ids(reading, LETTERS, Pushed(), Bounds())
+
+    assert (found.end - found.first, whole.end - whole.first) == (5_000, 50_000)
+    assert found.row_bytes == whole.row_bytes
+    assert [rows_passed(letters, statement) for statement in asked] == [0, 0]
 
 
 def scanned_in(url: str, statement: str) -> set[str]:
