@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,28 +25,38 @@ _SHARES: Final = (1 / 3, 2 / 3, 1.0)
 
 def follow(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
     """Return how fast was published and followed, and how far the archive was behind meanwhile."""
+    warm_up = Phase("warm-up", messages=sizes.followed_first, groups=Groups(direct=0))
     phase = Phase("open day", seconds=sizes.follow_seconds, groups=Groups(direct=0))
     with BenchCenter(directory / "open", say) as center:
         Registration(center).prepare(phase)
         more = {"checkpoint": f"file://{directory / 'checkpoint'}", "every_seconds": EVERY_SECONDS}
-        with (
-            worker("follow", center.msgdb_url, center.postgres.pid, directory, sizes, **more) as following,
-            WorkerProcess("publish", {**asdict(phase), "addresses": center.address}) as publishing,
-        ):
-            for each in (following, publishing):
-                each.wait_until_ready()
+        with worker("follow", center.msgdb_url, center.postgres.pid, directory, sizes, **more) as following:
+            following.wait_until_ready()
             following.tell()
-            # Its first message has been through all of Spark's, and is no part of what is timed.
-            _wait(following, 1)
+            # A stream runs for days: what Java compiles at first is no part of what is timed.
+            before, _ = _publish(center, warm_up, following, 0)
             say(f"Publishing for {sizes.follow_seconds:g} s, and writing what comes ...")
-            publishing.tell()
-            published = publishing.result(sizes.follow_seconds + 60)
-            _wait(following, published["published"])
+            published, points = _publish(center, phase, following, before["published"])
             following.tell()
             batches = following.result(_SECONDS_MAX)["batches"]
-    points = series([tuple(publishing.history)], lambda progress: float(progress["published"]))
-    followed = series([tuple(following.history)], lambda progress: float(progress["followed"]))
-    return {**_told(published, points, followed), "batches": batches}
+    followed = series([tuple(following.history)], lambda progress: float(progress["followed"] - before["published"]))
+    totals = accumulate(each["messages"] for each in batches)
+    timed = [each for each, total in zip(batches, totals, strict=True) if total > before["published"] + 1]
+    return {**_told(published, points, followed), "batches": timed}
+
+
+def _publish(
+    center: BenchCenter, phase: Phase, following: WorkerProcess, before: int
+) -> tuple[dict[str, Any], list[Point]]:
+    """Publish, wait until all is written, and return what the publisher says of it, at its end and on the way."""
+    with WorkerProcess("publish", {**asdict(phase), "addresses": center.address}) as publishing:
+        publishing.wait_until_ready()
+        # Its first message has been through all of Spark's.
+        _wait(following, before + 1)
+        publishing.tell()
+        published = publishing.result(_SECONDS_MAX)
+        _wait(following, before + published["published"])
+    return published, series([tuple(publishing.history)], lambda progress: float(progress["published"]))
 
 
 def _wait(following: WorkerProcess, count: int) -> None:

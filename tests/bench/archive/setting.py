@@ -28,6 +28,8 @@ class Sizes:
     published: int = 500_000
     """What goes through that broker in a phase."""
     beside_rounds: int = 3
+    followed_first: int = 400_000
+    """What is published before, and written as the open day, for it to be warm."""
     follow_seconds: float = 30.0
     """How long a broker is published to while the open day is written."""
     file_mib: int = FILE_MIB_DEFAULT
