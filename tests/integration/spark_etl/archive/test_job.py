@@ -30,6 +30,7 @@ from spark_etl.archive.verify import verify
 from spark_etl.files.places import Place, find_manifest, list_runs
 from spark_etl.files.reading import list_files, read_days
 from spark_etl.source.contract import SOURCES
+from tests.support.archive_runs import bury
 from tests.support.rows import make_queue, put_messages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -195,6 +196,23 @@ async def test_dead_letters_are_archived_by_the_day_they_died(
     rows = read_days(spark, config.place, "dead_letter", day_of(1)).select("queue_offset", "group_name").collect()
     assert sorted(tuple(row) for row in rows) == [(offset, "SG_POINTS") for offset in range(1, 30, 3)]
     verify(spark, config.place, day_of(1), table="dead_letter")
+
+
+async def test_dead_letters_that_were_deleted_since_are_in_the_archive_once_beside_those_that_came(
+    spark: SparkSession, conn: Connection, config: ArchiveConfig
+) -> None:
+    died_at = datetime.now(UTC) - timedelta(days=1)
+    letters = await bury(conn, *[died_at] * 10)
+    await archive(spark, config, died_at.date(), table="dead_letter")
+    await conn.execute("DELETE FROM dead_letter WHERE id < %s", (letters[4][0],))
+    letters += await bury(conn, died_at, died_at)
+
+    done = await archive(spark, config, died_at.date(), table="dead_letter", again=True)
+
+    assert done.manifest.rows == 12
+    rows = read_days(spark, config.place, "dead_letter", died_at.date()).select("id").collect()
+    assert sorted(row.id for row in rows) == [letter_id for letter_id, _ in letters]
+    verify(spark, config.place, died_at.date(), table="dead_letter")
 
 
 async def test_a_file_that_was_changed_or_is_missing_is_found(
