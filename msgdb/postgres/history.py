@@ -50,6 +50,7 @@ SELECT pg_is_in_recovery(), h.history_id, h.epoch_floor,
        CASE WHEN pg_is_in_recovery() THEN true ELSE h.timeline = {TIMELINE} END
 FROM log_history h ORDER BY h.ordinal DESC LIMIT 1
 """
+_ORIGIN: Final = "SELECT history_id FROM log_history ORDER BY ordinal LIMIT 1"
 # Those who meet a new timeline together write one row.
 _LOCK: Final = f"SELECT pg_advisory_xact_lock({HISTORY_LOCK_CLASS}, 0)"
 _BEGIN: Final = f"""
@@ -61,6 +62,15 @@ _SKIP_QUEUE_IDS: Final = f"""
 SELECT setval(s.name, nextval(s.name) + {_QUEUE_IDS_SKIPPED})
 FROM pg_get_serial_sequence('queue', 'queue_id') AS s (name)
 """
+
+
+async def find_origin(conn: Connection) -> UUID | None:
+    """Return the marker of the store's first history: by it a store is told from others, wherever it lies by now.
+
+    None: no broker has ever met the store.
+    """
+    row = await (await conn.execute(_ORIGIN)).fetchone()
+    return None if row is None else row[0]
 
 
 async def find_history(conn: Connection) -> History | None:

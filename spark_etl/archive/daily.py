@@ -20,7 +20,7 @@ from msgdb.day_tables import ARCHIVABLE_NAMES
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from spark_etl.archive.config import ArchiveConfig
-from spark_etl.archive.job import APPLICATION, ArchivedDay, run
+from spark_etl.archive.job import APPLICATION, ArchivedDay, check_owner, run
 from spark_etl.archive.progress import Progress, Tell, tell_nobody
 from spark_etl.archive.sweep import sweep
 from spark_etl.files.places import Place
@@ -48,8 +48,10 @@ def run_daily(
 ) -> DailyReport:
     """Archive all days of *tables* that are over and not archived, the oldest first, and sweep.
 
-    A day that cannot be archived does not keep the others from it.
+    A day that cannot be archived does not keep the others from it. Raises ArchivePlaceError where the place has the
+    archive of another store: what that has there is not to be swept.
     """
+    asyncio.run(_check_owner(config))
     report = DailyReport()
     for table in tables:
         for day in asyncio.run(_list_waiting(config, table)):
@@ -73,6 +75,11 @@ async def _connection(config: ArchiveConfig) -> AsyncIterator[Connection]:
     opened = MessageStore.open(config.url, pool_size=1, application_name=APPLICATION)
     async with opened as store, store.connection() as connection:
         yield connection
+
+
+async def _check_owner(config: ArchiveConfig) -> None:
+    async with MessageStore.open(config.url, pool_size=1, application_name=APPLICATION) as store:
+        await check_owner(store, Place.at(config.place))
 
 
 async def _list_waiting(config: ArchiveConfig, table: str) -> list[date]:

@@ -28,6 +28,7 @@ from msgdb.archive.records import ArchiveRun, ClosedDay, VerifiedRange, Verified
 from msgdb.archive.replicas import wait_for_replay
 from msgdb.archive.sizes import measure_ranges
 from msgdb.postgres.connections import Connection
+from msgdb.postgres.history import find_origin
 from msgdb.store import MessageStore
 from spark_etl.archive.config import ArchiveConfig
 from spark_etl.archive.lease import Lease, kept
@@ -37,7 +38,15 @@ from spark_etl.archive.progress import Progress, Step, Tell, tell_nobody
 from spark_etl.archive.task_errors import task_errors
 from spark_etl.files.digest import PageDigest, combine, kind_for
 from spark_etl.files.manifest import Manifest, QueueDigest
-from spark_etl.files.places import Place, check_there, list_runs, read_manifest, run_directory, write_manifest
+from spark_etl.files.places import (
+    Place,
+    check_store,
+    check_there,
+    list_runs,
+    read_manifest,
+    run_directory,
+    write_manifest,
+)
 from spark_etl.source.contract import SOURCES
 
 log = structlog.get_logger(__name__)
@@ -90,6 +99,14 @@ async def _archive(
         return await _Job(spark, config, store, place, tell).archive(table, day, again=again)
 
 
+async def check_owner(store: MessageStore, place: Place) -> None:
+    """See that *place* has the archive of *store*, or none yet. Raises ArchivePlaceError."""
+    async with store.connection() as connection:
+        origin = await find_origin(connection)
+    if origin is not None:
+        await asyncio.to_thread(check_store, place, origin)
+
+
 async def _mint_run_id(connection: Connection, place: Place, table: str, day: date) -> UUID:
     """Return an id behind those of all runs of the day before: readers go by the last one, whoever's clock named it.
 
@@ -127,6 +144,7 @@ class _Job:
 
     async def _claim(self, table: str, day: date, *, again: bool) -> ArchiveRun:
         self.tell(Progress(Step.CLAIMING))
+        await check_owner(self.store, self.place)
         async with self.store.transaction() as connection:
             return await claims.claim(
                 connection,
@@ -147,6 +165,10 @@ class _Job:
         digests = _digests(closed, inputs, written)
         manifest = await lease.during(asyncio.to_thread(self._manifest, run, closed, digests, written))
         self.tell(Progress(Step.MARKING, len(plans), len(plans), manifest.rows))
+        # Readers go by a manifest from the moment it is there. All was read while the day was this run's: a lease that
+        # has passed once is never renewed.
+        async with self.store.transaction() as connection:
+            await claims.renew(connection, run, self.config.lease_seconds)
         path = await lease.during(asyncio.to_thread(self._list, manifest, inputs.directory))
         async with self.store.transaction() as connection:
             await claims.mark_verified(connection, run, _verified(manifest, digests, self.place.below(path)))

@@ -61,9 +61,11 @@ def _left_behind(
 
 
 def _runs_of(manifest: Manifest) -> set[UUID]:
-    """Return whose files are read: a supplement lists those of other runs, too."""
+    """Return whose files are read: a supplement lists those of other runs, too, and a further one asks for its base."""
     above = f"{day_directory(manifest.table, manifest.day)}/run="
-    return {manifest.run_id} | {UUID(file.path.removeprefix(above).partition("/")[0]) for file in manifest.files}
+    of_files = {UUID(file.path.removeprefix(above).partition("/")[0]) for file in manifest.files}
+    of_base = set() if manifest.base_run_id is None else {manifest.base_run_id}
+    return {manifest.run_id} | of_base | of_files
 
 
 def _begun_at(run_id: UUID) -> datetime:

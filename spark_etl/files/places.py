@@ -9,6 +9,7 @@ What is written is there for good once a function here has returned: after it a 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -24,13 +25,15 @@ from uuid import UUID
 from pyarrow import fs
 
 from msgbroker.contract.errors import ArchiveDiffersError, ArchivePlaceError
-from spark_etl.files.manifest import FILE_NAME, ArchiveFile, Manifest, from_json, to_json
+from spark_etl.files.manifest import FILE_NAME, FORMAT, ArchiveFile, Manifest, from_json, to_json
 
 _SCHEMES: Final = ("file:", "s3:", "hdfs:", "viewfs:", "gs:", "gcs:", "abfs:", "abfss:")
 """What begins a URL however it goes on: one with a slash too few is no directory of that name."""
-_DAY: Final = re.compile(r"day=(\d{4}-\d{2}-\d{2})")
-_RUN: Final = re.compile(r"run=([0-9a-f-]{36})")
-_BATCH: Final = re.compile(r"live=([0-9a-f]{8})-([0-9]{8,})-([0-9a-f-]{36})")
+_UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_DAY: Final = re.compile(r"day=([0-9]{4}-[0-9]{2}-[0-9]{2})")
+_RUN: Final = re.compile(rf"run=({_UUID})")
+_BATCH: Final = re.compile(rf"live=([0-9a-f]{{8}})-([0-9]{{8,}})-({_UUID})")
+_STORE_FILE: Final = "_store.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,18 @@ class Place:
             return content
         return None
 
+    def write_whole(self, path: str, text: str) -> None:
+        """Write a small file, so that it is there as a whole and for good, or not at all."""
+        # A reader that lists the directory at this moment knows nothing of a name like this.
+        unfinished = f"{path}.unfinished" if self.has_names else path
+        with place_errors(self):
+            with self.filesystem.open_output_stream(self.below(unfinished)) as file:
+                file.write(text.encode())
+            if self.has_names:
+                self.settle(unfinished)
+                self.filesystem.move(self.below(unfinished), self.below(path))
+            self.settle(path)
+
     def list_directory(self, path: str) -> list[str]:
         """Return the names of what lies directly in a directory, in order; none where there is none."""
         with place_errors(self):
@@ -163,6 +178,27 @@ def check_there(place: Place, files: Iterable[ArchiveFile]) -> None:
             )
 
 
+def check_store(place: Place, store_id: UUID) -> None:
+    """See that the archive is that of this store, which its first run writes down. Raises ArchivePlaceError.
+
+    Days of two stores beside each other would be taken for runs of one: readers would go by either, and what the other
+    store's jobs find left behind they remove.
+    """
+    content = place.read(_STORE_FILE)
+    if content is None:
+        place.make_directory("")
+        place.write_whole(_STORE_FILE, json.dumps({"format": FORMAT, "store": str(store_id)}) + "\n")
+        return
+    try:
+        found = json.loads(content)["store"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArchivePlaceError(place.shown, f"its {_STORE_FILE} cannot be read") from error
+    if found != str(store_id):
+        raise ArchivePlaceError(
+            place.shown, f"it is the archive of another message store ({found}, and not {store_id})"
+        )
+
+
 def day_directory(table: str, day: date) -> str:
     """Return where the runs of a day lie."""
     return f"{table}/day={day.isoformat()}"
@@ -188,22 +224,23 @@ class BatchName(NamedTuple):
 def write_manifest(place: Place, manifest: Manifest, directory: str) -> str:
     """Write the manifest of files that are all there; return its path. It is there as a whole, or not at all."""
     path = f"{directory}/{FILE_NAME}"
-    # A reader that lists the directory at this moment knows nothing of a name like this.
-    unfinished = f"{path}.unfinished" if place.has_names else path
-    with place_errors(place):
-        with place.filesystem.open_output_stream(place.below(unfinished)) as file:
-            file.write(to_json(manifest).encode())
-        if place.has_names:
-            place.settle(unfinished)
-            place.filesystem.move(place.below(unfinished), place.below(path))
-        place.settle(path)
+    place.write_whole(path, to_json(manifest))
     return path
 
 
 def list_days(place: Place, table: str) -> list[date]:
     """Return the days that have a directory, in order."""
     matches = (_DAY.fullmatch(name) for name in place.list_directory(table))
-    return [date.fromisoformat(match[1]) for match in matches if match]
+    days = (_find_day(match[1]) for match in matches if match)
+    return [day for day in days if day is not None]
+
+
+def _find_day(name: str) -> date | None:
+    try:
+        return date.fromisoformat(name)
+    except ValueError:
+        # Somebody else has made it.
+        return None
 
 
 def list_runs(place: Place, table: str, day: date) -> list[UUID]:

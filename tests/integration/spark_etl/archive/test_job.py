@@ -19,17 +19,23 @@ from msgbroker.contract.errors import (
     DayClaimedError,
     DayNotFoundError,
     DayStateError,
+    RunLostError,
 )
+from msgdb.days.maintenance import Maintenance, MaintenanceConfig
 from msgdb.log.queues import ensure_queues
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
+from spark_etl.archive import job
 from spark_etl.archive.config import ArchiveConfig
+from spark_etl.archive.daily import run_daily
 from spark_etl.archive.job import ArchivedDay, run
+from spark_etl.archive.planning import PartPlan, plan_parts
 from spark_etl.archive.progress import Progress, Step
 from spark_etl.archive.verify import verify
 from spark_etl.files.places import Place, find_manifest, list_runs
 from spark_etl.files.reading import list_files, read_days
 from spark_etl.source.contract import SOURCES
+from tests.support.archive_rows import require_archive
 from tests.support.archive_runs import bury
 from tests.support.rows import make_queue, put_messages
 
@@ -242,3 +248,49 @@ async def test_a_place_that_cannot_be_written_fails_the_run_and_frees_the_day(
         await archive(spark, replace(config, place=str(tmp_path / "file")), day_of(1))
 
     assert (await archive(spark, config, day_of(1))).manifest.rows == 10
+
+
+async def test_a_run_that_read_on_after_its_lease_had_passed_leaves_no_manifest(
+    spark: SparkSession, conn: Connection, config: ArchiveConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died_at = datetime.now(UTC) - timedelta(days=95)
+    await bury(conn, *[died_at] * 10)
+    done = await archive(spark, config, died_at.date(), table="dead_letter")
+    await require_archive(conn, "dead_letter")
+
+    def plan(*given: Any) -> list[PartPlan]:
+        """Let the run's lease have passed, unnoticed, and a broker drop the day."""
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, lapse_and_drop(config.url)).result()
+        return plan_parts(*given)
+
+    monkeypatch.setattr(job, "plan_parts", plan)
+    with pytest.raises(RunLostError):
+        await archive(spark, config, died_at.date(), table="dead_letter", again=True)
+
+    assert find_manifest(Place.at(config.place), "dead_letter", died_at.date()) == done.manifest
+
+
+async def lapse_and_drop(url: str) -> None:
+    async with MessageStore.open(url) as store:
+        async with store.connection() as conn:
+            await conn.execute("UPDATE archive_run SET lease_until = now() WHERE state = 'RUNNING'")
+        report = await Maintenance(store, MaintenanceConfig(), group_names=dict).maintain_once()
+    assert report is not None
+    assert report.deleted_row_count == 10
+
+
+async def test_two_stores_do_not_archive_to_one_place(
+    spark: SparkSession, store: MessageStore, conn: Connection, config: ArchiveConfig
+) -> None:
+    await put_messages(conn, await make_queue(conn), range(10), days_ago=1)
+    await store.follow_history()
+    await archive(spark, config, day_of(1))
+    await conn.execute("UPDATE log_history SET history_id = gen_random_uuid()")
+
+    for act in (lambda: run(spark, config, day_of(1), again=True), lambda: run_daily(spark, config)):
+        with pytest.raises(ArchivePlaceError, match="the archive of another message store"):
+            await asyncio.to_thread(act)
+
+    runs = await (await conn.execute("SELECT count(*) FROM archive_run")).fetchone()
+    assert runs == (1,)

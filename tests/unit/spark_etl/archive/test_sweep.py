@@ -111,3 +111,13 @@ def test_what_is_swept_is_of_one_table(place: Place) -> None:
     begin(place, old_run(1))
 
     assert sweep(place, "dead_letter", grace=WEEK, in_use=()) == []
+
+
+def test_the_base_of_a_supplement_stays_though_it_has_no_files(place: Place) -> None:
+    empty, supplement = old_run(1), old_run(2)
+    finish(place, empty)
+    manifest = replace(make_manifest(DAY), run_id=supplement, base_run_id=empty)
+    write_manifest(place, manifest, begin(place, supplement))
+
+    # A further run of the day lists what the base lists, and is refused where that has no manifest any more.
+    assert sweep(place, "message", grace=WEEK, in_use={supplement}) == []

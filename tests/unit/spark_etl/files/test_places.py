@@ -14,6 +14,7 @@ from spark_etl.files.manifest import ArchiveFile, Extent
 from spark_etl.files.places import (
     BatchName,
     Place,
+    check_store,
     check_there,
     find_manifest,
     list_batches,
@@ -182,3 +183,40 @@ def test_a_directory_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> N
 
     with pytest.raises(ArchivePlaceError, match="file"):
         place.make_directory("message")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "day=2026-02-30",
+        "day=2026-13-01",
+        "day=\u0662\u0660\u0662\u0666-11-17",
+        "day=2026-11-17/run=" + 36 * "-",
+        "day=2026-11-17/run=" + 36 * "a",
+        "day=2026-11-17/live=9c2e41d7-00000012-" + 36 * "a",
+    ],
+)
+def test_a_directory_with_an_odd_name_keeps_no_day_from_being_read(place: Place, name: str) -> None:
+    place.make_directory(f"message/{name}")
+
+    for day in list_days(place, "message"):
+        assert find_manifest(place, "message", day) is None
+        assert list_live_manifests(place, "message", day) == []
+
+
+def test_a_place_is_that_of_the_store_that_came_first(place: Place) -> None:
+    check_store(place, FIRST)
+    check_store(place, FIRST)
+
+    with pytest.raises(ArchivePlaceError, match="another message store") as raised:
+        check_store(place, SECOND)
+    assert str(FIRST) in str(raised.value)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "{"])
+def test_a_place_that_does_not_say_whose_it_is_is_refused(place: Place, content: str) -> None:
+    check_store(place, FIRST)
+    Path(place.below("_store.json")).write_text(content)
+
+    with pytest.raises(ArchivePlaceError, match="cannot be read"):
+        check_store(place, FIRST)
