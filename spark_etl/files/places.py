@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -127,8 +128,8 @@ class Place:
 
     def write_whole(self, path: str, text: str) -> None:
         """Write a small file, so that it is there as a whole and for good, or not at all."""
-        # A reader that lists the directory at this moment knows nothing of a name like this.
-        unfinished = f"{path}.unfinished" if self.has_names else path
+        # A reader that lists the directory at this moment knows nothing of a name like this, nor does another writer.
+        unfinished = f"{path}.{secrets.token_hex(4)}.unfinished" if self.has_names else path
         with place_errors(self):
             with self.filesystem.open_output_stream(self.below(unfinished)) as file:
                 file.write(text.encode())
@@ -184,13 +185,12 @@ def check_store(place: Place, store_id: UUID) -> None:
     Days of two stores beside each other would be taken for runs of one: readers would go by either, and what the other
     store's jobs find left behind they remove.
     """
-    content = place.read(_STORE_FILE)
-    if content is None:
+    if place.read(_STORE_FILE) is None:
         place.make_directory("")
         place.write_whole(_STORE_FILE, json.dumps({"format": FORMAT, "store": str(store_id)}) + "\n")
-        return
     try:
-        found = json.loads(content)["store"]
+        # Also what was written just now: another store may have done the same.
+        found = json.loads(place.read(_STORE_FILE) or b"")["store"]
     except (ValueError, KeyError, TypeError) as error:
         raise ArchivePlaceError(place.shown, f"its {_STORE_FILE} cannot be read") from error
     if found != str(store_id):

@@ -129,7 +129,11 @@ def _kill_before_manifest() -> None:
 
 def _kill_in_manifest() -> None:
     _put(places, "to_json", lambda manifest: to_json(manifest)[:300])
-    _put(places.Place, "settle", lambda place, path: _die() if path.endswith(".unfinished") else None)
+    _put(
+        places.Place,
+        "settle",
+        lambda place, path: _die() if "_manifest" in path and path.endswith(".unfinished") else None,
+    )
 
 
 def _kill_before_mark() -> None:

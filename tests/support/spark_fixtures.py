@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +70,10 @@ def spark_of_process() -> Iterator[SparkSession]:
     from spark_etl.sessions import SETTINGS, open_session
     from spark_etl.source.data_source import register
 
+    # Spark takes SIGINT for itself, and other tests of this process are about who has it.
+    on_interrupt = signal.getsignal(signal.SIGINT)
     session = open_session("tests", "local[2]", {**SETTINGS, **_SETTINGS})
+    signal.signal(signal.SIGINT, on_interrupt)
     register(session)
     yield session
     session.stop()

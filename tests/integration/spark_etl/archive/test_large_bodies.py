@@ -25,7 +25,7 @@ _LOOK_SECONDS = 0.02
 
 
 class Peak:
-    """The most that Spark's workers in Python had at one moment, all together."""
+    """The most that one of Spark's workers in Python had at any moment."""
 
     resident_bytes = 0
 
@@ -40,7 +40,7 @@ def watched_workers() -> Iterator[Peak]:
             for process in list_workers():
                 with suppress(psutil.NoSuchProcess):
                     sizes.append(process.memory_info().rss)
-            peak.resident_bytes = max(peak.resident_bytes, sum(sizes))
+            peak.resident_bytes = max(peak.resident_bytes, *sizes, 0)
 
     watching = threading.Thread(target=watch)
     watching.start()
