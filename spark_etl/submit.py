@@ -49,7 +49,7 @@ from msgdb.day_tables import ARCHIVABLE_NAMES
 from msgdb.store import MessageStore
 from spark_etl.archive.config import FILE_MIB_DEFAULT, ArchiveConfig
 from spark_etl.archive.daily import run_daily
-from spark_etl.archive.job import run
+from spark_etl.archive.job import check_owner, run
 from spark_etl.archive.progress import Progress, Step, Tell, tell_nobody
 from spark_etl.archive.task_errors import task_errors
 from spark_etl.archive.verify import verify
@@ -105,7 +105,14 @@ def _carry_out(given: argparse.Namespace, tell: Tell) -> dict[str, Any]:
 
 async def _check_store(config: ArchiveConfig, given: argparse.Namespace) -> None:
     """Raise what the job would be refused with at once."""
-    async with MessageStore.open(config.url, pool_size=1) as store, store.transaction() as connection:
+    async with MessageStore.open(config.url, pool_size=1) as store:
+        await check_owner(store, Place.at(given.place))
+        await _try(store, config, given)
+
+
+async def _try(store: MessageStore, config: ArchiveConfig, given: argparse.Namespace) -> None:
+    """Ask of the store what the job will ask first, and take it back."""
+    async with store.transaction() as connection:
         await list_policies(connection)
         if given.job == _ARCHIVE:
             run_id = UUID(bytes=ids.to_bytes(ids.mint_run()))

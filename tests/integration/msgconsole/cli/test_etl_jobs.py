@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
+from uuid import UUID
 
 import duckdb
 import psutil
@@ -26,6 +27,7 @@ from msgconsole.local.spark_job import PROGRAM
 from msgconsole.local.state_file import State, started_ticks
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
 from msgdb.store import MessageStore
+from spark_etl.files.places import Place, check_store
 from tests.integration.msgconsole.cli.conftest import Msgcenter
 from tests.support.archive_runs import days_ago
 from tests.support.eventually import eventually_blocking
@@ -223,3 +225,21 @@ def test_the_program_itself_refuses_without_a_store_or_a_place(tmp_path: Path) -
         done = subprocess.run([*PROGRAM, *arguments], env=environment, capture_output=True, text=True, check=False)
         assert (done.returncode, json.loads(done.stdout)["error"]["reason"]) == (1, reason)
         assert re.search("Traceback", done.stderr) is None
+
+
+@pytest.mark.parametrize("job", ["live", "daily"])
+def test_the_place_of_another_store_is_refused_before_spark_starts(database_url: str, tmp_path: Path, job: str) -> None:
+    async def meet() -> None:
+        async with MessageStore.open(database_url, pool_size=1) as store:
+            await store.follow_history()
+
+    asyncio.run(meet())
+    check_store(Place.at(str(tmp_path)), UUID(int=1))
+    environment = {**os.environ, "MSGCENTER_MSGDB_URL": database_url, "MSGCENTER_ARCHIVE": str(tmp_path)}
+
+    done = subprocess.run([*PROGRAM, job], env=environment, capture_output=True, text=True, check=False)
+
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["reason"]) == (1, "ARCHIVE_PLACE")
+    assert "another message store" in error["message"]
+    assert "Spark" not in done.stderr
