@@ -222,11 +222,12 @@ def _live(spark: SparkSession, given: argparse.Namespace, tell: Tell) -> dict[st
         every_seconds=given.every_seconds,
         is_once=given.once,
     )
-    query = run_live(spark, config, {})
+    written: list[int] = []
+    query = run_live(spark, config, {}, written.append)
     tell(Progress(Step.FOLLOWING))
     with task_errors():
         query.awaitTermination()
-    return {"live": {"rows": sum(each.numInputRows for each in query.recentProgress)}}
+    return {"live": {"rows": sum(written)}}
 
 
 _ARCHIVE: Final = "archive"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, time
 from functools import partial
@@ -60,10 +60,20 @@ class LiveConfig:
             raise InvalidSettingError("every_seconds", f"must be 0 to {_EVERY_SECONDS_MAX:g}")
 
 
-def run_live(spark: SparkSession, config: LiveConfig, options: Mapping[str, str]) -> StreamingQuery:
+def _tell_nobody(_rows: int) -> None:
+    """Take no notice."""
+
+
+def run_live(
+    spark: SparkSession,
+    config: LiveConfig,
+    options: Mapping[str, str],
+    on_written: Callable[[int], None] = _tell_nobody,
+) -> StreamingQuery:
     """Begin to write the open day, from midnight on or from where the checkpoint is, and return the stream.
 
-    *options* are those of the data source: where the store is, and how much a batch may have.
+    *options* are those of the data source: where the store is, and how much a batch may have. *on_written* is told how
+    many rows each batch had, once they are listed.
     """
     register(spark)
     midnight = datetime.combine(datetime.now(UTC).date(), time(), UTC)
@@ -72,7 +82,7 @@ def run_live(spark: SparkSession, config: LiveConfig, options: Mapping[str, str]
         {"availableNow": True} if config.is_once else {"processingTime": f"{config.every_seconds} seconds"}
     )
     return (
-        log_of_messages.writeStream.foreachBatch(partial(_write_batch, config.place))
+        log_of_messages.writeStream.foreachBatch(partial(_write_batch, config.place, on_written))
         .option("checkpointLocation", config.checkpoint)
         .queryName("msgcenter live archive")
         .trigger(**trigger)
@@ -80,7 +90,7 @@ def run_live(spark: SparkSession, config: LiveConfig, options: Mapping[str, str]
     )
 
 
-def _write_batch(place_url: str, messages: DataFrame, number: int) -> None:
+def _write_batch(place_url: str, on_written: Callable[[int], None], messages: DataFrame, number: int) -> None:
     """Write one batch: files by tasks, and a manifest for each day that it has messages of."""
     context = messages.sparkSession.sparkContext
     stream = str(context.getLocalProperty("sql.streaming.queryId"))[:8]
@@ -108,6 +118,7 @@ def _write_batch(place_url: str, messages: DataFrame, number: int) -> None:
         )
         write_manifest(place, manifest, batch.directory(names.MESSAGE, day))
         log.info("live.batch_written", day=f"{day}", number=number, rows=manifest.rows, files=len(files))
+        on_written(manifest.rows)
 
 
 def _write_partition(place_url: str, batch: BatchName, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -24,10 +24,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 TODAY = datetime.now(UTC).date()
 
 
-async def follow(spark: SparkSession, config: ArchiveConfig, **options: str) -> None:
+async def follow(spark: SparkSession, config: ArchiveConfig, **options: str) -> int:
+    """Write what there is, and return how many rows that were."""
+    written: list[int] = []
     live = LiveConfig(config.place, checkpoint=f"file://{config.place}/_live", is_once=True)
-    query = run_live(spark, live, {"url": config.url, **options})
+    query = run_live(spark, live, {"url": config.url, **options}, written.append)
     await asyncio.to_thread(query.awaitTermination)
+    return sum(written)
 
 
 def rows_of(config: ArchiveConfig, *days: Any) -> list[tuple[int, int]]:
@@ -48,12 +51,12 @@ async def test_the_open_day_is_followed_and_each_message_is_there_once(
     await put_messages(conn, queues[0], range(5), days_ago=1)
     await put_messages(conn, queues[0], range(5, 105))
     await put_messages(conn, queues[1], range(50))
-    await follow(spark, config, max_messages_per_batch="60")
+    assert await follow(spark, config, max_messages_per_batch="60") == 150
     first = rows_of(config, TODAY)
     await put_messages(conn, queues[2], range(7))
     await put_messages(conn, queues[1], range(50, 60))
 
-    await follow(spark, config)
+    assert await follow(spark, config) == 17
 
     assert first == [(queues[0], offset) for offset in range(5, 105)] + [(queues[1], offset) for offset in range(50)]
     assert rows_of(config, TODAY) == sorted(
