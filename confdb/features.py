@@ -30,9 +30,15 @@ class Feature(StrEnum):
     GROUP_MODE_BROADCAST = "group-mode-broadcast"
     ARCHIVE = "archive"
     """Days of the message store that must be archived before they are dropped: of no row of the configuration."""
+    RESETS = "resets"
+    """Groups that are put back to before their subscriptions' starts: of no row of the configuration."""
+    SUBSCRIPTION_PAUSED = "subscription-paused"
+    """What only a paused subscription wants waits on the shelf."""
+    JOBS = "jobs"
+    """Messages that are stored once more for a single group, whatever its subscriptions are: of no row either."""
 
 
-UNDERSTOOD: frozenset[str] = frozenset({Feature.ARCHIVE})
+UNDERSTOOD: frozenset[str] = frozenset({Feature.ARCHIVE, Feature.JOBS, Feature.RESETS, Feature.SUBSCRIPTION_PAUSED})
 """The features that this version carries out. A broker reads it once, as it starts; services at each change."""
 
 

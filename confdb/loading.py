@@ -84,6 +84,7 @@ _SUBSCRIPTIONS: Final = sa.select(
     Subscription.expression,
     sa.cast(Subscription.start_offsets, sa.Text),
     _joined(Subscription.requires),
+    Subscription.paused,
 ).order_by(Subscription.subscription_id)
 _STRESS_RULES: Final = sa.select(StressRule.__table__).order_by(StressRule.stress_rule_id)
 _STRESS_WHITELIST: Final = sa.select(StressWhitelist.group_id, StressWhitelist.topic_id, StressWhitelist.event_code)

@@ -194,6 +194,8 @@ class Subscription(Base):
     start_offsets: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"))
     created_at: Mapped[datetime] = _now()
     requires: Mapped[list[str]] = _requires()
+    # What it wants, and no other, waits until it goes on.
+    paused: Mapped[bool] = mapped_column(server_default=text("false"))
 
 
 class StressRule(Base):

@@ -162,7 +162,7 @@ def _read_schedule(reading: _Reading, text: str | None) -> tuple[float, ...]:
 
 
 def _read_subscription(row: tuple[Any, ...], understood: frozenset[str]) -> SubscriptionRoute:
-    subscription_id, _, topic_id, event_code, mode, expression, start_offsets, requires = row
+    subscription_id, _, topic_id, event_code, mode, expression, start_offsets, requires, paused = row
     reading = _Reading(requires)
     known_mode = reading.choose(Aspect.SUBSCRIPTION_MODE, SubscriptionMode, mode)
     if not _is_event_code_or_any(event_code):
@@ -182,6 +182,7 @@ def _read_subscription(row: tuple[Any, ...], understood: frozenset[str]) -> Subs
         cost=cost,
         requires=frozenset(reading.requires),
         not_understood=reading.outcome(understood),
+        paused=paused,
     )
 
 

@@ -148,6 +148,8 @@ class SubscriptionRoute:
     """Why this broker serves nothing of the topic to the group."""
     cost: int = 0
     """What evaluating its expression can cost, in steps, by its structure."""
+    paused: bool = False
+    """Whether what it wants, and no other subscription of the group, waits until it goes on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ ARCHIVE_DAY: Final = "archive_day"
 ARCHIVE_RUN: Final = "archive_run"
 ARCHIVE_RANGE: Final = "archive_range"
 ACT: Final = "act"
+JOB: Final = "job"
+JOB_FAILURE: Final = "job_failure"
+REDRIVE: Final = "redrive"
 
 
 def partition_name(table: str, day_yyyymmdd: str) -> str:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 from weakref import WeakSet
 
+import psycopg
 import structlog
 
-from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.contract.errors import LookTooLongError, StoreUnavailableError
 from msgdb.postgres.connections import (
     BlockingConnection,
     Connection,
@@ -40,6 +41,13 @@ __all__ = ["Connection", "ConnectionConfig", "MessageStore", "SessionLimits"]
 
 _ANOTHER_HISTORY: Final = "the database goes on with another history: what was remembered of it is forgotten"
 _LOOK_SECONDS_MAX: Final = 5.0
+
+LOOK_SECONDS_MAX: Final = 3.0
+"""How long a statement may take that only looks for something: whoever asked waits, and the disk serves others."""
+_LOOK: Final = """
+SELECT set_config('statement_timeout', %(milliseconds)s, true), set_config('transaction_read_only', 'on', true),
+       set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +195,20 @@ class MessageStore:
             if self.history is not history:
                 raise StoreUnavailableError(_ANOTHER_HISTORY)
             yield connection
+
+    @asynccontextmanager
+    async def looking(self, seconds_max: float = LOOK_SECONDS_MAX) -> AsyncIterator[Connection]:
+        """Lend a connection for looks that must hurt nobody: it only reads, on one core, in bounded time.
+
+        Raises LookTooLongError where a statement takes longer than *seconds_max*.
+        """
+        async with self.transaction() as connection:
+            # One statement: with a pooler in between a setting is the transaction's, or it is somebody else's.
+            await connection.execute(_LOOK, {"milliseconds": str(round(seconds_max * 1_000))})
+            try:
+                yield connection
+            except psycopg.errors.QueryCanceled as error:
+                raise LookTooLongError(seconds_max) from error
 
     async def connect_dedicated(self) -> Connection:
         """Open a connection outside the pool, in autocommit mode; the caller closes it."""

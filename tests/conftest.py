@@ -28,6 +28,8 @@ settings.load_profile("no deadline")
 
 _SERVER_VARIABLE = "MSGCENTER_TEST_POSTGRES_URL"
 _TEMPLATE_VARIABLE = "MSGCENTER_TEST_TEMPLATE"
+_SERVER_PREFIX = "msgcenter-tests-"
+_MEMORY_BYTES_MIN = 6 * 2**30
 _UNIT_TESTS = Path(__file__).parent / "unit"
 
 
@@ -45,13 +47,28 @@ def pytest_configure(config: pytest.Config) -> None:
 def _start_postgres(config: pytest.Config) -> None:
     from msgdb.embedded import EmbeddedPostgres
 
-    directory = Path(tempfile.mkdtemp(prefix="msgcenter-tests-"))
-    config.add_cleanup(lambda: shutil.rmtree(directory))
     fsync = os.environ.get("MSGCENTER_TEST_FSYNC", "off")
+    directory = Path(tempfile.mkdtemp(prefix=f"{_SERVER_PREFIX}{os.getpid()}-", dir=_server_root(fsync)))
+    config.add_cleanup(lambda: shutil.rmtree(directory))
     server = EmbeddedPostgres(directory, settings={"fsync": fsync, "max_connections": "400"})
     # Registered before the start: cleanups run last in, first out, and on Ctrl-C, too.
     config.add_cleanup(server.stop)
     os.environ[_SERVER_VARIABLE] = server.start()
+
+
+def _server_root(fsync: str) -> Path | None:
+    """Return the directory for the server's own: in memory where there is enough, None for the usual one.
+
+    A test's database is a copy of some four hundred files: 0.4 s on a disk, 0.02 s in memory.
+    """
+    memory = Path("/dev/shm")
+    if fsync != "off" or not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < _MEMORY_BYTES_MIN:
+        return None
+    for left in memory.glob(f"{_SERVER_PREFIX}*"):
+        # Of a run that was killed: it would be kept until the machine is started anew.
+        if not Path(f"/proc/{left.name.removeprefix(_SERVER_PREFIX).partition('-')[0]}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return memory
 
 
 def _runs_unit_tests_only(config: pytest.Config) -> bool:

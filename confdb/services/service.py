@@ -44,7 +44,7 @@ class ConfigService:
         self.event_codes = EventCodes(store, changes)
         self.publisher_groups = PublisherGroups(store, changes)
         self.subscriber_groups = SubscriberGroups(store, changes, feature_checks)
-        self.subscriptions = Subscriptions(store, changes, tails)
+        self.subscriptions = Subscriptions(store, changes, tails, feature_checks)
         self.stress = Stress(store, changes, feature_checks)
         self.audit = Audit(store)
 

@@ -1,4 +1,4 @@
-"""Subscriptions: create, delete, list.
+"""Subscriptions: create, change, delete, list.
 
 A new one starts at the tails of the topic's queues. They are read before the subscription commits: what is published
 once a broker routes by it lies behind them and is delivered; what was stored before lies in front of them and is not.
@@ -16,10 +16,12 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from confdb.expressions.cost_limits import check_expression
+from confdb.features import Feature
 from confdb.models import SubscriberGroup, Subscription, Topic
 from confdb.routes import SubscriptionMode
 from confdb.services.changes import Change, Changes
 from confdb.services.checks import check_after, check_page_limit
+from confdb.services.feature_checks import FeatureChecks
 from confdb.services.lookups import (
     check_event_code_or_any,
     get_namespace,
@@ -32,6 +34,7 @@ from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import (
     BeginningPassedError,
+    InvalidSettingError,
     LimitReachedError,
     SubscriptionNotFoundError,
     ThingAlreadyExistsError,
@@ -72,7 +75,8 @@ class QueueTails(Protocol):
 class Subscriptions:
     """Registers, deletes and lists subscriptions: which group wants which message types."""
 
-    def __init__(self, store: ConfigStore, changes: Changes, tails: QueueTails | None) -> None:
+    def __init__(self, store: ConfigStore, changes: Changes, tails: QueueTails | None, features: FeatureChecks) -> None:
+        self._features = features
         self._store = store
         self._changes = changes
         self._tails = tails
@@ -123,6 +127,49 @@ class Subscriptions:
                 await self._keep_beginning(change, group, topic_row, group_id)
             return Changed(view, change.version)
 
+    async def update(
+        self,
+        namespace: str,
+        group: str,
+        topic: str,
+        event_code: str,
+        *,
+        mode: SubscriptionMode | None = None,
+        expression: str | None = None,
+        paused: bool | None = None,
+    ) -> Changed[SubscriptionView]:
+        """Change what is given of a subscription; the group keeps its place on the topic.
+
+        An *expression* makes it a HEADER subscription, the *mode* DIRECT takes its expression away. Either holds for
+        what brokers read from then on; what they have read stays selected, or not, as it was. What a *paused* one
+        wants, and no other subscription of the group, waits until it goes on.
+
+        Raises SubscriptionNotFoundError, ExpressionTooCostlyError, and FeatureNotEverywhereError while a broker runs
+        that would deliver for a paused one.
+        """
+        if expression is not None:
+            check_expression(expression)
+        if (mode is SubscriptionMode.DIRECT and expression is not None) or (
+            mode is SubscriptionMode.HEADER and expression is None
+        ):
+            raise InvalidSettingError("mode", "is HEADER with an expression, and DIRECT without")
+        permission = await self._features.ask_for([Feature.SUBSCRIPTION_PAUSED] if paused else [])
+        async with self._changes.begin() as change:
+            await permission.check(change)
+            row = await _get_row(change.session, namespace, group, topic, event_code)
+            before = subscription_view(namespace, group, topic, row)
+            if expression is not None or mode is not None:
+                row.expression = expression
+                row.mode = SubscriptionMode.DIRECT if expression is None else SubscriptionMode.HEADER
+            if paused is not None:
+                row.paused = paused
+                others = [feature for feature in row.requires if feature != Feature.SUBSCRIPTION_PAUSED]
+                row.requires = [*others, Feature.SUBSCRIPTION_PAUSED] if paused else others
+            after = subscription_view(namespace, group, topic, row)
+            name = describe_subscription(group, topic, event_code)
+            change.record("subscription", namespace, name, before=before, after=after)
+            return Changed(after, change.version)
+
     async def delete(self, namespace: str, group: str, topic: str, event_code: str) -> Changed[SubscriptionView]:
         """Unsubscribe a group from a message type."""
         async with self._changes.begin() as change:
@@ -141,15 +188,8 @@ class Subscriptions:
     async def get(self, namespace: str, group: str, topic: str, event_code: str) -> SubscriptionView:
         """Return a subscription, or raise SubscriptionNotFoundError."""
         async with self._store.transaction() as session:
-            wanted = _NAMED.where(
-                Subscription.group_id == (await get_subscriber_group(session, namespace, group)).group_id,
-                Subscription.topic_id == (await get_topic(session, namespace, topic)).topic_id,
-                Subscription.event_code == check_event_code_or_any(event_code),
-            )
-            found = (await session.execute(wanted)).one_or_none()
-        if found is None:
-            raise SubscriptionNotFoundError(group, topic, event_code)
-        return subscription_view(namespace, group, topic, found.Subscription)
+            row = await _get_row(session, namespace, group, topic, event_code)
+            return subscription_view(namespace, group, topic, row)
 
     async def list(
         self,
@@ -222,6 +262,19 @@ async def remove_subscriptions(change: Change, namespace: str, which: sa.ColumnE
         removed.append(view)
     await change.remove(*(names.Subscription for names in found))
     return removed
+
+
+async def _get_row(session: AsyncSession, namespace: str, group: str, topic: str, event_code: str) -> Subscription:
+    """Return the row of a subscription, or raise SubscriptionNotFoundError."""
+    wanted = sa.select(Subscription).where(
+        Subscription.group_id == (await get_subscriber_group(session, namespace, group)).group_id,
+        Subscription.topic_id == (await get_topic(session, namespace, topic)).topic_id,
+        Subscription.event_code == check_event_code_or_any(event_code),
+    )
+    row = (await session.scalars(wanted)).one_or_none()
+    if row is None:
+        raise SubscriptionNotFoundError(group, topic, event_code)
+    return row
 
 
 async def _require_subscribable(

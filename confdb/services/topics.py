@@ -15,6 +15,7 @@ from confdb.services.event_codes import record_removal
 from confdb.services.feature_checks import FeatureChecks
 from confdb.services.lookups import get_namespace, get_topic, list_named, require_unsubscribed
 from confdb.services.stress import remove_whitelisted
+from confdb.services.subscriptions import remove_subscriptions
 from confdb.services.views import Changed, Page, TopicView, page_of, topic_view
 from confdb.setting_bounds import check_body_bytes_max, check_queue_count
 from confdb.store import ConfigStore
@@ -99,11 +100,17 @@ class Topics:
             change.record("topic", namespace, name, before=before, after=after)
             return Changed(after, change.version)
 
-    async def delete(self, namespace: str, name: str) -> Changed[TopicView]:
-        """Delete a topic, its event codes and whitelist entries; refused while a group subscribes to it."""
+    async def delete(self, namespace: str, name: str, *, with_subscriptions: bool = False) -> Changed[TopicView]:
+        """Delete a topic, its event codes and whitelist entries.
+
+        Refused while a group subscribes to it, unless *with_subscriptions*.
+        """
         async with self._changes.begin() as change:
             row = await get_topic(change.session, namespace, name)
-            await require_unsubscribed(change.session, "topic", name, Subscription.topic_id == row.topic_id)
+            of_this = Subscription.topic_id == row.topic_id
+            if with_subscriptions:
+                await remove_subscriptions(change, namespace, of_this)
+            await require_unsubscribed(change.session, "topic", name, of_this)
             await remove_whitelisted(change, namespace, StressWhitelist.topic_id == row.topic_id)
             of_topic = sa.select(EventCode).where(EventCode.topic_id == row.topic_id)
             codes = (await change.session.scalars(of_topic)).all()

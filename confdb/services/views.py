@@ -124,6 +124,7 @@ class SubscriptionView:
     start_offsets: dict[int, int]
     created_at: datetime
     requires: tuple[str, ...] = ()
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +274,7 @@ def subscription_view(namespace: str, group: str, topic: str, row: models.Subscr
         start_offsets=readable_offsets(row.start_offsets) or {},
         created_at=row.created_at,
         requires=_requires(row),
+        paused=row.paused,
     )
 
 

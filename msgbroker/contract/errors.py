@@ -59,6 +59,7 @@ from msgbroker.contract.passing_errors import ConfigOutdatedError as ConfigOutda
 from msgbroker.contract.passing_errors import ConfigUnavailableError as ConfigUnavailableError
 from msgbroker.contract.passing_errors import DayClaimedError as DayClaimedError
 from msgbroker.contract.passing_errors import DayStillOpenError as DayStillOpenError
+from msgbroker.contract.passing_errors import LookTooLongError as LookTooLongError
 from msgbroker.contract.passing_errors import NotReadingError as NotReadingError
 from msgbroker.contract.passing_errors import NotUnderstoodError as NotUnderstoodError
 from msgbroker.contract.passing_errors import OutgoingFullError as OutgoingFullError
@@ -75,6 +76,7 @@ from msgbroker.contract.passing_errors import UnfinishedError as UnfinishedError
 from msgbroker.contract.registry_errors import EventCodeNotFoundError as EventCodeNotFoundError
 from msgbroker.contract.registry_errors import GroupNotFoundError as GroupNotFoundError
 from msgbroker.contract.registry_errors import NamespaceNotFoundError as NamespaceNotFoundError
+from msgbroker.contract.registry_errors import NothingSelectedError as NothingSelectedError
 from msgbroker.contract.registry_errors import SubscriptionNotFoundError as SubscriptionNotFoundError
 from msgbroker.contract.registry_errors import ThingAlreadyExistsError as ThingAlreadyExistsError
 from msgbroker.contract.registry_errors import ThingNotFoundError as ThingNotFoundError
@@ -86,6 +88,9 @@ from msgbroker.contract.state_errors import FeatureNotEverywhereError as Feature
 from msgbroker.contract.state_errors import ForkedError as ForkedError
 from msgbroker.contract.state_errors import FrameForgottenError as FrameForgottenError
 from msgbroker.contract.state_errors import InstanceReplacedError as InstanceReplacedError
+from msgbroker.contract.state_errors import JobLostError as JobLostError
+from msgbroker.contract.state_errors import JobStateError as JobStateError
+from msgbroker.contract.state_errors import JobStoppedError as JobStoppedError
 from msgbroker.contract.state_errors import LimitReachedError as LimitReachedError
 from msgbroker.contract.state_errors import NotMigratedError as NotMigratedError
 from msgbroker.contract.state_errors import OffsetGoneError as OffsetGoneError

@@ -117,6 +117,19 @@ class ClientBufferFullError(ResourceExhaustedError):
         )
 
 
+class LookTooLongError(ResourceExhaustedError):
+    """Looking for something took longer than it may: ask for less, or again when the store has less to do."""
+
+    reason = "LOOK_TOO_LONG"
+    seconds_max = Fact(float, 0.0)
+
+    def __init__(self, seconds_max: float) -> None:
+        super().__init__(
+            f"looking for it took longer than {seconds_max:g} s, and was given up: ask for less, or later",
+            seconds_max=seconds_max,
+        )
+
+
 class StoreUnavailableError(UnavailableError):
     """PostgreSQL is out of reach. Whatever was acknowledged is stored; the rest may be sent again."""
 

@@ -62,6 +62,16 @@ class GroupNotFoundError(NotFoundError):
         )
 
 
+class NothingSelectedError(NotFoundError):
+    """What somebody wants done is about nothing at all: no message, no dead letter is meant by it."""
+
+    reason = "NOTHING_SELECTED"
+    kind = Fact(str, "")
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"there is no {kind} that this is about: nothing was done", kind=kind)
+
+
 class SubscriptionNotFoundError(NotFoundError):
     """The group has no such subscription."""
 

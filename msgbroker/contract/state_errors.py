@@ -122,8 +122,8 @@ class BeginningPassedError(FailedPreconditionError):
 
     def __init__(self, group: str, topic: str) -> None:
         super().__init__(
-            f"group {group!r} has read topic {topic!r} already and does not go back: subscribe from now on, or use "
-            "another group for what is stored",
+            f"group {group!r} has read topic {topic!r} already: subscribe from now on, and have what is stored "
+            "delivered by `msgcenter message replay`, or use another group",
             group=group,
             topic=topic,
         )
@@ -238,6 +238,37 @@ class DayStateError(FailedPreconditionError):
 
     def __init__(self, table: str, day: str, state: str, problem: str) -> None:
         super().__init__(f"{day} of {table} is {state}: {problem}", table=table, day=day, state=state)
+
+
+class JobStateError(FailedPreconditionError):
+    """A job is not in a state for it: it has ended, say."""
+
+    reason = "JOB_STATE"
+    job_id = Fact(int, 0)
+    state = Fact(str, "")
+
+    def __init__(self, job_id: int, state: str) -> None:
+        super().__init__(f"job {job_id} is {state}: that cannot be done to it any more", job_id=job_id, state=state)
+
+
+class JobStoppedError(FailedPreconditionError):
+    """A job cannot go on, for a reason that does not pass."""
+
+    reason = "JOB_STOPPED"
+    job_id = Fact(int, 0)
+
+    def __init__(self, job_id: int, problem: str) -> None:
+        super().__init__(f"job {job_id} cannot go on: {problem}", job_id=job_id)
+
+
+class JobLostError(FailedPreconditionError):
+    """A broker has lost a job to its lease: another one goes on with it, and nothing more may be written of it here."""
+
+    reason = "JOB_LOST"
+    job_id = Fact(int, 0)
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"job {job_id} is another broker's by now", job_id=job_id)
 
 
 class RunLostError(FailedPreconditionError):

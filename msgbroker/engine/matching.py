@@ -26,6 +26,7 @@ from confdb.routes import (
 )
 from msgbroker.contract.names import ANY_EVENT_CODE
 from msgbroker.engine.messages import MessageT
+from msgdb.lanes.records import LaneReset
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +94,18 @@ class _Selection:
 class Matcher:
     """Selects the messages of one topic for one group, by the subscriptions of one snapshot.
 
-    Subscriptions may overlap; a message is selected once. Whether a group may see stress messages is not decided here,
-    but at every hand-out.
+    Subscriptions may overlap; a message is selected once. One that is for a single group (it was redriven or replayed
+    to it) that group gets whatever its subscriptions are by now, and no other. Whether a group may see stress messages
+    is not decided here, but at every hand-out.
     """
 
-    def __init__(self, group: GroupRoute, topic: TopicRoute) -> None:
+    def __init__(self, group: GroupRoute, topic: TopicRoute, reset: LaneReset | None = None) -> None:
+        """Make a matcher. *reset*: where the lane that it matches for was put by hand."""
         self._group_id = group.group_id
-        self._subscriptions = tuple(
-            subscription for subscription in group.subscriptions if subscription.topic_id == topic.topic_id
-        )
+        self._reset = reset
+        of_topic = [subscription for subscription in group.subscriptions if subscription.topic_id == topic.topic_id]
+        self._subscriptions = tuple(subscription for subscription in of_topic if not subscription.paused)
+        self._paused = {subscription.subscription_id: subscription for subscription in of_topic if subscription.paused}
         self._named_codes = frozenset([subscription.event_code for subscription in self._subscriptions])
         self._selections: dict[tuple[int, str], _Selection] = {}
         """What is asked, by queue and event code. Codes that no subscription names share one entry."""
@@ -143,7 +147,9 @@ class Matcher:
         matched: list[MessageT] = []
         decided, asked = len(messages), 0
         for number, message in enumerate(messages, 1):
-            if facts.has_targets and not self._is_for_this_group(message):
+            if facts.has_targets and message.target_group is not None:
+                if message.target_group == self._group_id:
+                    matched.append(message)
                 continue
             selection = selections[message.event_code]
             if self._matches(message, selection):
@@ -176,6 +182,57 @@ class Matcher:
                 self._note_failed_elsewhere(message, selection, outcomes)
         return Selected(matched, len(messages))
 
+    # --- paused subscriptions ---------------------------------------------------------------------------------------
+
+    @property
+    def paused_ids(self) -> frozenset[int]:
+        """The subscriptions that are paused: what only these want waits on the shelf."""
+        return frozenset(self._paused)
+
+    @property
+    def paused_cost(self) -> int:
+        """What asking one message of all paused subscriptions can cost, in steps."""
+        return sum(subscription.cost for subscription in self._paused.values())
+
+    def shelved_by(self, message: MessageT, queue_id: int) -> str:
+        """Return by which paused subscriptions a message is wanted that no other wants; empty: by none."""
+        if message.target_group is not None or self._matches(message, self._selection(queue_id, message.event_code)):
+            return ""
+        return self.paused_wanting(message, queue_id)
+
+    def paused_wanting(self, message: MessageT, queue_id: int) -> str:
+        """Return which paused subscriptions want a message, of which it is known that no other does."""
+        if message.target_group is not None:
+            return ""
+        wanting = [
+            subscription_id
+            for subscription_id, subscription in self._paused.items()
+            if subscription.event_code in {message.event_code, ANY_EVENT_CODE}
+            and self._start_of(subscription, queue_id) <= message.queue_offset
+            and self._satisfies(message, subscription)
+        ]
+        return ",".join(map(str, wanting))
+
+    def standing_of(self, shelved_by: str) -> str | None:
+        """Return who of those that a message is shelved by is paused still; empty where one goes on, None: none left.
+
+        What was decided as the message was read is not asked again.
+        """
+        ids = [int(subscription_id) for subscription_id in shelved_by.split(",")]
+        if any(subscription.subscription_id in ids for subscription in self._subscriptions):
+            return ""
+        return ",".join(str(subscription_id) for subscription_id in ids if subscription_id in self._paused) or None
+
+    def _satisfies(self, message: MessageT, subscription: SubscriptionRoute) -> bool:
+        if subscription.predicate is None:
+            return subscription.mode is SubscriptionMode.DIRECT
+        headers = message.headers
+        try:
+            return subscription.predicate(headers if isinstance(headers, dict) else dict(headers)) is True
+        except ExpressionFailedError as error:
+            self._note_failed(subscription.subscription_id, subscription.expression or "", error.problem)
+            return False
+
     def take_failed(self) -> dict[int, FailedEvaluations]:
         """Return what failed since this was last asked."""
         failed, self.failed = self.failed, {}
@@ -186,27 +243,26 @@ class Matcher:
     ) -> Sequence[MessageT] | None:
         """Return what is selected, where that is true of all, or of none; else None."""
         if facts.has_targets:
-            messages = [message for message in messages if self._is_for_this_group(message)]
+            messages = [message for message in messages if message.target_group in {None, self._group_id}]
         if not messages:
             return messages
         first = messages[0].queue_offset
         if all(s.direct_from is not None and s.direct_from <= first for s in selections.values()):
             return messages
         if all(s.direct_from is None and not s.by_header for s in selections.values()):
-            return messages[:0]
+            return [message for message in messages if message.target_group is not None] if facts.has_targets else []
         return None
-
-    def _is_for_this_group(self, message: MessageT) -> bool:
-        return message.target_group is None or message.target_group == self._group_id
 
     def _questions(self, message: MessageT, selection: _Selection) -> tuple[str, ...]:
         offset = message.queue_offset
-        if not (selection.asks(offset) and self._is_for_this_group(message)):
+        if message.target_group is not None or not selection.asks(offset):
             return ()
         return tuple(text for start, _, text, _ in selection.by_header if start <= offset)
 
     def _matches_directly(self, message: MessageT, selection: _Selection) -> bool:
-        return self._is_for_this_group(message) and selection.takes(message.queue_offset)
+        if message.target_group is not None:
+            return message.target_group == self._group_id
+        return selection.takes(message.queue_offset)
 
     def _matches(self, message: MessageT, selection: _Selection) -> bool:
         offset = message.queue_offset
@@ -258,15 +314,21 @@ class Matcher:
 
     def _select_by(self, queue_id: int, event_code: str) -> _Selection:
         asking = [s for s in self._subscriptions if s.event_code in (event_code, ANY_EVENT_CODE)]
-        direct = [_start_of(s, queue_id) for s in asking if s.mode is SubscriptionMode.DIRECT]
+        direct = [self._start_of(s, queue_id) for s in asking if s.mode is SubscriptionMode.DIRECT]
         return _Selection(
             min(direct, default=None),
             tuple(
-                (_start_of(s, queue_id), s.predicate, s.expression or "", s.subscription_id)
+                (self._start_of(s, queue_id), s.predicate, s.expression or "", s.subscription_id)
                 for s in asking
                 if s.predicate is not None
             ),
         )
+
+    def _start_of(self, subscription: SubscriptionRoute, queue_id: int) -> int:
+        start = subscription.start_offsets.get(queue_id, 0)
+        if self._reset is not None and subscription.subscription_id <= self._reset.subscription_id:
+            return min(start, self._reset.offset)
+        return start
 
 
 _SELECTIONS_MAX = 4_096
@@ -275,7 +337,3 @@ _SELECTIONS_MAX = 4_096
 
 def _never() -> bool:
     return False
-
-
-def _start_of(subscription: SubscriptionRoute, queue_id: int) -> int:
-    return subscription.start_offsets.get(queue_id, 0)

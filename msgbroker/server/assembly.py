@@ -37,6 +37,7 @@ from msgbroker.server.parts import (
     make_config_service,
     make_delivery,
     make_door,
+    make_jobs,
     make_maintenance,
     make_publishing,
 )
@@ -58,6 +59,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     announcements = make_announcements(base, hub, cluster.heartbeats)
     config = make_config_service(base)
     publishing = make_publishing(base, hub, config, on_stored=_on_stored(hub, announcements))
+    jobs = make_jobs(base, publishing.committer)
     door = make_door(base, server, hub=hub, cluster=cluster, publishing=publishing, config=config)
 
     _on_snapshot(base, hub=hub, cluster=cluster, door=door)
@@ -77,9 +79,13 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         grpc_door=door.grpc,
         alarms=base.board,
         failures=delivery.failures,
-        loops=_loops(
-            base, delivery=delivery, cluster=cluster, announcements=announcements, publishing=publishing, door=door
-        ),
+        jobs=jobs,
+        loops=[
+            *_loops(
+                base, delivery=delivery, cluster=cluster, announcements=announcements, publishing=publishing, door=door
+            ),
+            BrokerLoop("jobs", jobs.run, is_dispensable=True),
+        ],
         cut_connections=stores.cut,
     )
 

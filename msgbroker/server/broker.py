@@ -19,6 +19,7 @@ from msgbroker.server.deliver.checkpoints import Checkpointer
 from msgbroker.server.deliver.expressions.failures import FailureWriter
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.edge.grpc_door import GrpcDoor
+from msgbroker.server.jobs.runner import JobRunner
 from msgbroker.server.publish.committer import Committer
 
 log = structlog.get_logger(__name__)
@@ -89,6 +90,7 @@ class Broker:
     grpc_door: GrpcDoor
     alarms: AlarmBoard
     failures: FailureWriter
+    jobs: JobRunner
     loops: Sequence[BrokerLoop]
     cut_connections: Callable[[], None]
     """Break every connection to the databases that is in use."""
@@ -172,6 +174,7 @@ class Broker:
             asyncio.create_task(self.cluster.heartbeats.leave(), name="leave-registry"),
             asyncio.create_task(self.alarms.leave(), name="leave-alarms"),
             asyncio.create_task(self.failures.leave(), name="leave-failures"),
+            asyncio.create_task(self.jobs.leave(), name="leave-jobs"),
         ]
         left = await _unfinished(goodbyes, deadline)
         for goodbye in goodbyes:

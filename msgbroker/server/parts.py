@@ -54,6 +54,13 @@ from msgbroker.server.edge.overload import OverloadWatch
 from msgbroker.server.edge.publishing.publisher_service import PublisherService
 from msgbroker.server.edge.subscribing.pull_service import PullService
 from msgbroker.server.edge.subscribing.subscriber_service import SubscriberService
+from msgbroker.server.jobs.purging import Purging
+from msgbroker.server.jobs.receivers import Receivers
+from msgbroker.server.jobs.redriving import Redriving
+from msgbroker.server.jobs.replaying import Replaying
+from msgbroker.server.jobs.runner import JobRunner, JobRunnerConfig
+from msgbroker.server.jobs.storing_again import Republisher
+from msgbroker.server.jobs.work import JobWork
 from msgbroker.server.log.cache import LogCache, LogCacheConfig
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.log.topic_queues import TopicQueues
@@ -64,6 +71,7 @@ from msgbroker.server.settings import BrokerSettings
 from msgdb import names
 from msgdb.append.appender import AppendConfig, Appender
 from msgdb.days.maintenance import Maintenance, MaintenanceConfig
+from msgdb.jobs.records import JobKind
 from msgdb.log.partitions import ensure_for
 from msgdb.log.queues import QueueTailReader
 from msgdb.reports.alarms import Alarm, AlarmKind
@@ -74,6 +82,8 @@ TellStored: TypeAlias = Callable[[Mapping[int, list[LogMessage]]], None]
 
 _POLL_SECONDS_AMONG_OTHERS: Final = 1.0
 _POLL_SECONDS_ALONE: Final = 10.0
+_DAY_SECONDS: Final = 86_400.0
+_HOUR_SECONDS: Final = 3_600.0
 _HEALTH_READING_MAX: Final = 16
 """So many requests are read at a time; as large as gRPC takes them, they are 8 MiB."""
 
@@ -318,6 +328,21 @@ def _make_subscriber(base: Foundation, hub: DeliveryHub, cluster: Cluster) -> tu
         pulls_max=base.settings.pulls_max,
     )
     return subscriber, pull
+
+
+def make_jobs(base: Foundation, committer: Committer) -> JobRunner:
+    """Make what carries out operators' jobs; brokers take turns at them."""
+    store = base.stores.messages
+    republisher, receivers = Republisher(committer), Receivers(base.stores.feed.get)
+    # Frames go by whole days, and not before the last of one is old enough.
+    frame_seconds = base.settings.frame_days * _DAY_SECONDS - _HOUR_SECONDS
+    works: dict[str, JobWork] = {
+        JobKind.REDRIVE: Redriving(store, republisher, receivers, frame_seconds),
+        JobKind.PURGE: Purging(store),
+        JobKind.REPLAY: Replaying(store, republisher, receivers, frame_seconds),
+    }
+    config = JobRunnerConfig(lease_seconds=base.settings.lease_seconds)
+    return JobRunner(store=store, owner=base.identity.broker_id, works=works, config=config)
 
 
 def make_maintenance(base: Foundation) -> Maintenance:

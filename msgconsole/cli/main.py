@@ -38,16 +38,23 @@ COMMANDS: Final = (
     CommandEntry("namespace", "msgconsole.cli.commands.namespace", "Namespaces: create, list, delete."),
     CommandEntry("topic", "msgconsole.cli.commands.topic", "Topics: create, list, show, update, delete."),
     CommandEntry("event-code", "msgconsole.cli.commands.event_code", "Event codes of a topic: create, list, delete."),
-    CommandEntry("group", "msgconsole.cli.commands.group", "Groups: create, list, show, update, delete."),
-    CommandEntry("subscription", "msgconsole.cli.commands.subscription", "Subscriptions: create, list, show, delete."),
+    CommandEntry("group", "msgconsole.cli.commands.group", "Groups: create, list, show, update, delete, reset."),
+    CommandEntry(
+        "subscription", "msgconsole.cli.commands.subscription", "Subscriptions: create, list, show, update, delete."
+    ),
     CommandEntry("stress", "msgconsole.cli.commands.stress", "Stress traffic (tests): its rules, and who may get it."),
     CommandEntry("publish", "msgconsole.cli.commands.publish", "Publish a message."),
     CommandEntry("subscribe", "msgconsole.cli.commands.subscribe", "Print messages as they come."),
     CommandEntry("lag", "msgconsole.cli.commands.lag", "How far each group is behind."),
     CommandEntry("alarm", "msgconsole.cli.commands.alarm", "What brokers have set aside, or found at its limit."),
-    CommandEntry("dead-letters", "msgconsole.cli.commands.dead_letters", "Messages given up on: list, show."),
+    CommandEntry(
+        "dead-letters", "msgconsole.cli.commands.dead_letters", "Messages given up on: list, show, redrive, purge."
+    ),
+    CommandEntry("message", "msgconsole.cli.commands.message", "Stored messages: replay."),
+    CommandEntry("job", "msgconsole.cli.commands.job", "What brokers carry out for operators: list, show, pause, ..."),
     CommandEntry("etl", "msgconsole.cli.commands.etl", "The archive: days as Parquet files, before they are dropped."),
-    CommandEntry("audit", "msgconsole.cli.commands.audit", "Who changed what."),
+    CommandEntry("act", "msgconsole.cli.commands.act", "What operators did to messages, and why: list, show."),
+    CommandEntry("audit", "msgconsole.cli.commands.audit", "Who changed what of the configuration."),
     CommandEntry("bench", "msgconsole.cli.commands.bench", "Measure messages per second and latency here."),
 )
 

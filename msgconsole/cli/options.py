@@ -31,13 +31,44 @@ IfNotExists = Annotated[
     ),
 ]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until every live broker routes by it.")]
+Force = Annotated[bool, typer.Option("--force", help="Though it is in use: --dry-run says by whom.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen; nothing is changed.")]
+Reason = Annotated[
+    str | None, typer.Option("--reason", help="Why: it is written down, with who you are. Not needed for a dry run.")
+]
+Headers = Annotated[
+    list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Only with this header; may be repeated.")
+]
+
+
+def require_reason(reason: str | None, *, dry_run: bool = False) -> str:
+    """Return the reason that an act was given; refuse one without."""
+    if reason is None and not dry_run:
+        message = "say why: it is written down, with who you are (or see what would happen, with --dry-run)"
+        raise typer.BadParameter(message, param_hint="--reason")
+    return reason or ""
+
+
+def read_headers(given: list[str] | None) -> dict[str, str]:
+    """Return the headers that were typed as NAME=VALUE."""
+    headers: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{text!r} is not name=value", param_hint="--header")
+        headers[name] = value
+    return headers
+
 
 __all__ = [
     "DEFAULT_NAMESPACE",
     "AsJson",
     "Broker",
     "Description",
+    "DryRun",
     "EventCodeOrAll",
+    "Force",
+    "Headers",
     "IfNotExists",
     "Limit",
     "Namespace",
@@ -45,6 +76,9 @@ __all__ = [
     "OfGroup",
     "OfNamespace",
     "OfTopic",
+    "Reason",
     "SubscriberGroup",
     "Topic",
+    "read_headers",
+    "require_reason",
 ]

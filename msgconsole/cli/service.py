@@ -13,10 +13,12 @@ import typer
 from confdb.services import Changed, ConfigService, Page
 from msgbroker.contract import limits
 from msgbroker.contract.errors import StoreUnavailableError, SubscriptionNotActiveError
+from msgconsole.cli.acting import open_stores
 from msgconsole.cli.if_not_exists import Existing, create_or_get
 from msgconsole.cli.output import plain, print_json, print_line
 from msgconsole.local import places
 from msgconsole.local.databases import open_config_store, open_message_store
+from msgconsole.operations.stores import Stores
 from msgdb.log.queues import QueueTailReader
 
 ThingT = TypeVar("ThingT")
@@ -77,6 +79,28 @@ def change(
                 print_line(said(changed.thing) if is_new or existing is None else existing.sentence)
             if wait:
                 await _wait_until_routed(service, changed.version)
+
+    asyncio.run(run())
+
+
+def carry_out(
+    operation: Callable[[Stores], Awaitable[Changed[ThingT]]],
+    said: Callable[[ThingT], str],
+    *,
+    as_json: bool,
+    wait: bool = True,
+) -> None:
+    """Carry out a change that asks the message store as well, print it, and wait for it, as `change` does."""
+
+    async def run() -> None:
+        async with open_stores() as stores:
+            changed = await operation(stores)
+            if as_json:
+                print_json(plain(changed.thing) | {"config_version": changed.version})
+            else:
+                print_line(said(changed.thing))
+            if wait:
+                await _wait_until_routed(stores.service(actor()), changed.version)
 
     asyncio.run(run())
 

@@ -14,10 +14,10 @@ FoundT = TypeVar("FoundT")
 
 
 def read_store(act: Callable[[Connection], Awaitable[FoundT]]) -> FoundT:
-    """Return what *act* reads."""
+    """Return what *act* reads. Raises LookTooLongError where that takes too long."""
 
     async def run() -> FoundT:
-        async with open_message_store(places.msgdb_url()) as store, store.connection() as connection:
+        async with open_message_store(places.msgdb_url()) as store, store.looking() as connection:
             return await act(connection)
 
     return asyncio.run(run())

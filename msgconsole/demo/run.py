@@ -25,7 +25,9 @@ from msgconsole.demo.scenario import (
     expected_counts,
     make_messages,
 )
-from msgdb.lanes.dead_letters import count_dead_letters, list_dead_letters, purge_dead_letters
+from msgdb.dead_letters.choosing import purge_dead_letters
+from msgdb.dead_letters.reading import DeadLetterCount, count_dead_letters, list_dead_letters
+from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.store import MessageStore
 
 _SETTLE_POLL_SECONDS: Final = 0.2
@@ -126,12 +128,12 @@ async def play(
 
         async def results() -> list[GroupResult]:
             async with store.connection() as connection:
-                dead_letters = await count_dead_letters(connection)
+                buried = await count_dead_letters(connection)
             return [
                 GroupResult(
                     names.group(group),
                     f"{group.event_code} {group.expression or ''}".rstrip(),
-                    recorders[group.name].counts(dead_letters.get(group_ids[group.name], 0)),
+                    recorders[group.name].counts(_count_of(buried.get(group_ids[group.name]))),
                     expected_counts(group, messages),
                 )
                 for group in GROUPS
@@ -141,6 +143,10 @@ async def play(
         # Nothing may come on top of what is right.
         await asyncio.sleep(_QUIET_SECONDS)
         return await results()
+
+
+def _count_of(found: DeadLetterCount | None) -> int:
+    return 0 if found is None else found.total
 
 
 async def _until_right(results: Callable[[], Awaitable[list[GroupResult]]]) -> None:
@@ -155,8 +161,8 @@ async def _purge_dead_letters(store: MessageStore, group_ids: list[int]) -> None
     async with store.transaction() as connection:
         for group_id in group_ids:
             # A page of them is far more than the scenario makes.
-            found = await list_dead_letters(connection, group_id)
-            await purge_dead_letters(connection, [summary.dead_letter_id for summary in found])
+            found = await list_dead_letters(connection, WantedDeadLetters(group_id=group_id))
+            await purge_dead_letters(connection, [summary.dead_letter_id for summary in found.items])
 
 
 async def _register(service: ConfigService, names: DemoNames, stack: AsyncExitStack, *, keep: bool) -> dict[str, int]:

@@ -13,10 +13,10 @@ from confdb.brokers import BrokerRegistry
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
-from msgconsole.local.databases import open_config_store, open_message_store
+from msgconsole.operations.stores import Stores
 from msgdb.archive.listing import find_oldest_waiting
 from msgdb.archive.records import WaitingDay
-from msgdb.lanes.dead_letters import count_dead_letters
+from msgdb.dead_letters.reading import DeadLetterCount, count_dead_letters
 from msgdb.lanes.lag import LaneLag, list_lag
 from msgdb.log.queues import QueueRow, list_queues
 from msgdb.log.reads import next_offsets
@@ -45,7 +45,7 @@ class QueueLag:
     broker: str | None
     """The address of the broker that owns the lane."""
     dead_letters: int
-    """How many dead letters the whole group has."""
+    """How many dead letters the whole group has that nobody has redriven."""
     failures: int = 0
     """How often expressions of the group failed on messages of the topic; with the next two of the whole topic."""
     last_failed_header: str | None = None
@@ -115,7 +115,7 @@ class _Found:
     """Where each lane stands, by group_id and queue_id."""
     queues: Sequence[QueueRow]
     next_offsets: Mapping[int, int]
-    dead_letters: Mapping[int, int]
+    dead_letters: Mapping[int, DeadLetterCount]
     alarms: Sequence[AlarmRow]
     failures: Mapping[int, ExpressionFailureRow]
     """How often expressions failed, by subscription_id."""
@@ -127,16 +127,15 @@ _SHOWN_NAMESPACES_MAX: Final = 3
 _EVERYBODY: Final = LagOf()
 
 
-async def read_lag(confdb_url: str, msgdb_url: str, wanted: LagOf = _EVERYBODY) -> LagReport:
+async def read_lag(stores: Stores, wanted: LagOf = _EVERYBODY) -> LagReport:
     """Return the lag of every group on every queue of the topics it subscribes to, as far as it is *wanted*.
 
     Raises NotFoundError where *wanted* names what is not registered.
     """
-    async with open_config_store(confdb_url) as config:
-        snapshot = await load_snapshot(config)
-        wanted.check_registered(snapshot)
-        brokers = {live.broker_id: live.address for live in await BrokerRegistry(config).list_live()}
-    async with open_message_store(msgdb_url) as store, store.connection() as connection:
+    snapshot = await load_snapshot(stores.config)
+    wanted.check_registered(snapshot)
+    brokers = {live.broker_id: live.address for live in await BrokerRegistry(stores.config).list_live()}
+    async with stores.messages.looking() as connection:
         lanes = {(lane.group_id, lane.queue_id): lane for lane in await list_lag(connection)}
         queues = await list_queues(connection)
         found = _Found(
@@ -210,6 +209,7 @@ def _lag_of(
         for subscription in group.subscriptions
         if subscription.topic_id == queue.topic_id and subscription.subscription_id in found.failures
     ]
+    buried = found.dead_letters.get(group.group_id)
     last = max(failed, key=lambda row: row.last_failed_at, default=None)
     return QueueLag(
         namespace=group.namespace,
@@ -223,7 +223,7 @@ def _lag_of(
         alarms=_alarms_of(group.group_id, queue, lane, found.alarms),
         oldest_seconds=None if oldest is None else round(max(0.0, time.time() - oldest / _MICROSECONDS), 3),
         broker=found.brokers.get(lane.owner) if lane and lane.owner else None,
-        dead_letters=found.dead_letters.get(group.group_id, 0),
+        dead_letters=buried.open if buried is not None else 0,
         failures=sum(row.failures for row in failed),
         last_failed_header=last.last_header if last else None,
         last_failed_at=last.last_failed_at if last else None,

@@ -8,7 +8,7 @@ wherever it lies.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 # What the commit decides comes first, then what is the same for all messages of a publisher and type, then the rest.
 COLUMNS: Final = (
@@ -27,11 +27,20 @@ _HEAD: Final = struct.Struct(">hiqiqiqi16s")
 _LENGTH: Final = struct.Struct(">i")
 # born_at, stress, target_group (NULL), redrives (0), and the body's length.
 _REST: Final = struct.Struct(">iqi?iihi")
+_TARGETED_REST: Final = struct.Struct(">iqi?iqihi")
 _NULL: Final = _LENGTH.pack(-1)
 _JSONB_VERSION: Final = b"\x01"
 
 _pack_length = _LENGTH.pack
 _pack_rest = _REST.pack
+_pack_targeted_rest = _TARGETED_REST.pack
+
+
+class Target(NamedTuple):
+    """The one group that a message is for, and how often it was redriven to it; 0: it is replayed."""
+
+    group_id: int
+    redrives: int
 
 
 def row_head(queue_id: int, queue_offset: int, stored_at_us: int, message_id: bytes) -> bytes:
@@ -57,18 +66,22 @@ def row_middle(
     born_at_us: int,
     body_bytes: int,
     stress: bool,
+    target: Target | None = None,
 ) -> bytes:
-    """Return what comes before the body in the row of an ordinary message.
+    """Return what comes before the body in the row of a message; with a *target*, of one that is for that group alone.
 
     Empty key, ordering key and headers become NULL.
     """
+    born_at = born_at_us - POSTGRES_EPOCH_US
     return b"".join(
         (
             prefix,
             _text(key) if key else _NULL,
             _text(ordering_key) if ordering_key else _NULL,
             _pack_length(len(headers_json) + 1) + _JSONB_VERSION + headers_json if headers_json else _NULL,
-            _pack_rest(8, born_at_us - POSTGRES_EPOCH_US, 1, stress, -1, 2, 0, body_bytes),
+            _pack_rest(8, born_at, 1, stress, -1, 2, 0, body_bytes)
+            if target is None
+            else _pack_targeted_rest(8, born_at, 1, stress, 8, target.group_id, 2, target.redrives, body_bytes),
         )
     )
 

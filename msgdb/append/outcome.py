@@ -43,7 +43,7 @@ class FrameOutcome:
 
     sequence: int
     first_message_id: bytes
-    """The 16 bytes of message 0's id; message i has this number + i."""
+    """The 16 bytes of message 0's id; message i has this number + i, unless they keep ids of before."""
     stored_at_us: int
     """When its messages were stored, but for those in queues that are `ahead_us`."""
     queue_ids: Sequence[int]

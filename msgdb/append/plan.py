@@ -43,6 +43,8 @@ class AppendFrame:
     """Whether it came without a publisher: its id and number are the appender's."""
     size_bytes: int = 0
     """About how many bytes are written for it, as far as whoever made it knows."""
+    keeps_ids: bool = False
+    """Whether its messages are stored once more, under the ids that they had: each has a `message_id`."""
 
     @property
     def count(self) -> int:
@@ -178,6 +180,7 @@ def _number_frame(
     queue_offsets: list[int] = []
     # The hot loop of storing: one pass, no calls that could be hoisted.
     add_row = plan.rows.append
+    keeps_ids = frame.keeps_ids
     number = first_number
     for message in frame.messages:
         while refused and len(queue_ids) in refused:
@@ -191,7 +194,8 @@ def _number_frame(
         queue_ids.append(queue_id)
         queue_offsets.append(queue_offset)
         stored_at_us = ahead_us.get(queue_id, clock_us) if ahead_us else clock_us
-        add_row(row_head(queue_id, queue_offset, stored_at_us, number.to_bytes(16, "big")))
+        message_id: bytes = number.to_bytes(16, "big") if not keeps_ids else message.message_id  # type: ignore[attr-defined]
+        add_row(row_head(queue_id, queue_offset, stored_at_us, message_id))
         add_row(message.row_middle)
         add_row(message.body)
         number += 1

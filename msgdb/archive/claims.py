@@ -19,7 +19,7 @@ from msgbroker.contract.errors import (
     RunLostError,
     ThingNotFoundError,
 )
-from msgdb.archive.acts import write_act
+from msgdb.acts import write_act
 from msgdb.archive.day_rows import check_over, day_is_there, get_archivable, is_stored
 from msgdb.archive.noting import LEASE_SECONDS_MAX, LEASE_STANDS, LOCALLY, begin_noting, lock_day
 from msgdb.archive.records import ArchiveRun, DayState, VerifiedRun

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from typing import Final, NamedTuple
 
-from msgdb.archive.acts import write_act
+from msgdb.acts import write_act
 from msgdb.archive.day_rows import get_archivable
 from msgdb.log.partitions import today
 from msgdb.postgres.connections import Connection

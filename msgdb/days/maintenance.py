@@ -20,10 +20,11 @@ from typing import Final
 import structlog
 
 from msgbroker.contract.errors import StoreUnavailableError
-from msgdb.archive.acts import forget_acts
+from msgdb.acts import forget_acts
 from msgdb.day_tables import DAY_TABLES, PARTITIONED, retentions
 from msgdb.days.dropping import DayDropping, DroppingConfig
 from msgdb.days.rounds import MaintenanceReport, Round
+from msgdb.jobs.listing import forget_jobs
 from msgdb.lanes.leases import cut_leases
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
 from msgdb.log.partitions import DAYS_AHEAD, ensure_for, list_misnamed, list_partitions, today
@@ -126,6 +127,7 @@ class Maintenance:
                 await forget_alarms(conn)
                 await forget_expression_failures(conn)
                 await forget_acts(conn)
+                await forget_jobs(conn)
             return report
 
     async def _make_days(self, conn: Connection, this_round: Round) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from msgdb.lanes.dead_letters import COPIED_COLUMNS, COPIED_FROM_MESSAGE
+from msgdb.dead_letters.copies import COPIED_COLUMNS, COPIED_FROM_MESSAGE
 from msgdb.lanes.keys import LANE_KEY, Parameters, key_columns, owned_lane, same_lane
 from msgdb.lanes.records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
 from msgdb.postgres.array_rows import array_rows, float_array, integer_array, text_array
@@ -27,6 +27,7 @@ _REDELIVERY: Final = {
     "due_in_seconds": "float8",
     "ordering_key": "text",
     "last_error": "text",
+    "shelved_by": "text",
 }
 _DEAD_LETTER: Final = {
     "group_id": "bigint",
@@ -70,12 +71,13 @@ FROM others LEFT JOIN cursor c ON {owned_lane("c", "others")}
 # due_at by the database's clock, at the moment of writing.
 UPSERT_REDELIVERIES: Final = f"""
 INSERT INTO redelivery AS r
-    (group_id, member, queue_id, queue_offset, stored_at, attempt, due_at, ordering_key, last_error)
+    (group_id, member, queue_id, queue_offset, stored_at, attempt, due_at, ordering_key, last_error, shelved_by)
 SELECT w.group_id, w.member, w.queue_id, w.queue_offset, {_STORED_AT}, w.attempt,
-       clock_timestamp() + w.due_in_seconds * interval '1 second', w.ordering_key, w.last_error
+       clock_timestamp() + w.due_in_seconds * interval '1 second', w.ordering_key, w.last_error, w.shelved_by
 FROM {array_rows("w", **_REDELIVERY)}
 ON CONFLICT (group_id, member, queue_id, queue_offset) DO UPDATE
-SET attempt = excluded.attempt, due_at = excluded.due_at, last_error = excluded.last_error
+SET attempt = excluded.attempt, due_at = excluded.due_at, last_error = excluded.last_error,
+    shelved_by = excluded.shelved_by
 """
 
 # By the whole primary key.
@@ -190,6 +192,7 @@ def _upserts(rows: Sequence[tuple[LaneKey, RedeliveryUpsert]]) -> Parameters:
         "due_in_seconds": float_array([row.due_in_seconds for _, row in rows]),
         "ordering_key": text_array([row.ordering_key for _, row in rows]),
         "last_error": text_array([row.last_error for _, row in rows]),
+        "shelved_by": text_array([row.shelved_by for _, row in rows]),
     }
 
 

@@ -28,7 +28,9 @@ class LaneLag(NamedTuple):
     behind: int
     """How many messages of the log are neither settled nor moved to redelivery; those that will not match included."""
     redeliveries: int
-    """How many messages wait for another attempt."""
+    """How many messages wait for another attempt, or for a paused subscription."""
+    shelved: int
+    """How many of them wait for a paused subscription."""
     oldest_stored_at_us: int | None
     """When the oldest message was stored, of those behind and those that wait for another attempt."""
     epoch: int
@@ -65,7 +67,7 @@ WITH tail AS MATERIALIZED (
 )
 SELECT c.group_id, c.member, c.queue_id, tail.topic_id, tail.generation, tail.ordinal, c.acked_offset, tail.next_offset,
        greatest(0, tail.next_offset - floor.queue_offset - settled.above), waiting.redeliveries,
-       least(waiting.oldest, unread.stored_at) + {TO_1970},
+       waiting.shelved, least(waiting.oldest, unread.stored_at) + {TO_1970},
        c.epoch, c.owner, extract(epoch FROM c.lease_until - clock_timestamp())::float8
 FROM cursor c
 JOIN tail ON tail.queue_id = c.queue_id
@@ -75,7 +77,8 @@ CROSS JOIN LATERAL (
     FROM unnest(c.acked_ranges * int8multirange(int8range(floor.queue_offset, NULL))) r
 ) settled
 CROSS JOIN LATERAL (
-    SELECT count(*) AS redeliveries, min(r.stored_at) AS oldest FROM redelivery r WHERE {same_lane("r", "c")}
+    SELECT count(*) AS redeliveries, count(r.shelved_by) AS shelved, min(r.stored_at) AS oldest
+    FROM redelivery r WHERE {same_lane("r", "c")}
 ) waiting
 LEFT JOIN LATERAL (
     SELECT m.stored_at FROM message m

@@ -20,6 +20,7 @@ from psycopg.types.multirange import Multirange
 from msgbroker.contract.limits import LEASE_SECONDS_MAX, REDELIVERIES_PER_LANE_MAX
 from msgdb.lanes.keys import LANE_KEY, Parameters, key_columns, owned_columns, owned_lane, same_lane
 from msgdb.lanes.records import ClaimedLane, LaneEpoch, LaneKey, LaneToClaim, OffsetRange, RedeliveryRow
+from msgdb.lanes.resets import reset_of
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.array_rows import array_rows
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor
@@ -47,7 +48,8 @@ WITH wanted AS (
     )
     ORDER BY wanted.group_id, wanted.member, wanted.queue_id
     ON CONFLICT (group_id, member, queue_id) DO NOTHING
-    RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges
+    RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges, c.reset_offset,
+              c.reset_subscription_id
 ), free AS (
     SELECT c.group_id, c.member, c.queue_id
     FROM wanted JOIN cursor c USING (group_id, member, queue_id)
@@ -59,7 +61,8 @@ WITH wanted AS (
     SET owner = %(owner)s, epoch = greatest(c.epoch, %(epoch_floor)s) + 1,
         lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
     FROM free WHERE {same_lane("c", "free")}
-    RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges
+    RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges, c.reset_offset,
+              c.reset_subscription_id
 ), ahead AS (
     SELECT c.group_id, c.member, c.queue_id
     FROM wanted JOIN cursor c USING (group_id, member, queue_id)
@@ -128,7 +131,7 @@ WHERE EXISTS (
 _LOAD_REDELIVERIES: Final = f"""
 SELECT wanted.group_id, wanted.member, wanted.queue_id,
        r.queue_offset, r.stored_at + {TO_1970}, r.attempt,
-       extract(epoch FROM r.due_at - clock_timestamp())::float8, r.ordering_key
+       extract(epoch FROM r.due_at - clock_timestamp())::float8, r.ordering_key, r.shelved_by
 FROM {array_rows("wanted", **LANE_KEY)}
 CROSS JOIN LATERAL (
     SELECT * FROM redelivery waiting WHERE {same_lane("waiting", "wanted")}
@@ -168,8 +171,14 @@ async def claim(
     }
     cursor = await conn.execute(_CLAIM, parameters)
     return [
-        ClaimedLane(LaneKey(group_id, member, queue_id), epoch, acked_offset, _ranges_above(acked_offset, acked_ranges))
-        for group_id, member, queue_id, epoch, acked_offset, acked_ranges in await cursor.fetchall()
+        ClaimedLane(
+            LaneKey(group_id, member, queue_id),
+            epoch,
+            acked_offset,
+            _ranges_above(acked_offset, acked_ranges),
+            reset_of(*reset),
+        )
+        for group_id, member, queue_id, epoch, acked_offset, acked_ranges, *reset in await cursor.fetchall()
     ]
 
 

@@ -12,6 +12,10 @@ _RANGES_PER_ROW: Final = 5
 """How many ranges count as one row: a range takes a fifth of a row's time to be put together and written."""
 
 
+SHELVED_SECONDS: Final = 100 * 365 * 86_400.0
+"""When a shelved message would be due: to a broker that does not know of shelves, never."""
+
+
 class LaneKey(NamedTuple):
     """The name of a lane and its cursor: group, member and queue."""
 
@@ -46,6 +50,15 @@ OffsetRange = tuple[int, int]
 """A range of offsets: the first one, and the one after the last."""
 
 
+class LaneReset(NamedTuple):
+    """That a lane was put somewhere by hand: from there on its subscriptions count, though they may start later."""
+
+    offset: int
+    """Where it was put."""
+    subscription_id: int
+    """Of subscriptions that are younger than this one it says nothing: they count from their own start."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimedLane:
     """A lane's persisted state at the moment of its claim."""
@@ -57,6 +70,8 @@ class ClaimedLane:
     """The offset below which all is settled."""
     acked_ranges: list[OffsetRange]
     """The ranges above `acked_offset` that are settled as well, ascending."""
+    reset: LaneReset | None = None
+    """Where it was put by hand the last time; None: it never was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +85,8 @@ class RedeliveryRow:
     due_in_seconds: float
     """How long until it is due, from the moment of loading; negative if it was due before."""
     ordering_key: str | None
+    shelved_by: str | None = None
+    """The paused subscriptions that want it, if only these do: it waits for them, whenever it is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,8 @@ class RedeliveryUpsert:
     due_in_seconds: float
     ordering_key: str | None
     last_error: str | None
+    shelved_by: str | None = None
+    """The paused subscriptions that want it, if only these do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,7 @@ _CURSOR: Final = SourceTable(
         *_as_text("uuid", "owner"),
         *_plain(_INT8, "epoch"),
         *_plain(_TIME, "lease_until"),
+        *_plain(_INT8, "reset_offset", "reset_subscription_id"),
     ),
     key=("group_id", "member", "queue_id"),
 )
@@ -163,7 +164,7 @@ _REDELIVERY: Final = SourceTable(
         *_plain(_TIME, "stored_at"),
         *_plain(_INT4, "attempt"),
         *_plain(_TIME, "due_at"),
-        *_plain(_TEXT, "ordering_key", "last_error"),
+        *_plain(_TEXT, "ordering_key", "last_error", "shelved_by"),
     ),
     key=("group_id", "member", "queue_id", "queue_offset"),
 )
@@ -271,6 +272,9 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
         names.EXPRESSION_FAILURE: "the console's answer, not a record of what happened",
         names.ARCHIVE_POLICY: "one row a table, which commands show",
         names.ARCHIVE_RANGE: "a manifest has it",
+        names.JOB: "how far an act is, which commands show; what it did is in the log",
+        names.JOB_FAILURE: "goes with its job",
+        names.REDRIVE: "where a dead letter's message lies since, which the log has under its id",
     }
 )
 """The store's other tables, each with why it cannot be read."""

@@ -26,12 +26,12 @@ import pytest
 
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
-from msgdb.lanes.dead_letters import list_dead_letters
 from msgdb.log.queues import QueueTailReader
 from msgdb.store import MessageStore
 from tests.chaos.shop.orders import OPENED, PLACED, POINTS, STOCK, TOPIC
 from tests.support.broker_fixtures import StartBrokerProcess
 from tests.support.broker_processes import BrokerProcess, port_to_come_back_to
+from tests.support.dead_letter_rows import all_dead_letters
 from tests.support.eventually import eventually
 
 _IS_LONG = os.environ.get("MSGCENTER_CHAOS", "") == "long"
@@ -253,8 +253,6 @@ async def dead_letters(url: str) -> list[tuple[str, str]]:
         for name in (POINTS, STOCK):
             group = await config.subscriber_groups.get("default", name)
             async with store.connection() as connection:
-                page = await list_dead_letters(connection, group.group_id)
-                while page:
-                    found += [(name, str(letter.reason)) for letter in page]
-                    page = await list_dead_letters(connection, group.group_id, before_id=page[-1].dead_letter_id)
+                letters = await all_dead_letters(connection, group.group_id)
+                found += [(name, str(letter.reason)) for letter in letters]
         return found

@@ -14,7 +14,8 @@ from msgbroker.client import (
     SyncMessageCenter,
 )
 from msgbroker.client.testing import InMemoryCenter, SyncInMemoryCenter
-from msgdb.lanes.dead_letters import get_dead_letter, list_dead_letters
+from msgdb.dead_letters.reading import get_dead_letter, list_dead_letters
+from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.log.queues import QueueTailReader
 from msgdb.store import MessageStore
 
@@ -256,7 +257,7 @@ class BrokerHarness:
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 async with self._store.connection() as connection:
-                    found = await list_dead_letters(connection, group_id)
+                    found = (await list_dead_letters(connection, WantedDeadLetters(group_id=group_id))).items
                     if len(found) >= count:
                         letters = [await get_dead_letter(connection, each.dead_letter_id) for each in reversed(found)]
                         break

@@ -10,9 +10,10 @@ from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.client import Message, MessageCenter
 from msgbroker.server.app import Broker
-from msgdb.lanes.dead_letters import DeadLetter, get_dead_letter, list_dead_letters
+from msgdb.dead_letters.reading import DeadLetter, get_dead_letter
 from msgdb.log.queues import QueueTailReader
 from msgdb.store import MessageStore
+from tests.support.dead_letter_rows import all_dead_letters
 from tests.support.eventually import eventually
 
 TOPIC = "TP_TRADE"
@@ -102,4 +103,4 @@ async def dead_letters(config: ConfigService, store: MessageStore, group: str = 
     """Return the dead letters of a group, the newest first."""
     group_id = (await config.subscriber_groups.get("default", group)).group_id
     async with store.connection() as conn:
-        return [await get_dead_letter(conn, row.dead_letter_id) for row in await list_dead_letters(conn, group_id)]
+        return [await get_dead_letter(conn, row.dead_letter_id) for row in await all_dead_letters(conn, group_id)]

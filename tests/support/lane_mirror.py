@@ -7,6 +7,7 @@ answer. It knows nothing of windows, flights or checkpoints.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from msgbroker.engine.lane.begun import Begun
@@ -35,6 +36,8 @@ class Unsettled:
     """So many messages its instance was handed before it."""
     is_suspect: bool = False
     """An instance crashed with it, and none has answered for it since."""
+    shelved_by: str | None = None
+    """Only this subscription wants it, and it is paused."""
 
 
 class Mirror:
@@ -43,19 +46,25 @@ class Mirror:
     def __init__(self, store: ModelStore, config: LaneConfig) -> None:
         self.config = config
         self.unsettled = {
-            offset: Unsettled(row.attempt, not_before=row.due_at, has_row=True) for offset, row in store.rows.items()
+            offset: Unsettled(
+                row.attempt,
+                not_before=0.0 if row.shelved_by else row.due_at,
+                has_row=True,
+                shelved_by=row.shelved_by,
+            )
+            for offset, row in store.rows.items()
         }
         self.settled = {offset: "before" for offset in store.behind_cursor() if offset not in self.unsettled}
 
     # --- what the lane did --------------------------------------------------------------------------------------
 
-    def read(self, store: ModelStore, first: int, end: int) -> None:
-        """The lane read the log."""
+    def read(self, store: ModelStore, first: int, end: int, deleted: Collection[int] = ()) -> None:
+        """The lane read the log, when these subscriptions were gone."""
         for offset in range(first, end):
             if offset not in self.unsettled and offset not in self.settled:
                 if offset < store.first_offset:
                     self.settled[offset] = "expired"
-                elif not store.log[offset].matches:
+                elif not store.log[offset].matches or store.log[offset].by in deleted:
                     self.settled[offset] = "not matched"
 
     def handed_out(self, handout: Handout[FakeMessage], instance_id: str, now: float, begun: Begun, place: int) -> None:
@@ -73,6 +82,7 @@ class Mirror:
             assert expected.instance_id is None, f"{offset} is in flight already"
             assert expected.attempt == attempt
             assert expected.not_before <= now, f"{offset} came again too early"
+            assert expected.shelved_by is None, f"{offset} is shelved"
             expected.instance_id, expected.deadline = instance_id, deadline
         in_order = [again.message for again in handout.again] + handout.fresh
         offsets = [message.queue_offset for message in in_order]
@@ -81,6 +91,27 @@ class Mirror:
             entry = self.unsettled[message.queue_offset]
             entry.begun, entry.place, entry.keep_until = begun, place + index, None
             assert entry.is_suspect == handout.is_suspect
+
+    def shelve(self, offset: int, by: str) -> None:
+        """Note that the message waits for a paused subscription."""
+        entry = self.unsettled.setdefault(offset, Unsettled(1))
+        assert entry.instance_id is None
+        entry.shelved_by, entry.has_row, entry.not_before = by, True, 0.0
+
+    def take_off_shelf(self, offset: int, now: float) -> None:
+        """Note that it comes again from now on."""
+        self.unsettled[offset].shelved_by = None
+        self.unsettled[offset].not_before = now
+
+    def reconsidered(self, store: ModelStore, next_offset: int, now: float) -> None:
+        """Note that what was read and waits for its first hand-out is fetched again before that."""
+        for offset in range(next_offset):
+            if store.log[offset].matches and offset not in self.unsettled and offset not in self.settled:
+                self.unsettled[offset] = Unsettled(1, not_before=now)
+
+    def shelved(self) -> dict[int, str]:
+        """Return what is shelved, and by whom."""
+        return {o: entry.shelved_by for o, entry in self.unsettled.items() if entry.shelved_by is not None}
 
     def settle(self, offset: int, reason: str) -> None:
         """Note that the message is settled."""
@@ -209,16 +240,16 @@ class Mirror:
 
     # --- what must be in the store ------------------------------------------------------------------------------
 
-    def check_persisted(self, store: ModelStore, settled: set[int], rows: dict[int, int]) -> None:
+    def check_persisted(self, store: ModelStore, settled: set[int], rows: dict[int, tuple[int, str | None]]) -> None:
         """Check that the store holds exactly *settled* as settled, and *rows* among its redeliveries."""
         kept = {offset for offset in store.behind_cursor() if offset >= store.first_offset}
         assert kept - store.rows.keys() == {offset for offset in settled if offset >= store.first_offset}
-        for offset, attempt in rows.items():
+        for offset, expected in rows.items():
             if offset >= store.first_offset:
-                assert store.rows[offset].attempt == attempt
+                assert (store.rows[offset].attempt, store.rows[offset].shelved_by) == expected
         for offset in store.rows:
             assert offset not in settled, f"the row of {offset} was left behind"
 
-    def must_have_rows(self) -> dict[int, int]:
-        """Return the attempts that must be stored, by offset."""
-        return {offset: entry.attempt for offset, entry in self.unsettled.items() if entry.has_row}
+    def must_have_rows(self) -> dict[int, tuple[int, str | None]]:
+        """Return the attempts that must be stored, by offset, and who shelves them."""
+        return {o: (entry.attempt, entry.shelved_by) for o, entry in self.unsettled.items() if entry.has_row}

@@ -14,6 +14,8 @@ class StoredMessage:
 
     message: FakeMessage
     matches: bool
+    by: int = 1
+    """The subscription that selects it, if one does."""
 
 
 @dataclass
@@ -22,6 +24,7 @@ class StoredRow:
 
     attempt: int
     due_at: float
+    shelved_by: str | None = None
 
 
 @dataclass
@@ -42,13 +45,13 @@ class ModelStore:
         """The offset of the next message."""
         return len(self.log)
 
-    def append(self, *, matches: bool, stress: bool) -> None:
+    def append(self, *, matches: bool, stress: bool, by: int = 1) -> None:
         """Add a message to the log."""
-        self.log.append(StoredMessage(FakeMessage(self.end, stress=stress), matches))
+        self.log.append(StoredMessage(FakeMessage(self.end, stress=stress), matches, by))
 
-    def matching(self, first: int, end: int) -> list[FakeMessage]:
-        """Return what the group's subscriptions select."""
-        return [stored.message for stored in self.log[first:end] if stored.matches]
+    def matching(self, first: int, end: int) -> list[StoredMessage]:
+        """Return what the group's subscriptions select, paused or not."""
+        return [stored for stored in self.log[first:end] if stored.matches]
 
     def behind_cursor(self) -> set[int]:
         """Return every offset the cursor has passed, or holds as settled."""
@@ -71,7 +74,7 @@ class ModelStore:
         for upsert in checkpoint.redeliveries:
             assert upsert.stored_at_us == stored_at_us(upsert.queue_offset)
             assert upsert.due_in_seconds >= 0
-            self.rows[upsert.queue_offset] = StoredRow(upsert.attempt, now + upsert.due_in_seconds)
+            self.rows[upsert.queue_offset] = StoredRow(upsert.attempt, now + upsert.due_in_seconds, upsert.shelved_by)
         for move in checkpoint.dead_letters:
             assert move.stored_at_us == stored_at_us(move.queue_offset)
             if move.had_row:
@@ -84,7 +87,7 @@ class ModelStore:
     def load_rows(self, now: float) -> list[RedeliveryRow]:
         """Return the redeliveries as a new owner loads them."""
         return [
-            RedeliveryRow(offset, stored_at_us(offset), row.attempt, row.due_at - now, None)
+            RedeliveryRow(offset, stored_at_us(offset), row.attempt, row.due_at - now, None, row.shelved_by)
             for offset, row in sorted(self.rows.items())
         ]
 

@@ -19,6 +19,7 @@ from confdb.routes import GroupMode, GroupOrder, StressOperator, SubscriptionMod
 from msgbroker.engine.verdicts import DeadLetterReason, Verdict
 from msgbroker.v1 import directory_pb2, publisher_pb2, subscriber_pb2
 from msgdb import names
+from msgdb.jobs.records import JobKind, JobState
 from msgdb.reports.alarms import AlarmKind
 
 _ROOT = Path(__file__).parents[2]
@@ -66,7 +67,10 @@ def test_each_table_is_named_in_the_glossary() -> None:
 
 @pytest.mark.parametrize(
     "choices",
-    [Verdict, DeadLetterReason, AlarmKind, TopicKind, SubscriptionMode, GroupOrder, GroupMode, StressOperator],
+    [
+        *(Verdict, DeadLetterReason, AlarmKind, TopicKind, SubscriptionMode, GroupOrder, GroupMode, StressOperator),
+        *(JobKind, JobState),
+    ],
 )
 def test_each_value_that_people_choose_or_are_shown_is_named_in_the_glossary(choices: EnumMeta) -> None:
     assert [name for name in choices.__members__ if name not in named_in_glossary()] == []

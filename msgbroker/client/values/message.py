@@ -93,6 +93,16 @@ class Message:
         return self._delivery.attempt or 1
 
     @property
+    def redrives(self) -> int:
+        """How often the message had become a dead letter of this group and was redriven: 0 for most."""
+        return self._delivery.redrives
+
+    @property
+    def replayed(self) -> bool:
+        """Whether it comes to this group alone, because somebody had it replayed."""
+        return self._delivery.replayed
+
+    @property
     def stored_at(self) -> datetime:
         """When the message was stored, by the database's clock."""
         return _datetime(self._delivery.stored_at_us)

@@ -8,13 +8,14 @@ stores what `checkpoint` returns, answering with `confirm` or `abandon`. `README
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic
 
 from msgbroker.engine.lane import hearing, taking_back
 from msgbroker.engine.lane.begun import Begun, FirstHeld, Late
 from msgbroker.engine.lane.config import Handed, Handout, LaneConfig, LaneCounters
 from msgbroker.engine.lane.reading import read, read_gap
+from msgbroker.engine.lane.redeliveries import Redelivery
 from msgbroker.engine.lane.state import LaneState
 from msgbroker.engine.lane.taking import MayHandOut, take
 from msgbroker.engine.messages import MessageT
@@ -54,11 +55,18 @@ class Lane(Generic[MessageT]):
         return max(0, min(state.window_room, redelivery_room))
 
     def feed(
-        self, first_offset: int, next_offset: int, matched: Sequence[MessageT], *, days_dropped: bool = False
+        self,
+        first_offset: int,
+        next_offset: int,
+        matched: Sequence[MessageT],
+        *,
+        days_dropped: bool = False,
+        shelved: Sequence[tuple[MessageT, str]] = (),
     ) -> None:
         """Take in the log from *first_offset* to below *next_offset*; all but *matched* is settled by not matching.
 
-        What it knows already is skipped. A gap between its own `next_offset` and *first_offset* is allowed only with
+        Of *shelved* each message is wanted by paused subscriptions alone, named beside it. What it knows already is
+        skipped. A gap between its own `next_offset` and *first_offset* is allowed only with
         *days_dropped*: the log does not hold it any more, and it is settled as expired.
         """
         state = self._state
@@ -67,7 +75,7 @@ class Lane(Generic[MessageT]):
         if first_offset > state.next_offset:
             assert days_dropped, f"lane {self.key} wants {state.next_offset} and was fed {first_offset}"
             read_gap(state, state.next_offset, first_offset)
-        read(state, max(first_offset, state.next_offset), next_offset, matched)
+        read(state, max(first_offset, state.next_offset), next_offset, matched, shelved)
         state.next_offset = next_offset
         state.skip_settled()
         # What did not match may have filled the window.
@@ -102,6 +110,49 @@ class Lane(Generic[MessageT]):
         """Put back what `due` asked for and could not be fetched: it is due again."""
         for record in self._state.again.fetching(offsets):
             self._state.again.make_due(record)
+
+    # --- what paused subscriptions want -------------------------------------------------------------------------
+
+    def shelve(self, by_offset: Mapping[int, str]) -> None:
+        """Let these wait instead, which `due` asked for: only paused subscriptions want them, named beside each.
+
+        Attempts are counted on once they come again.
+        """
+        state = self._state
+        for record in state.again.fetching(by_offset):
+            state.shelve(record, by_offset[record.queue_offset])
+
+    def reconsider_ready(self, now: float) -> None:
+        """Let what waits for an instance be fetched again: whether anybody wants it now is to be asked then."""
+        state = self._state
+        for message in state.ready.take_all():
+            record = Redelivery(message.queue_offset, message.stored_at_us, message.ordering_key, 1, now)
+            state.again.add(record)
+            state.again.make_due(record)
+        state.again.drop_ready()
+
+    def reconsider_shelved(self, standing_of: Callable[[str], str | None], now: float) -> None:
+        """Ask *standing_of* of each shelved message, in the order of the queue, by whom it is shelved.
+
+        It answers with who of them is paused still; with nothing where one goes on: then the message comes again. None:
+        nobody of them is there any more, and the message is settled as not matching.
+        """
+        state = self._state
+        for _, record in sorted(state.again.shelved.items()):
+            by = standing_of(record.shelved_by)
+            if by is None:
+                state.again.take_off_shelf(record)
+                state.settle_record(record)
+            elif not by:
+                state.take_off_shelf(record, now)
+            elif by != record.shelved_by:
+                record.shelved_by = by
+                state.writes.upsert(record.queue_offset)
+
+    @property
+    def shelved_count(self) -> int:
+        """Messages that only paused subscriptions want."""
+        return len(self._state.again.shelved)
 
     # --- handing out --------------------------------------------------------------------------------------------
 

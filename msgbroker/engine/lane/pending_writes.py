@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgbroker.engine.lane.offsets import SettledOffsets
 from msgbroker.engine.lane.redeliveries import Redelivery
-from msgdb.lanes.records import DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
+from msgdb.lanes.records import SHELVED_SECONDS, DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
 
 
 class PendingWrites:
@@ -116,7 +116,8 @@ def _upsert_of(record: Redelivery, now: float) -> RedeliveryUpsert:
         queue_offset=record.queue_offset,
         stored_at_us=record.stored_at_us,
         attempt=record.attempt,
-        due_in_seconds=max(0.0, record.due_at - now),
+        due_in_seconds=SHELVED_SECONDS if record.shelved_by else max(0.0, record.due_at - now),
         ordering_key=record.ordering_key or None,
         last_error=record.last_error or None,
+        shelved_by=record.shelved_by or None,
     )

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from msgbroker.engine.lane.redeliveries import Redelivery
 from msgbroker.engine.lane.state import LaneState
 from msgbroker.engine.messages import MessageT
 
 
-def read(state: LaneState[MessageT], first: int, end: int, matched: Sequence[MessageT]) -> None:
-    """Make *matched* ready and settle the rest of *first* to below *end*.
+def read(
+    state: LaneState[MessageT],
+    first: int,
+    end: int,
+    matched: Sequence[MessageT],
+    shelved: Sequence[tuple[MessageT, str]] = (),
+) -> None:
+    """Make *matched* ready, shelve *shelved*, and settle the rest of *first* to below *end*.
 
-    *matched* may hold more than that: messages below *first*, or settled by an earlier owner.
+    Both may hold more than that: messages below *first*, or settled by an earlier owner.
     """
+    for message, by in shelved:
+        offset = message.queue_offset
+        if offset >= first and offset not in state.settled:
+            record = Redelivery(offset, message.stored_at_us, message.ordering_key, 1, math.inf)
+            state.again.add(record)
+            state.shelve(record, by)
     if matched and matched[0].queue_offset < first:
         matched = [message for message in matched if message.queue_offset >= first]
     if state.settled.end > first:

@@ -55,6 +55,12 @@ class ReadyMessages(Generic[MessageT]):
             self.held_bytes += message.held_bytes
             self._messages.appendleft(message)
 
+    def take_all(self) -> list[MessageT]:
+        """Remove and return all messages."""
+        messages = list(self._messages)
+        self.clear()
+        return messages
+
     def clear(self) -> None:
         """Let go of all messages."""
         self._messages.clear()

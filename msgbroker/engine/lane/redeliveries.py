@@ -31,6 +31,8 @@ class Stage(Enum):
     """The message's body is here, and it waits for an instance."""
     IN_FLIGHT = auto()
     """It is with an instance."""
+    SHELVED = auto()
+    """Only paused subscriptions want it: it waits until one of them goes on."""
 
 
 @dataclass(slots=True)
@@ -58,6 +60,8 @@ class Redelivery:
     """Until when it may be extended again, as with a flight. Infinite where it never was."""
     is_suspect: bool = False
     """It was with an instance that went away without a word, and nobody has handled it since."""
+    shelved_by: str = ""
+    """The paused subscriptions that want it, as the driver names them; empty: it is not shelved."""
 
 
 class Redeliveries(Generic[MessageT]):
@@ -67,6 +71,7 @@ class Redeliveries(Generic[MessageT]):
         self.by_offset: dict[int, Redelivery] = {}
         self.ready: deque[tuple[Redelivery, MessageT]] = deque()
         self.in_flight: dict[int, Redelivery] = {}
+        self.shelved: dict[int, Redelivery] = {}
         self.moved_count = 0
         self._waiting: list[tuple[float, int]] = []
         self._due: deque[Redelivery] = deque()
@@ -106,6 +111,17 @@ class Redeliveries(Generic[MessageT]):
         """Let the record's message come again at once."""
         record.stage = Stage.DUE
         self._due.append(record)
+
+    def shelve(self, record: Redelivery) -> None:
+        """Let it wait until it is taken off the shelf."""
+        record.stage = Stage.SHELVED
+        record.due_at = math.inf
+        self.shelved[record.queue_offset] = record
+
+    def take_off_shelf(self, record: Redelivery) -> None:
+        """Let it wait there no longer; say with another call what becomes of it."""
+        del self.shelved[record.queue_offset]
+        record.shelved_by = ""
 
     def promote(self, now: float) -> None:
         """Make every record due whose time has come."""

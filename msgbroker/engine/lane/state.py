@@ -53,7 +53,11 @@ class LaneState(Generic[MessageT]):
             record = Redelivery(row.queue_offset, row.stored_at_us, row.ordering_key or "", row.attempt, due_at)
             record.is_moved = True
             self.again.add(record)
-            self.again.wait(record)
+            if row.shelved_by:
+                record.shelved_by = row.shelved_by
+                self.again.shelve(record)
+            else:
+                self.again.wait(record)
             self.writes.note_stored_row(row.queue_offset)
             # What has a row comes from there, never from the log as well.
             self.settled.add(row.queue_offset, row.queue_offset + 1)
@@ -176,6 +180,24 @@ class LaneState(Generic[MessageT]):
             # Safe at once: the checkpoint that takes the cursor past it is never without its row.
             self.again.mark_moved(record)
             self.settle(record.queue_offset, record.queue_offset + 1)
+
+    # --- the shelf ----------------------------------------------------------------------------------------------
+
+    def shelve(self, record: Redelivery, by: str) -> None:
+        """Let a message that is in no queue of `again` wait for paused subscriptions; the cursor passes it."""
+        record.shelved_by = by
+        self.move(record)
+        self.again.shelve(record)
+
+    def take_off_shelf(self, record: Redelivery, now: float) -> None:
+        """Let a shelved message come again at once, as the attempt that it was."""
+        self.again.take_off_shelf(record)
+        record.due_at = now
+        # Its row would be on the shelf again with the next owner.
+        self.writes.upsert(record.queue_offset)
+        self.again.make_due(record)
+
+    # --- out of flight ------------------------------------------------------------------------------------------
 
     def records_of(self, flight: Flight) -> list[Redelivery]:
         """Give each message of a flight that was taken out a record of its own, not moved."""

@@ -23,6 +23,7 @@ from confdb.routes import GroupRoute, TopicRoute
 from msgbroker.contract.errors import InstanceReplacedError, UnavailableError
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.verdicts import Held, Settlement
+from msgbroker.server import clock
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.counters import BrokerCounters
 from msgbroker.server.deliver.expressions.evaluations import Evaluations
@@ -312,10 +313,22 @@ class GroupDelivery:
                 continue
             with self.trusted(owned):
                 owned.topic = topics.get(owned.topic.topic_id, owned.topic)
-                owned.match_by(Matcher(route, owned.topic))
+                before = owned.matcher.paused_ids
+                owned.match_by(Matcher(route, owned.topic, owned.reset))
                 owned.lane.reconfigure(config)
+                if owned.matcher.paused_ids != before:
+                    self._follow_pauses(owned, before)
                 self.activate(owned)
         if is_other_time:
             for instance in self.instances.values():
                 instance.follow_limits(route)
         self.mark()
+
+    def _follow_pauses(self, owned: OwnedLane, before: frozenset[int]) -> None:
+        """Let what paused subscriptions want wait, and what waited for those that go on come."""
+        now = clock.now()
+        if owned.matcher.paused_ids - before:
+            owned.lane.reconsider_ready(now)
+        owned.lane.reconsider_shelved(owned.matcher.standing_of, now)
+        self._reader.count(owned)
+        self.touched(owned)

@@ -236,7 +236,11 @@ class DeliveryHub:
         """Serve a lane that was just claimed."""
         lane: Lane[LogMessage] = Lane(claimed, redeliveries, lane_config(group.route), clock.now())
         may_hand_out = stress_check(group.route, topic, self._followed.snapshot)
-        owned = OwnedLane(lane, topic, Matcher(group.route, topic), may_hand_out, lease_until)
+        matcher = Matcher(group.route, topic, claimed.reset)
+        if lane.shelved_count:
+            # Subscriptions may have gone on since an owner shelved it.
+            lane.reconsider_shelved(matcher.standing_of, clock.now())
+        owned = OwnedLane(lane, topic, matcher, may_hand_out, lease_until, claimed.reset)
         self._leases_hold_until = min(self._leases_hold_until, lease_until)
         group.add_lane(owned)
         self._readers.setdefault(claimed.key.queue_id, set()).add(group)

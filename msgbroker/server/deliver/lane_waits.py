@@ -106,7 +106,8 @@ class LaneWaits:
                 continue
             instance.is_resting = True
             self._resting[name] = now + REST_SECONDS
-            if now - instance.said_at >= self.group.route.ack_timeout_seconds:
+            # Reckoned as the deadline is: the difference of two times may come out a little less.
+            if now >= instance.said_at + self.group.route.ack_timeout_seconds:
                 blame_first((each.lane for each in self.group.lanes.values()), name)
                 # Once for each time that it should have said something.
                 instance.said_at = now

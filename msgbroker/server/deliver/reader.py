@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 
 import structlog
 
+from msgbroker.contract import limits
 from msgbroker.contract.errors import StoreUnavailableError
 from msgbroker.server.alarms.set_aside import SetAside
 from msgbroker.server.deliver.expressions.evaluations import Evaluations
@@ -41,6 +42,9 @@ LANE_READY_BYTES_MAX: Final = 1024 * 1024
 """A lane holds so much ready for its instances."""
 FETCH_AGAIN_MAX: Final = 200
 """So many messages that come again are fetched in one read."""
+SHELVED_AT_ONCE_MAX: Final = 32
+"""So many messages are asked at once whether paused subscriptions want them: each may take an expression."""
+_PAUSED_COST_MAX: Final = limits.EXPRESSION_COST_MAX
 READS_AHEAD_MAX: Final = 8
 """How many blocks of a group are being read, or wait for their lanes' turns."""
 
@@ -105,6 +109,9 @@ class LaneReader:
         if owned.is_reading or offset >= self.cache.may_reach(queue_id) or self._is_waiting(owned, Work.READING):
             return 0
         wanted = min(lane.wants(), BLOCK_OFFSETS)
+        if owned.matcher.paused_ids:
+            # Dear expressions are evaluated elsewhere, and nobody there knows of shelves: the lane waits.
+            wanted = min(wanted, SHELVED_AT_ONCE_MAX) if owned.matcher.paused_cost <= _PAUSED_COST_MAX else 0
         if owned.matcher.expressions:
             wanted = min(wanted, self.evaluations.reach(owned, time_slice))
         room_bytes = self._room_bytes(owned, bytes_max)
@@ -129,9 +136,32 @@ class LaneReader:
             asked = messages[:count_max] if is_full else messages
             matched, decided = self.evaluations.decide(owned, asked, time_slice, self.group)
         if decided:
-            lane.feed(offset, offset + decided, matched)
+            shelved = self._shelved(owned, messages[:decided], matched) if owned.matcher.paused_ids else ()
+            lane.feed(offset, offset + decided, matched, shelved=shelved)
             self.group.touched(owned)
         return decided
+
+    def _shelved(
+        self, owned: OwnedLane, messages: Sequence[LogMessage], matched: Sequence[LogMessage]
+    ) -> list[tuple[LogMessage, str]]:
+        """Return those of *messages* that only paused subscriptions want, with the names of these."""
+        taken = {message.queue_offset for message in matched}
+        found = (
+            (message, owned.matcher.paused_wanting(message, owned.lane.key.queue_id))
+            for message in messages
+            if message.queue_offset not in taken
+        )
+        return [(message, by) for message, by in found if by]
+
+    def _not_shelved(self, owned: OwnedLane, messages: Sequence[LogMessage]) -> Sequence[LogMessage]:
+        """Return what of *messages* is to come again now, and shelve what only paused subscriptions want."""
+        if not owned.matcher.paused_ids:
+            return messages
+        queue_id = owned.lane.key.queue_id
+        shelved = {message.queue_offset: owned.matcher.shelved_by(message, queue_id) for message in messages}
+        owned.lane.shelve({offset: by for offset, by in shelved.items() if by})
+        self.group.touched(owned)
+        return [message for message in messages if not shelved[message.queue_offset]]
 
     def reads_for(self, topic_ids: Collection[int]) -> bool:
         """Return whether blocks of these topics are being read, or are to be."""
@@ -210,7 +240,8 @@ class LaneReader:
         room_bytes = self._room_bytes(owned, 1)
         if owned.is_fetching or room_bytes <= 0 or self._is_waiting(owned, Work.FETCHING):
             return
-        wanted = owned.lane.due(now, min(FETCH_AGAIN_MAX, max(1, room_bytes // owned.topic.body_bytes_max)))
+        count_max = SHELVED_AT_ONCE_MAX if owned.matcher.paused_ids else FETCH_AGAIN_MAX
+        wanted = owned.lane.due(now, min(count_max, max(1, room_bytes // owned.topic.body_bytes_max)))
         if not wanted:
             self._fetched(owned)
             return
@@ -224,7 +255,7 @@ class LaneReader:
                 missing.append((offset, stored_at_us))
         if found:
             fitting = _within(found, room_bytes)
-            owned.lane.feed_again(fitting, ())
+            owned.lane.feed_again(self._not_shelved(owned, fitting), ())
             owned.lane.fetch_failed([message.queue_offset for message in found[len(fitting) :]])
         if missing:
             owned.fetching_bytes = len(missing) * owned.topic.body_bytes_max
@@ -251,7 +282,8 @@ class LaneReader:
             lane.fetch_failed([offset for offset, _ in wanted])
             return
         there = {message.queue_offset for message in again.messages}.union(again.over_bytes)
-        lane.feed_again(again.messages, [offset for offset, _ in wanted if offset not in there])
+        missing = [offset for offset, _ in wanted if offset not in there]
+        lane.feed_again(self._not_shelved(owned, again.messages), missing)
         lane.fetch_failed(again.over_bytes)
         self.count(owned)
         self.group.touched(owned)

@@ -27,6 +27,8 @@ _DELIVERY_STRESS: Final = b"\x28\x01"
 _DELIVERY_PUBLISHER_GROUP: Final = b"\x32"
 _DELIVERY_BORN_HOST: Final = b"\x3a"
 _DELIVERY_ATTEMPT: Final = b"\x40"
+_DELIVERY_REDRIVES: Final = b"\x48"
+_DELIVERY_REPLAYED: Final = b"\x50\x01"
 
 
 def delivery_suffix(publisher_group: str, born_host: str, *, stress: bool) -> bytes:
@@ -36,6 +38,11 @@ def delivery_suffix(publisher_group: str, born_host: str, *, stress: bool) -> by
         if value:
             suffix += text_field(tag, value)
     return suffix
+
+
+def targeted_suffix(suffix: bytes, redrives: int) -> bytes:
+    """Return *suffix* for a message that comes to one group alone: redriven so often, or else replayed."""
+    return suffix + (_DELIVERY_REDRIVES + varint(redrives) if redrives else _DELIVERY_REPLAYED)
 
 
 def stamp(messages: Iterable[LogMessage], message_ids: Iterable[bytes], stored_at_us: int) -> None:

@@ -87,3 +87,11 @@ class LogMessage:
         self.stored_at_us = 0
         self.wire: Wire = ()
         self.wire_bytes = 0
+
+
+class TargetedMessage(LogMessage):
+    """A message that is stored once more, for one group alone, under the id that it had: redriven or replayed."""
+
+    __slots__ = ("message_id",)
+
+    message_id: bytes

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
+from typing import Final, Protocol
 
 from confdb.routes import Headers
 from msgbroker.contract.varint import varint
-from msgbroker.server.log.encoding import delivery_suffix, stamp
+from msgbroker.server.log.encoding import delivery_suffix, stamp, targeted_suffix
 from msgbroker.server.log.message import NO_HEADERS, LogMessage
 from msgbroker.server.log.message_fields import (
     BODY,
@@ -46,27 +46,65 @@ def messages_of_rows(rows: Sequence[MessageRow]) -> list[LogMessage]:
     return messages
 
 
-def _message_of(row: MessageRow) -> LogMessage:
-    key, ordering_key, headers, body = row.key, row.ordering_key, row.headers, row.body
-    content = b"".join(
+class StoredContent(Protocol):
+    """What a publisher said, as a row has it."""
+
+    @property
+    def topic(self) -> str:
+        """The first half of its message type."""
+
+    @property
+    def event_code(self) -> str:
+        """The second half of it."""
+
+    @property
+    def key(self) -> str | None:
+        """What it is about, if the publisher said."""
+
+    @property
+    def ordering_key(self) -> str | None:
+        """What its queue was chosen by, where that is not the key."""
+
+    @property
+    def headers(self) -> dict[str, str] | None:
+        """Its headers, if it has any."""
+
+    @property
+    def body(self) -> bytes:
+        """Its body."""
+
+    @property
+    def born_at_us(self) -> int:
+        """When the publisher made it."""
+
+
+def content_of(stored: StoredContent) -> bytes:
+    """Return what a publisher said, encoded as it was sent."""
+    key, ordering_key, headers, body = stored.key, stored.ordering_key, stored.headers, stored.body
+    return b"".join(
         (
-            _type_fields(row.topic, row.event_code),
+            _type_fields(stored.topic, stored.event_code),
             text_field(KEY, key) if key else b"",
             text_field(ORDERING_KEY, ordering_key) if ordering_key else b"",
             _header_fields(headers) if headers else b"",
             BODY + varint(len(body)) if body else b"",
             body,
             BORN_AT_US,
-            varint(row.born_at_us),
+            varint(stored.born_at_us),
         )
     )
+
+
+def _message_of(row: MessageRow) -> LogMessage:
+    headers = row.headers
+    suffix = _suffix(row.publisher_group, row.born_host, row.stress)
     message = LogMessage(
         None,
         row.event_code,
         Headers(headers) if headers else NO_HEADERS,
-        ordering_key or key or "",
-        content,
-        _suffix(row.publisher_group, row.born_host, row.stress),
+        row.ordering_key or row.key or "",
+        content_of(row),
+        suffix if row.target_group is None else targeted_suffix(suffix, row.redrives),
         b"",
         b"",
         stress=row.stress,

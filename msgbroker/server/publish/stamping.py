@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from msgbroker.server.log.encoding import stamp
-from msgbroker.server.log.message import LogMessage
+from msgbroker.server.log.message import LogMessage, TargetedMessage
 from msgdb.append.outcome import FrameOutcome
 from msgdb.append.plan import AppendFrame
 
@@ -15,7 +16,7 @@ def stamped_by_queue(stored: Iterable[tuple[AppendFrame, FrameOutcome]]) -> dict
     by_queue: dict[int, list[LogMessage]] = {}
     for frame, outcome in stored:
         messages: Sequence[LogMessage] = frame.messages  # type: ignore[assignment]
-        _stamp(messages, outcome)
+        _stamp(frame, messages, outcome)
         for message in messages:
             in_queue = by_queue.get(message.queue_id)
             if in_queue is None:
@@ -25,15 +26,23 @@ def stamped_by_queue(stored: Iterable[tuple[AppendFrame, FrameOutcome]]) -> dict
     return by_queue
 
 
-def _stamp(messages: Sequence[LogMessage], outcome: FrameOutcome) -> None:
+def _stamp(frame: AppendFrame, messages: Sequence[LogMessage], outcome: FrameOutcome) -> None:
     """Fill in what the commit decided of a frame's messages."""
-    first = int.from_bytes(outcome.first_message_id, "big")
-    numbers: Sequence[int] = range(first, first + len(messages))
-    if outcome.refusals:
-        numbers = [first + i for i, queue_id in enumerate(outcome.queue_ids) if queue_id]
-    message_ids = [number.to_bytes(16, "big") for number in numbers]
+    if frame.keeps_ids:
+        message_ids = [cast("TargetedMessage", message).message_id for message in messages]
+    else:
+        message_ids = _minted(outcome, len(messages))
     if not outcome.ahead_us:
         stamp(messages, message_ids, outcome.stored_at_us)
         return
     for message, message_id in zip(messages, message_ids, strict=True):
         stamp((message,), (message_id,), outcome.stored_at_us_in(message.queue_id))
+
+
+def _minted(outcome: FrameOutcome, count: int) -> list[bytes]:
+    """Return the ids that the commit gave a frame's messages, those of refused ones left out."""
+    first = int.from_bytes(outcome.first_message_id, "big")
+    numbers: Sequence[int] = range(first, first + count)
+    if outcome.refusals:
+        numbers = [first + i for i, queue_id in enumerate(outcome.queue_ids) if queue_id]
+    return [number.to_bytes(16, "big") for number in numbers]

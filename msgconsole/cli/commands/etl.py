@@ -22,7 +22,6 @@ _COMMANDS: Final[Mapping[str, Callable[..., None]]] = {
     "require": etl_policy.require,
     "stop-requiring": etl_policy.stop_requiring,
     "policy": etl_policy.policy,
-    "acts": etl_policy.acts,
 }
 for name, command in _COMMANDS.items():
     app.command(name)(command)

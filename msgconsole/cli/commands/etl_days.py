@@ -80,7 +80,7 @@ def show(
 
 
 def waive(day: Day, reason: Reason, table: Table = DEFAULT_TABLE, as_json: AsJson = False) -> None:
-    """Let a pending day be dropped without an archive. Who does it, and why, is kept for a year (`etl acts`).
+    """Let a pending day be dropped without an archive. Who does it, and why, is kept for a year (`act list`).
 
     Its rows are gone once the day has expired. Until then it can still be archived (`etl archive`), which undoes this.
 

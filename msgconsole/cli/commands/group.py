@@ -9,13 +9,28 @@ import typer
 
 from confdb.services.views import PublisherGroupView, SubscriberGroupView
 from msgbroker.contract import limits
+from msgconsole.cli.acting import act
+from msgconsole.cli.commands import group_reset
 from msgconsole.cli.given import require_a_change
 from msgconsole.cli.if_not_exists import Existing
-from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Description, IfNotExists, Limit, Namespace, NoWait
+from msgconsole.cli.options import (
+    DEFAULT_NAMESPACE,
+    AsJson,
+    Description,
+    DryRun,
+    Force,
+    IfNotExists,
+    Limit,
+    Namespace,
+    NoWait,
+)
 from msgconsole.cli.output import print_rows, print_thing
-from msgconsole.cli.service import change, look_up, look_up_all
+from msgconsole.cli.service import actor, carry_out, change, look_up, look_up_all
+from msgconsole.cli.usage import tell_usage
+from msgconsole.operations.deletions import delete_group, find_group_usage
 
 app = typer.Typer(no_args_is_help=True)
+app.command("reset")(group_reset.reset)
 
 NumberT = TypeVar("NumberT", int, float)
 
@@ -216,12 +231,16 @@ def delete(
     name: _Name,
     publisher: _Publisher = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
+    force: Force = False,
+    dry_run: DryRun = False,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a group with its subscriptions. One created later under its name is another group.
 
-    Example: msgcenter group delete SG_POINTS
+    Refused (IN_USE) while instances are connected or messages are not settled: nobody would be given those any more.
+
+    Example: msgcenter group delete SG_POINTS --dry-run
     """
     if publisher:
         change(
@@ -231,8 +250,11 @@ def delete(
             wait=not no_wait,
         )
         return
-    change(
-        lambda service: service.subscriber_groups.delete(namespace, name),
+    if dry_run:
+        tell_usage(act(lambda stores: find_group_usage(stores, namespace, name)), as_json=as_json)
+        return
+    carry_out(
+        lambda stores: delete_group(stores, namespace, name, actor=actor(), force=force),
         lambda gone: f"Group {gone.name} is deleted.",
         as_json=as_json,
         wait=not no_wait,

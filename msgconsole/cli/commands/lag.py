@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
 
+from msgconsole.cli.acting import act
 from msgconsole.cli.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.output import print_rows, visible
-from msgconsole.local import places
 from msgconsole.operations.lag_report import LagOf, QueueLag, TopicLag, read_lag, sum_by_topic
 from msgdb.archive.records import WaitingDay
 
@@ -38,7 +37,7 @@ def command(
     Example: msgcenter lag --group SG_POINTS --by-queue
     """
     wanted = LagOf(namespace, group, topic)
-    report = asyncio.run(read_lag(places.confdb_url(), places.msgdb_url(), wanted))
+    report = act(lambda stores: read_lag(stores, wanted))
     rows: Sequence[QueueLag | TopicLag] = report.queues if by_queue else sum_by_topic(report.queues)
     columns = ["namespace"] if len({row.namespace for row in rows}) > 1 else []
     columns += ["group", "topic"]

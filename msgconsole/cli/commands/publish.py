@@ -12,7 +12,7 @@ import typer
 from msgbroker.client import MessageCenter, OutgoingMessage, Receipt
 from msgbroker.contract.errors import MessageCenterError
 from msgconsole.cli.main import EXIT_REFUSED
-from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Broker, Namespace
+from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Broker, Namespace, read_headers
 from msgconsole.cli.output import print_json, print_line
 from msgconsole.local import places
 
@@ -47,7 +47,7 @@ def command(
     Example: msgcenter publish TP_TRADE EC_PAID '{"order": 1}' --header region=hz --key order-1
     """
     message = OutgoingMessage(
-        topic, event_code, _body(body, file), headers=_headers(header or []), key=key, ordering_key=ordering_key
+        topic, event_code, _body(body, file), headers=read_headers(header), key=key, ordering_key=ordering_key
     )
 
     async def run() -> list[Receipt | MessageCenterError]:
@@ -112,14 +112,3 @@ def _body_of_pipe() -> bytes:
         message = "there is none: give it as an argument, by --file or by a pipe ('' is an empty body)"
         raise typer.BadParameter(message, param_hint="BODY")
     return piped
-
-
-def _headers(options: list[str]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for option in options:
-        name, separator, value = option.partition("=")
-        if not separator:
-            message = f"{option!r} is not name=value"
-            raise typer.BadParameter(message, param_hint="--header")
-        headers[name] = value
-    return headers

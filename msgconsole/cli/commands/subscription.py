@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from confdb.expressions.compiled import warnings_about
+from confdb.routes import SubscriptionMode
 from confdb.services import Changed, ConfigService
 from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import SubscriptionView
 from msgbroker.contract.errors import SubscriptionDiffersError, ThingAlreadyExistsError
+from msgconsole.cli.acting import act
+from msgconsole.cli.given import require_a_change
 from msgconsole.cli.if_not_exists import Existing, create_or_get
 from msgconsole.cli.options import (
     DEFAULT_NAMESPACE,
     AsJson,
+    DryRun,
     EventCodeOrAll,
+    Force,
     IfNotExists,
     Limit,
     Namespace,
@@ -28,8 +31,12 @@ from msgconsole.cli.options import (
     Topic,
 )
 from msgconsole.cli.output import plain, print_json, print_line, print_rows, print_thing
-from msgconsole.cli.service import change, look_up, look_up_all, open_service_with_tails
+from msgconsole.cli.service import actor, carry_out, look_up, look_up_all
 from msgconsole.cli.store import read_store
+from msgconsole.cli.usage import tell_usage
+from msgconsole.operations.deletions import delete_subscription, find_subscription_usage
+from msgconsole.operations.stores import Stores
+from msgconsole.operations.subscribing import WantedSubscription, subscribe, update_subscription
 from msgdb.reports.expression_failures import find_expression_failure
 
 app = typer.Typer(no_args_is_help=True)
@@ -56,7 +63,9 @@ def create(
     from_beginning: Annotated[
         bool,
         typer.Option(
-            "--from-beginning", help="Deliver what is stored already, too; for groups that have not read the topic yet."
+            "--from-beginning",
+            help="Deliver what is stored already, too; a job does, where the group has read past it for other "
+            "subscriptions.",
         ),
     ] = False,
     if_not_exists: IfNotExists = False,
@@ -71,11 +80,6 @@ def create(
     Example: msgcenter subscription create SG_POINTS TP_TRADE EC_PAID --expression 'headers.region == "hz"'
     """
 
-    def make(service: ConfigService) -> Awaitable[Changed[SubscriptionView]]:
-        return service.subscriptions.create(
-            namespace, group, topic, event_code, expression=expression, from_beginning=from_beginning
-        )
-
     async def get(service: ConfigService) -> SubscriptionView:
         found = await service.subscriptions.get(namespace, group, topic, event_code)
         _refuse_other(found, expression, from_beginning=from_beginning)
@@ -83,24 +87,46 @@ def create(
 
     existing = Existing(namespace, "subscription", describe_subscription(group, topic, event_code), get)
 
-    async def run() -> None:
-        async with open_service_with_tails() as service:
-            made, is_new = await create_or_get(service, make, existing if if_not_exists else None)
-            if not no_wait:
-                await service.wait_until_active(made.version, group=group)
-        warnings = () if expression is None else warnings_about(expression)
-        if as_json:
-            created = {"created": is_new} if if_not_exists else {}
-            said = {"config_version": made.version, "is_active": not no_wait, "warnings": warnings}
-            print_json(plain(made.thing) | said | created)
-            return
-        state = "registered" if no_wait else "active"
-        exists = "" if is_new else "exists already, and "
-        print_line(f"The subscription of {group} to {topic}/{event_code} {exists}is {state}.")
-        for warning in warnings:
-            typer.echo(f"Warning: {warning}.", err=True)
+    wanted = WantedSubscription(
+        namespace=namespace,
+        group=group,
+        topic=topic,
+        event_code=event_code,
+        expression=expression,
+        from_beginning=from_beginning,
+    )
+    jobs: list[int | None] = []
 
-    asyncio.run(run())
+    async def run(stores: Stores) -> tuple[Changed[SubscriptionView], bool]:
+        async def make(_: ConfigService) -> Changed[SubscriptionView]:
+            done = await subscribe(stores, wanted, actor=actor())
+            jobs.append(done.job_id)
+            return done.made
+
+        service = stores.service(actor())
+        made, is_new = await create_or_get(service, make, existing if if_not_exists else None)
+        if not no_wait:
+            await service.wait_until_active(made.version, group=group)
+        return made, is_new
+
+    made, is_new = act(run)
+    said: dict[str, Any] = {"config_version": made.version, "is_active": not no_wait}
+    created = {"created": is_new} if if_not_exists else {}
+    _tell_made(made.thing, said | {"job_id": jobs[0] if jobs else None} | created, is_new=is_new, as_json=as_json)
+
+
+def _tell_made(made: SubscriptionView, said: dict[str, Any], *, is_new: bool, as_json: bool) -> None:
+    warnings = () if made.expression is None else warnings_about(made.expression)
+    if as_json:
+        print_json(plain(made) | said | {"warnings": warnings})
+        return
+    state = "active" if said["is_active"] else "registered"
+    exists = "" if is_new else "exists already, and "
+    print_line(f"The subscription of {made.group} to {made.topic}/{made.event_code} {exists}is {state}.")
+    if said["job_id"] is not None:
+        print_line(f"Job {said['job_id']} delivers what was stored before: msgcenter job follow {said['job_id']}")
+    for warning in warnings:
+        typer.echo(f"Warning: {warning}.", err=True)
 
 
 def _refuse_other(found: SubscriptionView, expression: str | None, *, from_beginning: bool) -> None:
@@ -170,21 +196,80 @@ def list_(
     print_rows(found, columns, as_json=as_json, empty="No subscriptions.")
 
 
+@app.command("update")
+def update(
+    context: typer.Context,
+    group: SubscriberGroup,
+    topic: Topic,
+    event_code: EventCodeOrAll = "*",
+    expression: _Expression = None,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="Every message of the type: no expression any more.")
+    ] = False,
+    paused: Annotated[
+        bool | None, typer.Option("--pause/--resume", help="Let what only this subscription wants wait, or come.")
+    ] = None,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Change a subscription in place: the group keeps its place on the topic.
+
+    It is told from which offset of each queue on another expression holds for certain; what lies before, and was not
+    read yet, may be selected by either. What a paused subscription wants, and no other of its group, waits in order,
+    up to 10,000 messages a queue: then the group's lane there waits as well. Nothing is lost, for as long as messages
+    are kept.
+
+    Example: msgcenter subscription update SG_POINTS TP_TRADE EC_PAID --expression 'headers.region == "hz"'
+    """
+    require_a_change(context)
+    changed, held = act(
+        lambda stores: update_subscription(
+            stores,
+            namespace,
+            group,
+            topic,
+            event_code,
+            actor=actor(),
+            mode=SubscriptionMode.DIRECT if direct else None,
+            expression=expression,
+            paused=paused,
+        )
+    )
+    warnings = () if expression is None else warnings_about(expression)
+    if as_json:
+        print_json(plain(changed.thing) | {"config_version": changed.version, "holds_from": held, "warnings": warnings})
+        return
+    print_line(f"The subscription of {group} to {topic}/{event_code} is changed.")
+    if expression is not None or direct:
+        print_line("For certain it holds from these offsets on:")
+        print_rows(held, ("queue_id", "from_offset"), as_json=False, empty="The topic has no queue yet.")
+    for warning in warnings:
+        typer.echo(f"Warning: {warning}.", err=True)
+
+
 @app.command("delete")
 def delete(
     group: SubscriberGroup,
     topic: Topic,
     event_code: EventCodeOrAll = "*",
+    force: Force = False,
+    dry_run: DryRun = False,
     no_wait: NoWait = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
     """Unsubscribe a group from a message type.
 
-    Example: msgcenter subscription delete SG_POINTS TP_TRADE EC_PAID
+    Refused (IN_USE) while instances of the group are connected, or it has not settled all of the topic.
+
+    Example: msgcenter subscription delete SG_POINTS TP_TRADE EC_PAID --dry-run
     """
-    change(
-        lambda service: service.subscriptions.delete(namespace, group, topic, event_code),
+    if dry_run:
+        usage = act(lambda stores: find_subscription_usage(stores, namespace, group, topic, event_code))
+        tell_usage(usage, as_json=as_json)
+        return
+    carry_out(
+        lambda stores: delete_subscription(stores, namespace, group, topic, event_code, actor=actor(), force=force),
         lambda gone: f"The subscription of {gone.group} to {gone.topic}/{gone.event_code} is deleted.",
         as_json=as_json,
         wait=not no_wait,

@@ -7,11 +7,25 @@ from typing import Annotated
 import typer
 
 from msgbroker.contract import limits
+from msgconsole.cli.acting import act
 from msgconsole.cli.given import is_given, require_a_change
 from msgconsole.cli.if_not_exists import Existing
-from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Description, IfNotExists, Limit, Namespace, NoWait, Topic
+from msgconsole.cli.options import (
+    DEFAULT_NAMESPACE,
+    AsJson,
+    Description,
+    DryRun,
+    Force,
+    IfNotExists,
+    Limit,
+    Namespace,
+    NoWait,
+    Topic,
+)
 from msgconsole.cli.output import print_rows, print_thing
-from msgconsole.cli.service import change, look_up, look_up_all
+from msgconsole.cli.service import actor, carry_out, change, look_up, look_up_all
+from msgconsole.cli.usage import tell_usage
+from msgconsole.operations.deletions import delete_topic, find_topic_usage
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -137,14 +151,22 @@ def update(
 
 @app.command("delete")
 def delete(
-    name: Topic, namespace: Namespace = DEFAULT_NAMESPACE, no_wait: NoWait = False, as_json: AsJson = False
+    name: Topic,
+    force: Force = False,
+    dry_run: DryRun = False,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Delete a topic that no group subscribes to.
+    """Delete a topic. Refused (IN_USE) while a group subscribes to it; by force it goes with its subscriptions.
 
-    Example: msgcenter topic delete TP_TRADE
+    Example: msgcenter topic delete TP_TRADE --dry-run
     """
-    change(
-        lambda service: service.topics.delete(namespace, name),
+    if dry_run:
+        tell_usage(act(lambda stores: find_topic_usage(stores, namespace, name)), as_json=as_json)
+        return
+    carry_out(
+        lambda stores: delete_topic(stores, namespace, name, actor=actor(), force=force),
         lambda gone: f"Topic {gone.name} is deleted.",
         as_json=as_json,
         wait=not no_wait,

@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 
 from msgdb.archive import differences, stored_days
 from msgdb.days import deleting
-from msgdb.lanes import checkpoints, dead_letters, lag, leases, lost_log
+from msgdb.lanes import checkpoints, lag, leases, lost_log
 from msgdb.log import queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.binary_rows import datetime_of
@@ -96,6 +96,7 @@ def messages(count: int) -> dict[str, Any]:
         "ordering_key": [None] * count,
         "reason": ["REJECTED"] * count,
         "last_error": [None] * count,
+        "shelved_by": [None] * count,
     }
 
 
@@ -106,7 +107,6 @@ TODAYS = f"message_p{datetime.now(UTC):%Y%m%d}"
 ROWS = {"first": OLD_DAY, "end": OLD_DAY + timedelta(days=1), "message_id": UUID(int=5)}
 IDS = {"first_id": 0, "last_id": 1 << 62}
 OF_DEAD_LETTERS = {"table": "dead_letter", "time": "died_at"}
-PAGE = {"group_id": 3, "before_id": 500, "limit": 100}
 
 # Those that psycopg may prepare are planned once without their values, too.
 PREPARED: dict[str, tuple[str, Mapping[str, Any]]] = {
@@ -122,8 +122,6 @@ PREPARED: dict[str, tuple[str, Mapping[str, Any]]] = {
     "move_cursors": (checkpoints.MOVE_CURSORS, lanes(100)),
     "upsert_redeliveries": (checkpoints.UPSERT_REDELIVERIES, messages(100)),
     "delete_redeliveries": (checkpoints.DELETE_REDELIVERIES, messages(100)),
-    "list_dead_letters": (dead_letters._LIST_OF_GROUP, PAGE),
-    "get_dead_letter": (dead_letters._GET, {"id": 7}),
     "delete_rows_of_day": (
         deleting.DELETE.format(**OF_DEAD_LETTERS),
         {**IDS, "since": OLD_DAY, "day_end": OLD_DAY + timedelta(days=1), "limit": 5_000},

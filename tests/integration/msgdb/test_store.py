@@ -8,7 +8,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.contract.errors import LookTooLongError, StoreUnavailableError
 from msgdb.postgres.connections import (
     BlockingConnection,
     Connection,
@@ -104,6 +104,26 @@ async def test_a_lock_timeout_is_an_outage_that_may_be_retried(store: MessageSto
         await holder.execute("LOCK TABLE queue")
         with pytest.raises(StoreUnavailableError, match="55P03"):
             await read_impatiently()
+
+
+async def test_a_look_that_takes_too_long_is_given_up_and_costs_no_connection(database_url: str) -> None:
+    async with MessageStore.open(database_url, pool_size=1) as store:
+        for _ in range(2):
+            with pytest.raises(LookTooLongError, match="longer than"):
+                await look(store, "SELECT pg_sleep(60)", 0.05)
+        async with store.connection() as conn:
+            left = await (await conn.execute("SHOW statement_timeout")).fetchone()
+            assert left == ("0",)
+
+
+async def look(store: MessageStore, statement: str, seconds_max: float = 5.0) -> None:
+    async with store.looking(seconds_max) as conn:
+        await conn.execute(statement.encode())
+
+
+async def test_a_look_changes_nothing(store: MessageStore) -> None:
+    with pytest.raises(StoreUnavailableError, match="read-only"):
+        await look(store, "DELETE FROM queue")
 
 
 async def test_waiting_for_a_free_connection_has_an_end(database_url: str) -> None:

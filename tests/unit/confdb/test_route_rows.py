@@ -69,6 +69,7 @@ def subscription(**fields: Any) -> tuple[Any, ...]:
         "expression": None,
         "start_offsets": "{}",
         "requires": None,
+        "paused": False,
     }
     return tuple({**values, **fields}.values())
 
@@ -106,8 +107,8 @@ def test_what_the_first_version_knows_is_understood() -> None:
     assert header.predicate({"region": "hz"})
 
 
-def test_of_all_that_goes_beyond_the_first_version_this_one_understands_the_archive() -> None:
-    assert sorted(features.UNDERSTOOD) == ["archive"]
+def test_of_all_that_goes_beyond_the_first_version_this_one_understands_some() -> None:
+    assert sorted(features.UNDERSTOOD) == ["archive", "jobs", "resets", "subscription-paused"]
 
 
 @pytest.mark.parametrize(

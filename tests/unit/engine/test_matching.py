@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from confdb.routes import ExpressionFailedError, SubscriptionRoute
 from msgbroker.engine import matching
 from msgbroker.engine.matching import FailedEvaluations, Matcher, Outcome, facts_of
+from msgdb.lanes.records import LaneReset
 from tests.support.lane_builders import FakeMessage, make_group, make_subscription, make_topic, messages
 
 QUEUE = 3
@@ -67,6 +68,23 @@ def test_a_subscription_starts_at_its_offset_in_each_queue() -> None:
 
 def test_a_queue_younger_than_the_subscription_is_matched_from_its_beginning() -> None:
     assert select(messages(0, 2), make_subscription(start_offsets={QUEUE + 1: 2})) == [0, 1]
+
+
+def test_from_where_a_lane_was_put_by_hand_the_subscriptions_of_that_moment_count() -> None:
+    then = dataclasses.replace(make_subscription("EC_PAID", start_offsets={QUEUE: 5}), subscription_id=3)
+    later = dataclasses.replace(make_subscription("EC_SENT", start_offsets={QUEUE: 6}), subscription_id=4)
+    batch = [*messages(0, 8), FakeMessage(8, event_code="EC_SENT")]
+    batch[4] = FakeMessage(4, event_code="EC_SENT")
+
+    def select_with(reset: LaneReset | None) -> list[int]:
+        matcher = Matcher(make_group(then, later), make_topic(), reset)
+        return [message.queue_offset for message in matcher.select(batch, QUEUE)]
+
+    assert select_with(None) == [5, 6, 7, 8]
+    assert select_with(LaneReset(2, 3)) == [2, 3, 5, 6, 7, 8]
+    assert select_with(LaneReset(2, 4)) == [2, 3, 4, 5, 6, 7, 8]
+    # Forward it changes nothing: what lies before is settled.
+    assert select_with(LaneReset(7, 4)) == [5, 6, 7, 8]
 
 
 def test_of_overlapping_subscriptions_the_earliest_counts_and_a_message_comes_once() -> None:
@@ -151,6 +169,24 @@ def test_a_message_for_one_group_is_seen_by_that_group_only() -> None:
 
     assert select(batch, make_subscription()) == [1, 2]
     assert select(batch[:1], make_subscription()) == []
+
+
+@pytest.mark.parametrize(
+    "subscription",
+    [
+        make_subscription("EC_SENT"),
+        make_subscription("*", is_hz),
+        make_subscription("*", start_offsets={QUEUE: 9}),
+        make_subscription("EC_SENT", is_hz, {QUEUE: 9}),
+    ],
+)
+def test_a_message_for_one_group_is_seen_by_it_whatever_its_subscriptions_are_by_now(
+    subscription: SubscriptionRoute,
+) -> None:
+    batch = [FakeMessage(0, target_group=7), FakeMessage(1, target_group=8), FakeMessage(2, target_group=7)]
+
+    assert select(batch, subscription) == [0, 2]
+    assert select([*batch, in_region(3, "sh")], subscription) == [0, 2]
 
 
 def test_what_a_matcher_remembers_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,6 +342,19 @@ def test_in_slices_and_with_answers_from_elsewhere_the_same_is_selected_as_at_on
         batch, QUEUE, lambda _, message: outcomes.get(message.headers["value"], Outcome.NO_MATCH)
     )
 
+    naive = [
+        message
+        for message in batch
+        if message.target_group == 7
+        or (
+            message.target_group is None
+            and (
+                (message.event_code == "EC_SENT" and message.queue_offset >= direct_from)
+                or (message.headers["value"] == "2" and message.queue_offset >= header_from)
+            )
+        )
+    ]
+    assert expected == naive
     assert sliced == expected
     assert (list(known.matched), known.decided) == (expected, len(batch))
     assert in_slices.failed_evaluations == at_once.failed_evaluations == elsewhere.failed_evaluations

@@ -10,6 +10,7 @@ from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.server import clock
 from msgbroker.server.log.message import LogMessage
+from msgdb.lanes.records import LaneReset
 
 
 @dataclass(slots=True, eq=False)
@@ -22,6 +23,8 @@ class OwnedLane:
     may_hand_out: Callable[[LogMessage], bool]
     lease_until: float
     """The time, by `clock.now`, from which on nothing of it is handed out."""
+    reset: LaneReset | None = None
+    """Where it was put by hand: whatever it selects by, from there on it selects."""
     opened_at: float = field(default_factory=clock.now)
     ready_bytes: int = 0
     """How many bytes its messages that wait for an instance had when they were last counted."""

@@ -145,7 +145,7 @@ def test_a_pending_day_is_waived_by_name(msgcenter: Msgcenter, three_days: list[
     waive = ("etl", "waive", "--day", f"{three_days[0]}", "--reason", "load test")
     assert msgcenter(*waive).out == f"{three_days[0]} of message is dropped without an archive once it has expired.\n"
     assert msgcenter("etl", "show", f"{three_days[0]}", "--json").json["state"] == "WAIVED"
-    act, required = msgcenter("etl", "acts", "--json").json
+    act, required = msgcenter("act", "list", "--json").json
     assert (act["action"], act["thing"], act["reason"]) == ("archive.waive", f"message {three_days[0]}", "load test")
     assert act["actor"].startswith("cli:")
     assert (required["actor"], required["action"]) == ("ada", "archive.require")
@@ -157,9 +157,9 @@ def test_a_pending_day_is_waived_by_name(msgcenter: Msgcenter, three_days: list[
 def test_acts_are_listed_from_one_on(msgcenter: Msgcenter, three_days: list[date]) -> None:
     for day in three_days[::2]:
         msgcenter("etl", "waive", "--day", f"{day}", "--reason", "load test")
-    newest, *rest = msgcenter("etl", "acts", "--json").json
-    assert msgcenter("etl", "acts", "--before", str(newest["act_id"]), "--json").json == rest
-    table = msgcenter("etl", "acts", "--limit", "1").out
+    newest, *rest = msgcenter("act", "list", "--json").json
+    assert msgcenter("act", "list", "--before", str(newest["act_id"]), "--json").json == rest
+    table = msgcenter("act", "list", "--limit", "1").out
     assert table.splitlines()[0].split() == ["act", "id", "at", "actor", "action", "thing", "reason"]
 
 
@@ -170,7 +170,7 @@ def test_what_is_required_is_shown_until_it_is_stopped(msgcenter: Msgcenter, thr
     assert msgcenter(*stop).out == "Days of message are dropped as they expire from now on, archived or not.\n"
     assert msgcenter(*stop).out == "No archive of message was required.\n"
     assert msgcenter("etl", "policy").out == "No archive is required: days are dropped as they expire.\n"
-    assert msgcenter("etl", "acts", "--json").json[0]["action"] == "archive.stop_requiring"
+    assert msgcenter("act", "list", "--json").json[0]["action"] == "archive.stop_requiring"
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_it_is_required_from_today_on_or_of_all_days_that_are_there(
     assert said == f"Days of message from {days_ago(0)} on are dropped only once they are archived.\n"
     required = msgcenter(*require, "--include-past", "--json").json
     assert (required["table"], required["required_from"]) == ("message", f"{three_days[-1]}")
-    *acts, _, _ = msgcenter("etl", "acts", "--json").json
+    *acts, _, _ = msgcenter("act", "list", "--json").json
     assert [(act["actor"][:4], act["action"]) for act in acts] == [("cli:", "archive.require")] * 2
 
 
@@ -211,7 +211,7 @@ def test_what_is_typed_of_letting_days_go_does_what_is_said(msgcenter: Msgcenter
         typed = command.replace("2026-11-17", f"{three_days[0]}")
         done = msgcenter(*shlex.split(typed, comments=True)[1:])
         assert (done.status, done.err) == (0, "")
-    actions = [act["action"] for act in msgcenter("etl", "acts", "--json").json]
+    actions = [act["action"] for act in msgcenter("act", "list", "--json").json]
     assert actions[:3] == ["archive.stop_requiring", "archive.waive", "archive.require"]
 
 

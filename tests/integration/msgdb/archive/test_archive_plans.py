@@ -14,7 +14,8 @@ import pytest
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from msgdb.archive import acts, claims, closing, day_rows, listing, noting, open_writers, stored_days, supplements
+from msgdb import acts
+from msgdb.archive import claims, closing, day_rows, listing, noting, open_writers, stored_days, supplements
 from msgdb.log.partitions import day_bounds
 from tests.conftest import database_named
 from tests.support.archive_runs import days_ago
@@ -123,7 +124,7 @@ STATEMENTS = {
     "days stored": Hot(stored_days._LIST_DAYS, 100, {"end": END}, OF_LETTERS),
     "runs listed": Hot(listing._LIST_RUNS, 3, {**NAMED, "limit": 100}),
     "runs found": Hot(listing._GET_RUNS, 2, {"run_ids": [RUN, UUID(int=1_001)]}),
-    "acts listed": Hot(acts._LIST, 100, {"before_id": 5_000, "limit": 100}),
+    "acts listed": Hot(acts._LIST, 100, {"before_id": 5_000, "action": "", "limit": 100}),
     "acts forgotten": Hot(acts._FORGET, 5_000, {"kept_days": 366, "limit": 1_000}),
     "a queue described": Hot(open_writers._DESCRIBE, 10, {"queue_id": 3}),
 }

@@ -17,8 +17,8 @@ from msgbroker.contract.errors import (
     StoreUnavailableError,
     ThingNotFoundError,
 )
+from msgdb.acts import list_acts
 from msgdb.archive import noting
-from msgdb.archive.acts import list_acts
 from msgdb.archive.claims import claim, fail, mark_verified, renew, waive
 from msgdb.archive.closing import close_day
 from msgdb.archive.listing import find_day

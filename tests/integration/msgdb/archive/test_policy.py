@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgdb.archive.acts import TEXT_CHARS_MAX, Act, forget_acts, list_acts, write_act
+from msgdb.acts import list_acts
 from msgdb.archive.policy import find_policy, list_policies, require, stop_requiring
 from msgdb.names import DEAD_LETTER, MESSAGE
 from msgdb.postgres.connections import Connection
@@ -90,54 +90,3 @@ async def test_of_a_table_that_is_not_archived_nothing_is_required(conn: Connect
         await require(conn, table, actor=ACTOR, reason="audit")
     with pytest.raises(InvalidSettingError, match="message, dead_letter"):
         await stop_requiring(conn, table, actor=ACTOR, reason="audit")
-
-
-# --- acts -------------------------------------------------------------------------------------------------------------
-
-
-async def do(conn: Connection, thing: str, *, actor: str = ACTOR, reason: str = "why") -> int:
-    return await write_act(conn, actor=actor, action="test.do", thing=thing, reason=reason)
-
-
-async def test_acts_are_paged_the_newest_first(conn: Connection) -> None:
-    for number in range(5):
-        await do(conn, str(number))
-
-    first: list[Act] = await list_acts(conn, limit=2)
-    second = await list_acts(conn, before_id=first[-1].act_id, limit=10)
-
-    assert [act.thing for act in first] == ["4", "3"]
-    assert [act.thing for act in second] == ["2", "1", "0"]
-
-
-@pytest.mark.parametrize(
-    "actor, reason", [("", "why"), ("  ", "why"), ("ada", "\n"), ("ada", "x" * (TEXT_CHARS_MAX + 1)), ("ada", "a\0b")]
-)
-async def test_an_act_says_who_and_why_within_bounds(conn: Connection, actor: str, reason: str) -> None:
-    with pytest.raises(InvalidSettingError):
-        await do(conn, "thing", actor=actor, reason=reason)
-    assert await list_acts(conn) == []
-
-
-async def test_acts_are_kept_for_a_year(conn: Connection) -> None:
-    for age in ("365 days", "367 days"):
-        act_id = await do(conn, age)
-        await conn.execute(f"UPDATE act SET at = clock_timestamp() - interval '{age}' WHERE act_id = %s", (act_id,))
-
-    assert await forget_acts(conn) == 1
-
-    assert [act.thing for act in await list_acts(conn)] == ["365 days"]
-
-
-async def test_acts_are_forgotten_a_thousand_at_a_time_the_oldest_first(conn: Connection) -> None:
-    await conn.execute(
-        "INSERT INTO act (at, actor, action, thing, reason)"
-        " SELECT now() - interval '2 years' - n * interval '1 minute', 'ada', 'test.do', n::text, 'why'"
-        " FROM generate_series(1, 1500) n"
-    )
-
-    assert await forget_acts(conn) == 1_000
-    left = {int(act.thing) for act in await list_acts(conn, limit=1_000)}
-    assert left == set(range(1, 501))
-    assert await forget_acts(conn) == 500
-    assert await forget_acts(conn) == 0

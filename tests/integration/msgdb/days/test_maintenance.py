@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from msgdb.acts import list_acts, write_act
 from msgdb.append import sql
-from msgdb.archive.acts import list_acts, write_act
 from msgdb.days.maintenance import Maintenance, MaintenanceConfig
 from msgdb.days.rounds import MaintenanceReport
-from msgdb.lanes.dead_letters import list_dead_letters
+from msgdb.dead_letters.reading import list_dead_letters
 from msgdb.lanes.leases import claim, load_redeliveries
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, RedeliveryUpsert
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
@@ -274,7 +274,7 @@ async def test_a_redelivery_into_a_dropped_day_becomes_a_dead_letter(store: Mess
     report = await maintain(store)
 
     assert (report.expired_redelivery_count, report.skipped_message_count) == (1, 0)
-    (dead,) = await list_dead_letters(conn)
+    (dead,) = (await list_dead_letters(conn)).items
     assert (dead.message_id, dead.reason, dead.attempts, dead.last_error) == (old[1].message_id, "EXPIRED", 2, "boom")
     assert dead.group_name == "SG_POINTS"
     assert [row.queue_offset for row in (await load_redeliveries(conn, [lane.key]))[lane.key]] == [3]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from msgdb.dead_letters.reading import get_dead_letter, list_dead_letters
 from msgdb.lanes.checkpoints import Checkpointed
-from msgdb.lanes.dead_letters import get_dead_letter, list_dead_letters
 from msgdb.lanes.leases import claim, have_redeliveries, load_redeliveries
 from msgdb.lanes.records import ClaimedLane, DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
 from msgdb.log.reads import MessageRow
@@ -95,7 +95,7 @@ async def test_a_dead_letter_is_a_full_copy_and_takes_its_redelivery_along(conn:
     await persist(conn, OWNER, [mark], GROUP_NAMES)
 
     assert [row.queue_offset for row in (await load_redeliveries(conn, [lane.key]))[lane.key]] == [0]
-    (summary,) = await list_dead_letters(conn)
+    (summary,) = (await list_dead_letters(conn)).items
     assert (summary.group_name, summary.attempts, summary.reason) == ("SG_POINTS", 3, "REJECTED")
     assert (summary.message_id, summary.stored_at_us) == (rows[1].message_id, rows[1].stored_at_us)
     assert (summary.key, summary.headers) == ("key-1", {"region": "hz"})
@@ -111,7 +111,7 @@ async def test_a_checkpoint_whose_answer_was_lost_may_be_repeated(conn: Connecti
     for _ in range(2):
         assert await persist(conn, OWNER, [mark], GROUP_NAMES) == {lane.key}
 
-    assert [letter.queue_offset for letter in await list_dead_letters(conn)] == [0]
+    assert [letter.queue_offset for letter in (await list_dead_letters(conn)).items] == [0]
     assert [row.queue_offset for row in (await load_redeliveries(conn, [lane.key]))[lane.key]] == [1]
 
 
@@ -127,7 +127,7 @@ async def test_a_stale_epoch_changes_nothing(conn: Connection) -> None:
     assert persisted == set()
     assert (await claim_one(conn, queue_id)).acked_offset == 0
     assert await load_redeliveries(conn, [lane.key]) == {lane.key: []}
-    assert await list_dead_letters(conn) == []
+    assert (await list_dead_letters(conn)).items == []
 
 
 async def test_another_owner_changes_nothing_even_with_the_right_epoch(conn: Connection) -> None:

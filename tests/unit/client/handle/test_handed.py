@@ -37,6 +37,8 @@ def test_a_message_has_what_handlers_are_told_of_and_nothing_else() -> None:
         "publisher_group",
         "queue_id",
         "queue_offset",
+        "redrives",
+        "replayed",
         "stored_at",
         "stress",
         "text",

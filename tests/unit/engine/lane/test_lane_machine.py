@@ -56,7 +56,7 @@ CONFIGS = (
         redeliveries_max=40,
     ),
 )
-KINDS = st.lists(st.sampled_from(["plain", "plain", "plain", "other", "stress"]), max_size=8)
+KINDS = st.lists(st.sampled_from(["plain", "plain", "plain", "other", "stress", "second"]), max_size=8)
 VERDICTS = st.lists(st.sampled_from([Verdict.ACK, Verdict.RETRY, *Verdict]), max_size=4)
 BYTES = st.sampled_from([1, 250, 450, ALL_BYTES, ALL_BYTES])
 BEGUN = st.sampled_from([Begun.NO, Begun.NO, *Begun])
@@ -78,7 +78,7 @@ class Owner:
     outstanding: LaneCheckpoint | None = None
     settled_then: set[int] = field(default_factory=set)
     """What the outstanding checkpoint has to make durable."""
-    rows_then: dict[int, int] = field(default_factory=dict)
+    rows_then: dict[int, tuple[int, str | None]] = field(default_factory=dict)
 
     def held(self, ranges: list[tuple[int, int]], attempt: int, epochs_ago: int = 0) -> Held:
         """Return how an instance names these ranges, of this owner's epoch or of another one's."""
@@ -94,6 +94,9 @@ class LaneMachine(RuleBasedStateMachine):
         self.store = ModelStore()
         self.stale: Owner | None = None
         self.is_whitelisted = True
+        # Of the two subscriptions, those that are paused, and those that are gone.
+        self.paused: set[int] = set()
+        self.deleted: set[int] = set()
         # What really became of messages, by the word of an owner that was one.
         self.acked: set[int] = set()
         self.denied: set[int] = set()
@@ -118,6 +121,7 @@ class LaneMachine(RuleBasedStateMachine):
         claimed = ClaimedLane(KEY, store.epoch, store.acked_offset, store.acked_ranges)
         lane: Lane[FakeMessage] = Lane(claimed, rows, self.config, self.now)
         self.owner = Owner(lane, Mirror(store, self.config))
+        self.follow_subscriptions(self.owner)
 
     def who(self, who: str) -> Owner:
         return self.stale if who == "stale" and self.stale is not None else self.owner
@@ -130,7 +134,7 @@ class LaneMachine(RuleBasedStateMachine):
     @rule(kinds=KINDS)
     def append(self, kinds: list[str]) -> None:
         for kind in kinds:
-            self.store.append(matches=kind != "other", stress=kind == "stress")
+            self.store.append(matches=kind != "other", stress=kind == "stress", by=2 if kind == "second" else 1)
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -146,8 +150,14 @@ class LaneMachine(RuleBasedStateMachine):
             owner.mirror.read(store, at, store.first_offset)
             return
         first, end = max(at - overlap, store.first_offset), min(at + min(count, wants), store.end)
-        owner.lane.feed(first, end, store.matching(first, end))
-        owner.mirror.read(store, at, max(end, owner.lane.next_offset))
+        wanted = [stored for stored in store.matching(first, end) if stored.by not in self.deleted]
+        shelved = [(stored.message, str(stored.by)) for stored in wanted if stored.by in self.paused]
+        owner.lane.feed(first, end, [s.message for s in wanted if s.by not in self.paused], shelved=shelved)
+        for message, by in shelved:
+            known = owner.mirror.settled.keys() | owner.mirror.unsettled.keys()
+            if message.queue_offset >= at and message.queue_offset not in known:
+                owner.mirror.shelve(message.queue_offset, by)
+        owner.mirror.read(store, at, max(end, owner.lane.next_offset), self.deleted)
 
     @precondition(lambda self: self.any_owner(lambda o: o.lane.redelivery_count + o.lane.due_count > 0))
     @rule(who=WHO, limit=st.integers(1, 10))
@@ -158,6 +168,7 @@ class LaneMachine(RuleBasedStateMachine):
             entry = owner.mirror.unsettled[offset]
             assert entry.instance_id is None
             assert entry.not_before <= self.now
+            assert entry.shelved_by is None
             owner.asked.append(offset)
 
     @precondition(lambda self: self.any_owner(lambda o: bool(o.asked)))
@@ -169,9 +180,49 @@ class LaneMachine(RuleBasedStateMachine):
             owner.lane.fetch_failed(asked)
             return
         missing = [offset for offset in asked if offset < self.store.first_offset]
-        owner.lane.feed_again([self.store.log[o].message for o in asked if o not in missing], missing)
+        shelved = {o: str(self.store.log[o].by) for o in asked if self.store.log[o].by in self.paused}
+        shelved = {o: by for o, by in shelved.items() if o not in missing}
+        owner.lane.shelve(shelved)
+        for offset, by in shelved.items():
+            owner.mirror.shelve(offset, by)
+        found = [self.store.log[o].message for o in asked if o not in missing and o not in shelved]
+        owner.lane.feed_again(found, missing)
         for offset in missing:
             owner.mirror.settle(offset, "expired")
+
+    # --- subscriptions ------------------------------------------------------------------------------------------
+
+    @rule(subscription=st.sampled_from([1, 2, 2]))
+    def pause_or_go_on(self, subscription: int) -> None:
+        """Pause a subscription, or let it go on: every owner follows it in that moment."""
+        self.paused ^= {subscription}
+        for owner in (self.owner, self.stale):
+            if owner is not None:
+                if subscription in self.paused:
+                    owner.lane.reconsider_ready(self.now)
+                    owner.mirror.reconsidered(self.store, owner.lane.next_offset, self.now)
+                self.follow_subscriptions(owner)
+
+    @rule()
+    def delete_the_second_one(self) -> None:
+        self.deleted.add(2)
+        for owner in (self.owner, self.stale):
+            if owner is not None:
+                self.follow_subscriptions(owner)
+
+    def follow_subscriptions(self, owner: Owner) -> None:
+        def standing_of(by: str) -> str | None:
+            if int(by) in self.deleted:
+                return None
+            return by if int(by) in self.paused else ""
+
+        owner.lane.reconsider_shelved(standing_of, self.now)
+        for offset, by in owner.mirror.shelved().items():
+            if standing_of(by) is None:
+                owner.mirror.settle(offset, "not matched")
+            elif not standing_of(by):
+                owner.mirror.take_off_shelf(offset, self.now)
+        assert owner.lane.shelved_count == len(owner.mirror.shelved())
 
     # --- instances ----------------------------------------------------------------------------------------------
 
@@ -538,6 +589,7 @@ class LaneMachine(RuleBasedStateMachine):
             assert (
                 offset < self.store.first_offset
                 or not self.store.log[offset].matches
+                or self.store.log[offset].by in self.deleted
                 or offset in self.acked
                 or offset in self.denied
                 or offset in self.store.rows
@@ -573,6 +625,7 @@ class LaneMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "owner"):
             return
+        self.paused.clear()
         self.crash(is_committed=True)
         for _ in range(10 + 5 * self.store.end):
             if self.is_finished():
@@ -582,7 +635,7 @@ class LaneMachine(RuleBasedStateMachine):
         for offset in range(self.store.first_offset, self.store.end):
             matches = self.store.log[offset].matches
             fates = [offset in self.acked, offset in self.denied, offset in self.dead]
-            assert any(fates) == matches
+            assert any(fates) == matches or self.store.log[offset].by in self.deleted
 
     def is_finished(self) -> bool:
         return self.store.acked_offset == self.store.end and not self.store.rows

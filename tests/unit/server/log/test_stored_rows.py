@@ -30,7 +30,7 @@ _ROWS = st.builds(
     publisher_group=_TEXT_OR_NULL,
     stress=st.booleans(),
     target_group=st.none() | st.integers(1, 9),
-    redrives=st.just(0),
+    redrives=st.sampled_from([0, 1, 200]),
 )
 
 
@@ -60,6 +60,8 @@ def test_rows_read_as_the_deliveries_they_were(rows: list[MessageRow]) -> None:
             stress=row.stress,
             publisher_group=row.publisher_group,
             born_host=row.born_host,
+            redrives=row.redrives if row.target_group is not None else 0,
+            replayed=row.target_group is not None and row.redrives == 0,
         )
         assert (message.event_code, message.ordering_key) == (row.event_code, row.ordering_key or row.key or "")
         assert dict(message.headers) == (row.headers or {})

@@ -285,7 +285,11 @@ def test_one_message_pays_for_an_instance_that_hangs_and_says_nothing() -> None:
     assert lanes.counted() == [(2, 0)]
 
 
-def test_a_message_in_which_every_instance_hangs_becomes_a_dead_letter() -> None:
+@pytest.mark.parametrize("now", [1_000.0, 83.45315057779801], ids=["exact", "rounded"])
+def test_a_message_in_which_every_instance_hangs_becomes_a_dead_letter(
+    monkeypatch: pytest.MonkeyPatch, now: float
+) -> None:
+    monkeypatch.setattr(clock, "now", lambda: now)
     lanes = Lanes()
     lanes.attach()
     lanes.commit(1, 1)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from psycopg.types.json import Jsonb
 
-from msgbroker.contract.errors import InvalidSettingError
+from msgbroker.contract.errors import InvalidSettingError, ThingNotFoundError
 from msgdb.postgres.connections import Connection
 
 PAGE_MAX: Final = 1_000
@@ -23,11 +23,12 @@ VALUES (%(actor)s, %(action)s, %(thing)s, %(reason)s, %(detail)s)
 RETURNING act_id
 """
 
-# By the primary key, backwards.
+# By the primary key, backwards. Acts are typed by people: a year of them is read in no time, whatever is left out.
 _LIST: Final = """
 SELECT act_id, at, actor, action, thing, reason, detail FROM act
-WHERE act_id < %(before_id)s ORDER BY act_id DESC LIMIT %(limit)s
+WHERE act_id < %(before_id)s AND starts_with(action, %(action)s) ORDER BY act_id DESC LIMIT %(limit)s
 """
+_GET: Final = "SELECT act_id, at, actor, action, thing, reason, detail FROM act WHERE act_id = %s"
 _NEWEST: Final = 2**63 - 1
 
 # By the index on the time, so many at once: whoever calls has other things to do as well.
@@ -80,10 +81,25 @@ async def write_act(
     return act_id
 
 
-async def list_acts(conn: Connection, *, before_id: int | None = None, limit: int = 100) -> list[Act]:
-    """Return a page of acts, the newest first; the last one's id begins the next page."""
-    parameters = {"before_id": _NEWEST if before_id is None else before_id, "limit": min(limit, PAGE_MAX)}
+async def list_acts(conn: Connection, *, action: str = "", before_id: int | None = None, limit: int = 100) -> list[Act]:
+    """Return a page of acts, the newest first; the last one's id begins the next page.
+
+    *action*: only those whose action begins like that, `archive.` for example.
+    """
+    parameters = {
+        "before_id": _NEWEST if before_id is None else before_id,
+        "action": action,
+        "limit": min(limit, PAGE_MAX),
+    }
     return [Act._make(row) for row in await (await conn.execute(_LIST, parameters)).fetchall()]
+
+
+async def get_act(conn: Connection, act_id: int) -> Act:
+    """Return an act with all that is known of it. Raises ThingNotFoundError."""
+    row = await (await conn.execute(_GET, (act_id,))).fetchone()
+    if row is None:
+        raise ThingNotFoundError("act", str(act_id))
+    return Act._make(row)
 
 
 async def forget_acts(conn: Connection) -> int:

@@ -1,0 +1,84 @@
+"""How many messages of the log are meant: counted one by one where they are few, else estimated from some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from confdb.expressions.compiled import cost_of_expression
+from confdb.routes import GroupRoute, TopicRoute
+from msgbroker.contract import limits
+from msgbroker.contract.errors import InvalidSettingError
+from msgbroker.engine.selection import Selection
+from msgdb.jobs.specs import AskedFor
+from msgdb.log.heads import read_heads
+from msgdb.postgres.connections import Connection
+
+EXACT_MAX: Final = 100_000
+"""So many messages are looked at to count those that are meant: of more it is estimated."""
+_SAMPLES: Final = 50
+_SAMPLE_MESSAGES: Final = 500
+_READ_AT_ONCE: Final = 2_000
+
+OffsetsOfQueue = tuple[int, int, int]
+"""A queue, the first offset that is meant, and the one after the last."""
+
+
+class Counted(NamedTuple):
+    """How many messages are meant."""
+
+    looked_at: int
+    """How many messages there are in the ranges."""
+    selected: int
+    """How many of them are meant."""
+    is_exact: bool
+    """Whether each was looked at; else it is about so many."""
+
+
+async def count_selected(conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection) -> Counted:
+    """Return how many messages of these ranges are meant."""
+    total = sum(end - first for _, first, end in ranges)
+    if total <= EXACT_MAX:
+        return Counted(total, await _count(conn, ranges, selection), is_exact=True)
+    return Counted(total, await _estimate(conn, ranges, selection, total), is_exact=False)
+
+
+def asked_by(group: GroupRoute, topic: TopicRoute) -> tuple[AskedFor, ...]:
+    """Return what a group asks for of a topic now. Raises InvalidSettingError where that costs too much to be tried."""
+    asked: list[AskedFor] = []
+    for subscription in group.subscriptions:
+        if subscription.topic_id != topic.topic_id:
+            continue
+        if subscription.expression is not None:
+            cost = cost_of_expression(subscription.expression)
+            if cost.steps > limits.EXPRESSION_COST_MAX:
+                problem = f"of a subscription of {group.name} costs too much to be tried on many messages"
+                raise InvalidSettingError("expression", problem)
+        asked.append(AskedFor(subscription.event_code, subscription.expression))
+    return tuple(asked)
+
+
+async def _count(conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection) -> int:
+    count = 0
+    for queue_id, first, end in ranges:
+        at = first
+        while at < end:
+            heads = await read_heads(conn, queue_id, at, end, _READ_AT_ONCE)
+            if not heads:
+                break
+            count += sum(map(selection.takes, heads))
+            at = heads[-1].queue_offset + 1
+    return count
+
+
+async def _estimate(conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection, total: int) -> int:
+    """Return about how many are meant, from samples that lie evenly in all of the ranges."""
+    looked_at = taken = 0
+    for queue_id, first, end in ranges:
+        samples = max(1, round(_SAMPLES * (end - first) / total))
+        for number in range(samples):
+            at = first + (end - first) * number // samples
+            heads = await read_heads(conn, queue_id, at, end, _SAMPLE_MESSAGES)
+            looked_at += len(heads)
+            taken += sum(map(selection.takes, heads))
+    return round(taken / looked_at * total) if looked_at else 0

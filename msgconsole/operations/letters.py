@@ -1,0 +1,86 @@
+"""Which dead letters people mean, by the names that they use; and what would become of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from confdb.routes import GroupRoute, Snapshot
+from confdb.snapshot import load_snapshot
+from msgbroker.contract.errors import NamespaceNotFoundError
+from msgbroker.engine.stress import StressGate
+from msgconsole.operations.stores import Stores
+from msgdb.dead_letters.choosing import DeadLetterSum, count_wanted
+from msgdb.dead_letters.wanted import WantedDeadLetters
+
+COUNT_SECONDS_MAX: Final = 60.0
+"""Counting may read all dead letters: of millions that takes a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterSum:
+    """Dead letters of one group and type, and what would become of them if they were redriven."""
+
+    group: str
+    topic: str
+    event_code: str
+    stress: bool
+    letters: int
+    redriven: int
+    """How many of them were redriven already."""
+    problem: str | None
+    """Why none of them can be delivered; None: they can."""
+    note: str | None
+    """What whoever redrives them should know."""
+
+
+async def resolve_group(
+    stores: Stores, wanted: WantedDeadLetters, namespace: str, group: str | None
+) -> WantedDeadLetters:
+    """Return *wanted* with the namespace and the group that is meant: registered, or gone and known by its name."""
+    snapshot = await load_snapshot(stores.config)
+    if namespace not in snapshot.namespaces:
+        raise NamespaceNotFoundError(namespace)
+    if group is None:
+        return replace(wanted, namespace=namespace)
+    route = snapshot.groups.get((namespace, group))
+    if route is None:
+        return replace(wanted, namespace=namespace, group_name=group)
+    return replace(wanted, namespace=namespace, group_id=route.group_id)
+
+
+async def sum_letters(stores: Stores, wanted: WantedDeadLetters) -> tuple[list[LetterSum], int]:
+    """Return what is *wanted*, summed up, and the newest id of it; 0 where there is none."""
+    snapshot = await load_snapshot(stores.config)
+    async with stores.messages.looking(COUNT_SECONDS_MAX) as conn:
+        sums = await count_wanted(conn, wanted)
+    groups = {group.group_id: group for group in snapshot.groups.values()}
+    return [_judged(each, groups.get(each.group_id), snapshot) for each in sums], max(_last_ids(sums), default=0)
+
+
+def _last_ids(sums: Sequence[DeadLetterSum]) -> Sequence[int]:
+    return [each.last_id for each in sums]
+
+
+def _judged(found: DeadLetterSum, group: GroupRoute | None, snapshot: Snapshot) -> LetterSum:
+    problem, note = None, None
+    topic = snapshot.topics.get((found.namespace, found.topic))
+    if group is None:
+        problem = "the group is not registered any more"
+    elif topic is None:
+        problem = "the topic is not registered any more"
+    elif all(subscription.topic_id != topic.topic_id for subscription in group.subscriptions):
+        problem = "the group does not subscribe to the topic any more"
+    elif found.stress and not StressGate(snapshot).allows(group.group_id, topic.topic_id, found.event_code):
+        note = "stress messages, and the group is not on the whitelist: they would be settled without being delivered"
+    return LetterSum(
+        group=found.group_name if group is None else group.name,
+        topic=found.topic,
+        event_code=found.event_code,
+        stress=found.stress,
+        letters=found.letters,
+        redriven=found.redriven,
+        problem=problem,
+        note=note,
+    )

@@ -1,0 +1,175 @@
+"""Dead letters as operators see them: listed, shown, counted. `msgdb.lanes.checkpoints` and `msgdb.days` make them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from msgbroker.contract.errors import ThingNotFoundError
+from msgdb.dead_letters.wanted import CONDITIONS, EVERY_ONE, OF_NEAR, WantedDeadLetters
+from msgdb.postgres.binary_rows import TO_1970, binary_cursor
+from msgdb.postgres.connections import Connection
+
+PAGE_MAX: Final = 1_000
+SCANNED_MAX: Final = 50_000
+"""So many are looked at for one page: conditions may leave out most of them."""
+
+
+class DeadLetterSummary(NamedTuple):
+    """A dead letter without its body."""
+
+    dead_letter_id: int
+    group_id: int
+    group_name: str
+    died_at_us: int
+    attempts: int
+    reason: str
+    last_error: str | None
+    queue_id: int
+    queue_offset: int
+    stored_at_us: int
+    message_id: bytes
+    namespace: str
+    topic: str
+    event_code: str
+    key: str | None
+    ordering_key: str | None
+    headers: dict[str, str] | None
+    body_bytes: int
+    born_at_us: int
+    born_host: str | None
+    publisher_group: str | None
+    stress: bool
+    redrives: int
+    redriven_at_us: int | None
+    """When it was redriven last; None: it is open."""
+
+
+class DeadLetter(NamedTuple):
+    """A dead letter with all of its message."""
+
+    summary: DeadLetterSummary
+    body: bytes
+
+
+class DeadLetterPage(NamedTuple):
+    """Some dead letters, the newest first."""
+
+    items: list[DeadLetterSummary]
+    next_before_id: int | None
+    """Where the next page begins; None: there is none."""
+    is_cut: bool
+    """Whether looking ended before the page was full: the next one goes on with it."""
+
+
+class Redrive(NamedTuple):
+    """That a dead letter was delivered again."""
+
+    job_id: int
+    redriven_at: datetime
+    queue_id: int | None
+    """Where it was stored once more; None: it was, and where is not known any more."""
+    queue_offset: int | None
+
+
+class DeadLetterCount(NamedTuple):
+    """How many dead letters a group has."""
+
+    total: int
+    open: int
+    """How many of them nobody has redriven."""
+
+
+# By the primary key of redrive, which has few rows for each.
+_REDRIVEN_AT: Final = f"(SELECT max(r.redriven_at) FROM redrive r WHERE r.dead_letter_id = d.id) + {TO_1970}"
+_COLUMNS: Final = f"""
+d.id, d.group_id, d.group_name, d.died_at + {TO_1970}, d.attempts, d.reason, d.last_error,
+d.queue_id, d.queue_offset, d.stored_at + {TO_1970}, d.message_id, d.namespace, d.topic, d.event_code, d.key,
+d.ordering_key, d.headers, octet_length(d.body), d.born_at + {TO_1970}, d.born_host, d.publisher_group, d.stress,
+d.redrives, {_REDRIVEN_AT}
+"""
+
+# By the index on (group_id, id) where a group is given, else by the primary key; backwards. So many are looked at that
+# a condition on something else cannot make it long; bodies are left where they lie.
+_LIST: Final = f"""
+WITH near AS MATERIALIZED (
+    SELECT d.id FROM dead_letter d
+    WHERE d.id < %(before_id)s AND (%(group_id)s::bigint IS NULL OR d.group_id = %(group_id)s)
+      AND (%(ids)s::bigint[] IS NULL OR d.id = ANY(%(ids)s))
+    ORDER BY d.id DESC LIMIT %(scanned_max)s
+)
+SELECT {_COLUMNS}, (SELECT count(*) FROM near), (SELECT min(id) FROM near)
+FROM {OF_NEAR}
+WHERE {CONDITIONS}
+ORDER BY d.id DESC LIMIT %(limit)s
+"""
+_NEAR: Final = """
+SELECT count(*), min(id) FROM (
+    SELECT d.id FROM dead_letter d
+    WHERE d.id < %(before_id)s AND (%(group_id)s::bigint IS NULL OR d.group_id = %(group_id)s)
+      AND (%(ids)s::bigint[] IS NULL OR d.id = ANY(%(ids)s))
+    ORDER BY d.id DESC LIMIT %(scanned_max)s
+) near
+"""
+_GET: Final = f"SELECT {_COLUMNS}, d.body FROM dead_letter d WHERE d.id = %(id)s"
+_REDRIVES: Final = """
+SELECT job_id, redriven_at, queue_id, queue_offset FROM redrive WHERE dead_letter_id = %s ORDER BY job_id
+"""
+# From the index on (group_id, id) alone, beside the primary key of redrive.
+_COUNT: Final = """
+SELECT d.group_id, count(*), count(*) FILTER (WHERE r.dead_letter_id IS NULL)
+FROM dead_letter d LEFT JOIN (SELECT DISTINCT dead_letter_id FROM redrive) r ON r.dead_letter_id = d.id
+GROUP BY d.group_id
+"""
+
+_NEWEST: Final = 2**63 - 1
+
+
+async def list_dead_letters(
+    conn: Connection, wanted: WantedDeadLetters = EVERY_ONE, *, before_id: int | None = None, limit: int = 100
+) -> DeadLetterPage:
+    """Return a page of those that are *wanted*, the newest first."""
+    limit = min(limit, PAGE_MAX)
+    scanned_max = SCANNED_MAX if wanted.leaves_out_some else limit
+    parameters = {
+        **wanted.parameters(),
+        "before_id": _NEWEST if before_id is None else before_id,
+        "limit": limit,
+        "scanned_max": scanned_max,
+    }
+    cursor = binary_cursor(conn)
+    await cursor.execute(_LIST, parameters, prepare=False)
+    rows = await cursor.fetchall()
+    items = [DeadLetterSummary._make(row[:-2]) for row in rows]
+    if len(items) == limit:
+        return DeadLetterPage(items, items[-1].dead_letter_id, is_cut=False)
+    scanned, oldest = rows[0][-2:] if rows else await _near(conn, parameters)
+    is_cut = scanned == scanned_max
+    return DeadLetterPage(items, oldest if is_cut else None, is_cut=is_cut)
+
+
+async def get_dead_letter(conn: Connection, dead_letter_id: int) -> DeadLetter:
+    """Return one with its body. Raises ThingNotFoundError."""
+    cursor = binary_cursor(conn)
+    await cursor.execute(_GET, {"id": dead_letter_id})
+    row = await cursor.fetchone()
+    if row is None:
+        raise ThingNotFoundError("dead letter", str(dead_letter_id))
+    return DeadLetter(DeadLetterSummary._make(row[:-1]), row[-1])
+
+
+async def list_redrives(conn: Connection, dead_letter_id: int) -> list[Redrive]:
+    """Return how often a dead letter was redriven, and where it lies since."""
+    return [Redrive._make(row) for row in await (await conn.execute(_REDRIVES, (dead_letter_id,))).fetchall()]
+
+
+async def count_dead_letters(conn: Connection) -> dict[int, DeadLetterCount]:
+    """Return how many dead letters each group has; groups without any are left out."""
+    cursor = await conn.execute(_COUNT)
+    return {group_id: DeadLetterCount(total, still_open) for group_id, total, still_open in await cursor.fetchall()}
+
+
+async def _near(conn: Connection, parameters: dict[str, object]) -> tuple[int, int | None]:
+    row = await (await conn.execute(_NEAR, parameters, prepare=False)).fetchone()
+    assert row is not None, "one row is returned"
+    return row[0], row[1]

@@ -1,0 +1,177 @@
+"""Deleting what is in use, and subscribing from a beginning that the group has passed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from confdb.services import ConfigService
+from confdb.store import ConfigStore
+from msgbroker.client import MessageCenter
+from msgbroker.contract.errors import GroupNotFoundError, SubscriptionNotFoundError, ThingInUseError, TopicNotFoundError
+from msgbroker.server.app import Broker
+from msgconsole.operations.deletions import (
+    delete_group,
+    delete_subscription,
+    delete_topic,
+    find_group_usage,
+    find_subscription_usage,
+    find_topic_usage,
+)
+from msgconsole.operations.stores import Stores
+from msgconsole.operations.subscribing import WantedSubscription, subscribe, update_subscription
+from msgdb.store import MessageStore
+from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, all_settled, register_group, subscribed
+from tests.support.eventually import eventually
+from tests.support.jobs import ended
+
+OTHER = "SG_STOCK"
+
+
+@pytest.fixture
+async def stores(database_url: str, message_store: MessageStore) -> AsyncIterator[Stores]:
+    async with ConfigStore.open(database_url) as config_store:
+        yield Stores(config_store, message_store)
+
+
+async def publish(center: MessageCenter, event_code: str, *names: str, **headers: str) -> None:
+    for name in names:
+        await center.publish(TOPIC, event_code, name, key="one", headers=headers)
+
+
+def wanted(event_code: str, expression: str | None = None) -> WantedSubscription:
+    return WantedSubscription(
+        namespace="default",
+        group=GROUP,
+        topic=TOPIC,
+        event_code=event_code,
+        expression=expression,
+        from_beginning=True,
+    )
+
+
+# --- in use -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_group_with_instances_or_unsettled_messages_is_deleted_only_by_force(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await register_group(trade)
+    async with subscribed(broker.address):
+
+        async def refused() -> ThingInUseError | None:
+            with pytest.raises(ThingInUseError) as error:
+                await delete_group(stores, "default", GROUP, actor="ada", force=False)
+            return error.value if "1 connected instance, 0 unsettled" in error.value.message else None
+
+        error = await eventually(refused, what="the registry knows of the instance")
+        assert error is not None
+        assert (error.kind, error.name) == ("group", GROUP)
+
+    async def nobody_is_there() -> bool:
+        return (await find_group_usage(stores, "default", GROUP)).instances == 0
+
+    await eventually(nobody_is_there, what="the registry knows that it has gone")
+    assert not (await find_group_usage(stores, "default", GROUP)).is_in_use
+    await publish(center, PAID, "one", "two")
+    assert (await find_group_usage(stores, "default", GROUP)).unsettled == 2
+    with pytest.raises(ThingInUseError, match="2 unsettled messages"):
+        await delete_group(stores, "default", GROUP, actor="ada", force=False)
+    await delete_group(stores, "default", GROUP, actor="ada", force=True)
+    with pytest.raises(GroupNotFoundError):
+        await find_group_usage(stores, "default", GROUP)
+
+
+async def test_a_group_that_nobody_uses_is_deleted(trade: ConfigService, stores: Stores) -> None:
+    await register_group(trade)
+
+    gone = await delete_group(stores, "default", GROUP, actor="ada", force=False)
+
+    assert gone.thing.name == GROUP
+    (entry,) = (await trade.audit.list(kind="subscriber_group", name=GROUP)).items[:1]
+    assert (entry.actor, entry.action) == ("ada", "subscriber_group.delete")
+
+
+async def test_a_subscription_is_in_use_for_what_its_group_has_of_the_topic(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await register_group(trade)
+    await publish(center, PAID, "one")
+
+    with pytest.raises(ThingInUseError, match="1 unsettled message "):
+        await delete_subscription(stores, "default", GROUP, TOPIC, PAID, actor="ada", force=False)
+    with pytest.raises(SubscriptionNotFoundError):
+        await find_subscription_usage(stores, "default", GROUP, TOPIC, REFUNDED)
+    await delete_subscription(stores, "default", GROUP, TOPIC, PAID, actor="ada", force=True)
+    assert (await trade.subscriptions.list("default")).items == ()
+
+
+async def test_a_topic_goes_with_its_subscriptions_by_force_alone(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    for group in (GROUP, OTHER, "SG_C", "SG_D"):
+        await register_group(trade, group)
+    await publish(center, PAID, "one")
+
+    usage = await find_topic_usage(stores, "default", TOPIC)
+    assert (usage.groups, usage.unsettled) == (("SG_C", "SG_D", GROUP, OTHER), 4)
+    with pytest.raises(ThingInUseError, match=r"groups SG_C, SG_D, SG_POINTS and 1 more, 0 connected"):
+        await delete_topic(stores, "default", TOPIC, actor="ada", force=False)
+    await delete_topic(stores, "default", TOPIC, actor="ada", force=True)
+    assert (await trade.subscriptions.list("default")).items == ()
+    with pytest.raises(TopicNotFoundError):
+        await find_topic_usage(stores, "default", TOPIC)
+
+
+# --- from the beginning -----------------------------------------------------------------------------------------------
+
+
+async def test_a_group_that_has_read_a_topic_gets_what_is_stored_for_its_new_subscription_and_nothing_twice(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await publish(center, PAID, "paid before it began")
+    await register_group(trade)
+    async with subscribed(broker.address) as ours:
+        await publish(center, PAID, "paid")
+        await publish(center, REFUNDED, "refunded hz", region="hz")
+        await publish(center, REFUNDED, "refunded sh", region="sh")
+        await ours.until(1)
+        hz = 'headers.region == "hz" || !("region" in headers)'
+        done = await subscribe(stores, wanted("*", expression=hz), actor="ada")
+        await trade.wait_until_active(done.made.version)
+        assert done.job_id is not None
+        status = await ended(stores, done.job_id)
+        await publish(center, REFUNDED, "refunded later", region="hz")
+        await ours.until(4)
+        await all_settled(broker)
+
+    assert (status.state, status.done) == ("DONE", 2)
+    assert sorted(ours.bodies) == ["paid", "paid before it began", "refunded hz", "refunded later"]
+
+
+async def test_a_group_that_has_read_nothing_needs_no_job(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await publish(center, PAID, "paid")
+    await trade.subscriber_groups.create("default", GROUP)
+    done = await subscribe(stores, wanted(PAID), actor="ada")
+    await trade.wait_until_active(done.made.version)
+
+    assert done.job_id is None
+    async with subscribed(broker.address) as ours:
+        assert await ours.until(1) == ["paid"]
+
+
+async def test_a_changed_subscription_says_from_where_on_it_holds(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await register_group(trade)
+    await publish(center, PAID, "one", "two")
+
+    changed, held = await update_subscription(
+        stores, "default", GROUP, TOPIC, PAID, actor="ada", expression='headers.region == "hz"'
+    )
+
+    assert changed.thing.expression == 'headers.region == "hz"'
+    assert sorted(each.from_offset for each in held) == [0, 0, 0, 2]

@@ -1,0 +1,182 @@
+"""Dead letters, replays and the jobs that carry them out, as operators type them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from msgdb.dead_letters.wanted import WantedDeadLetters
+from msgdb.jobs.records import JobKind, JobState, NewJob
+from msgdb.jobs.specs import PurgeSpec
+from msgdb.jobs.steering import begin_job
+from msgdb.jobs.steps import claim_jobs, end_job
+from msgdb.postgres.connections import Connection
+from msgdb.store import MessageStore
+from tests.integration.msgconsole.cli.conftest import Msgcenter, Outcome
+from tests.support.dead_letter_rows import bury
+from tests.support.examples import examples_of
+from tests.support.jobs import buried
+from tests.support.rows import OWNER
+
+Do = Callable[[Callable[[Connection], Awaitable[Any]]], Any]
+WHY = ("--reason", "the warehouse is open again")
+
+
+@pytest.fixture
+def do(database_url: str) -> Do:
+    """Return a function that does something in the test's store, and returns what came of it."""
+
+    def run(act: Callable[[Connection], Awaitable[Any]]) -> Any:
+        async def inner() -> Any:
+            async with MessageStore.open(database_url, pool_size=1) as store, store.connection() as connection:
+                return await act(connection)
+
+        return asyncio.run(inner())
+
+    return run
+
+
+@pytest.fixture
+def subscribed(msgcenter: Msgcenter, running_broker: str, database_url: str) -> str:
+    """Register a group whose messages died, three of them; return the broker's address."""
+    for arguments in (
+        ("topic", "create", "TP_TRADE"),
+        ("event-code", "create", "TP_TRADE", "EC_PAID"),
+        ("group", "create", "SG_POINTS", "--retry-schedule", "none"),
+        ("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID"),
+    ):
+        outcome = msgcenter(*arguments)
+        assert outcome.status == 0, outcome.err
+
+    async def die() -> None:
+        async with MessageStore.open(database_url, pool_size=2) as store:
+            await buried(running_broker, store, 3)
+
+    asyncio.run(die())
+    return running_broker
+
+
+def receive(msgcenter: Msgcenter, count: int) -> list[str]:
+    """Return the bodies that the group gets next."""
+    arguments = ("subscribe", "--group", "SG_POINTS", "--topic", "TP_TRADE", "--count", str(count), "--json")
+    return sorted(re.findall(r'"body": "([^"]*)"', msgcenter(*arguments).out))
+
+
+@pytest.mark.usefixtures("subscribed")
+def test_dead_letters_are_redriven_replayed_and_purged_as_an_operator_types_it(msgcenter: Msgcenter) -> None:
+    some = ("--group", "SG_POINTS", "--error", "WAREHOUSE", "--since", "1h")
+    tried = msgcenter("dead-letters", "redrive", *some, "--dry-run")
+    assert (tried.status, "3 would be delivered again. Nothing was changed." in tried.out) == (0, True)
+    assert msgcenter("job", "list", "--json").json == []
+
+    done = msgcenter("dead-letters", "redrive", *some, *WHY, "--json").json
+    assert (done["state"], done["done"], done["total"], done["kind"]) == ("DONE", 3, 3, "REDRIVE")
+    assert receive(msgcenter, 3) == ["body 0", "body 1", "body 2"]
+    listed = msgcenter("dead-letters", "list", "--redriven", "--json").json
+    assert [each["redriven_at"] is not None for each in listed] == [True] * 3
+    assert msgcenter("dead-letters", "list", "--open", "--json").json == []
+    (by_job,) = msgcenter("dead-letters", "show", str(listed[0]["id"]), "--json").json["redriven_by"]
+    assert by_job["job_id"] == done["job_id"]
+    assert msgcenter("lag", "--json").json[0]["dead_letters"] == 0
+    refused = msgcenter("dead-letters", "redrive", *some, *WHY)
+    assert (refused.status, "(NOTHING_SELECTED)" in refused.err) == (1, True)
+
+    again = ("message", "replay", "--group", "SG_POINTS", "--topic", "TP_TRADE", "--since", "1h")
+    tried = msgcenter(*again, "--dry-run")
+    assert "3 of 6 messages would be delivered again" in tried.out
+    assert msgcenter(*again, *WHY).out.splitlines()[-1].endswith("3 done of 3.")
+    assert receive(msgcenter, 3) == ["body 0", "body 1", "body 2"]
+
+    begun = msgcenter("dead-letters", "purge", "--redriven", "--no-wait", *WHY, "--json").json
+    followed = msgcenter("job", "follow", str(begun["job_id"]))
+    assert followed.out.endswith(f"Job {begun['job_id']} is DONE: 3 done of 3.\n")
+    assert msgcenter("dead-letters", "list", "--json").json == []
+    kinds = [each["action"] for each in msgcenter("act", "list", "--action", "job.", "--json").json]
+    assert kinds == ["job.purge", "job.replay", "job.redrive"]
+
+
+@pytest.mark.usefixtures("subscribed")
+def test_one_is_mended_by_hand_and_delivered(msgcenter: Msgcenter) -> None:
+    newest = str(msgcenter("dead-letters", "list", "--json").json[0]["id"])
+    mended = msgcenter("dead-letters", "redrive", newest, "--body", '{"mended": 1}', "--header", "a=b=c", *WHY)
+    assert mended.status == 0, mended.err
+
+    arguments = ("subscribe", "--group", "SG_POINTS", "--topic", "TP_TRADE", "--count", "1", "--json")
+    message = msgcenter(*arguments).json
+    assert (message["body"], message["headers"]) == ('{"mended": 1}', {"a": "b=c"})
+
+
+def test_every_example_of_these_commands_works_as_typed(msgcenter: Msgcenter, do: Do) -> None:
+    async def prepare(conn: Connection) -> None:
+        await bury(conn, 20, group_name="SG_POINTS", last_error="Timeout")
+        for _ in range(3):
+            spec = PurgeSpec(WantedDeadLetters(), 0).as_json()
+            await begin_job(conn, NewJob(JobKind.PURGE, "default", "nothing", spec, 0), actor="ada", reason="why")
+
+    do(prepare)
+    msgcenter("topic", "create", "TP_TRADE")
+    msgcenter("group", "create", "SG_POINTS", "--no-wait")
+    assert msgcenter("subscription", "create", "SG_POINTS", "TP_TRADE", "--no-wait").status == 0
+    cancel = ["job", "cancel", "3"]
+    for example in sorted(examples_of("dead-letters", "job", "message", "act"), key=lambda typed: typed[:3] == cancel):
+        done = msgcenter(*example)
+        assert done.status == 0, (example, done.err)
+    assert msgcenter("job", "show", "3", "--json").json["state"] == "CANCELLED"
+
+
+def flat(outcome: Outcome) -> str:
+    return " ".join(outcome.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("dead-letters", "redrive", "--all"), "say why"),
+        (("dead-letters", "redrive", *WHY), "say which ones"),
+        (("dead-letters", "purge", *WHY), "say which ones"),
+        (("dead-letters", "list", "--since", "noon"), "'noon' is no time"),
+        (("dead-letters", "redrive", "1", "--body", "x", "--body-file", __file__, *WHY), "given twice"),
+        (("dead-letters", "redrive", "1", "--header", "x", *WHY), "is not name=value"),
+        (("job", "pause", "1"), "say why"),
+        (("message", "replay", "--group", "SG", "--topic", "TP", *WHY), "give the ids of messages, or"),
+        (("message", "replay", "--group", "SG", "not-an-id", *WHY), "UUID"),
+    ],
+)
+def test_what_is_mistyped_is_said(msgcenter: Msgcenter, arguments: tuple[str, ...], said: str) -> None:
+    outcome = msgcenter(*arguments)
+    assert outcome.status == 2
+    assert said in flat(outcome)
+
+
+def test_a_job_that_cannot_go_on_is_a_command_that_failed(msgcenter: Msgcenter, do: Do) -> None:
+    async def fail(conn: Connection) -> int:
+        new = NewJob(JobKind.REPLAY, "default", "something", {}, 5)
+        job_id = await begin_job(conn, new, actor="ada", reason="why")
+        (job,) = await claim_jobs(conn, OWNER, 1, 30)
+        await end_job(conn, job, JobState.FAILED, "another history")
+        return job_id
+
+    job_id = do(fail)
+    followed = msgcenter("job", "follow", str(job_id))
+    assert (followed.status, followed.err) == (1, f"job {job_id} cannot go on: another history (JOB_STOPPED)\n")
+    refused = msgcenter("job", "pause", str(job_id), *WHY)
+    assert (refused.status, refused.err.endswith("(JOB_STATE)\n")) == (1, True)
+
+
+def test_where_no_broker_is_running_that_is_said_and_nothing_is_waited_for(msgcenter: Msgcenter, do: Do) -> None:
+    do(lambda conn: bury(conn, 2))
+    done = msgcenter("dead-letters", "purge", "--all", *WHY)
+    assert done.status == 0
+    assert "No broker is running: the job begins when one does." in done.err
+    assert done.out.splitlines()[-1] == "Job 1 is RUNNING: 0 done of 2."
+
+
+def test_where_there_are_more_it_is_said_how_to_go_on(msgcenter: Msgcenter, do: Do) -> None:
+    ids = do(lambda conn: bury(conn, 3))
+    listed = msgcenter("dead-letters", "list", "--limit", "2")
+    assert listed.err == f"There may be more: go on with --before {ids[1]}.\n"
+    assert msgcenter("dead-letters", "list", "--limit", "2", "--before", str(ids[1])).err == ""

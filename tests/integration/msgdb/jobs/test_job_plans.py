@@ -1,0 +1,122 @@
+"""Plans of what is asked of jobs and dead letters: by their indexes, however many there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from msgdb.dead_letters import choosing, reading
+from msgdb.dead_letters.wanted import WantedDeadLetters
+from msgdb.jobs import listing, steering, steps
+from tests.conftest import database_named
+from tests.support.prepared_plans import explain_prepared
+from tests.support.rows import OWNER
+
+JOBS, LETTERS, GROUPS = 20_000, 20_000, 200
+
+_POPULATE = f"""
+INSERT INTO job (kind, state, namespace, thing, spec, total, rate, actor, reason, ended_at)
+SELECT 'REDRIVE', CASE WHEN n % 1000 = 0 THEN 'RUNNING' ELSE 'DONE' END, 'default', '', '{{}}', 1, 1, 'ada', 'why',
+       CASE WHEN n % 1000 = 0 THEN NULL ELSE now() END
+FROM generate_series(1, {JOBS}) n;
+
+INSERT INTO dead_letter (group_id, group_name, attempts, reason, last_error, queue_id, queue_offset, stored_at,
+                         message_id, namespace, topic, event_code, key, body, born_at, stress)
+SELECT n % {GROUPS}, '', 16, 'REJECTED', 'timeout', 1, n, now(), gen_random_uuid(), 'default', 'TP', 'EC', 'k' || n, '',
+       now(), false
+FROM generate_series(1, {LETTERS}) n;
+
+INSERT INTO redrive (dead_letter_id, job_id) SELECT id, 1 FROM dead_letter WHERE id % 2 = 0;
+INSERT INTO job_failure (job_id, item, error) SELECT n % 100 + 1, '', '' FROM generate_series(1, 10000) n;
+
+ANALYZE;
+"""
+
+
+class Hot(NamedTuple):
+    """A statement, and how many rows it may read."""
+
+    statement: str
+    rows_max: int
+    values: Mapping[str, Any] = {}
+
+
+@pytest.fixture(scope="module")
+def connection(postgres_url: str, template_database: str) -> Iterator[psycopg.Connection[TupleRow]]:
+    """A populated database for the statements of this module; each process of the run has its own."""
+    name = f"{template_database}_job_plans_{os.getpid()}"
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template_database}"')
+        try:
+            with psycopg.connect(database_named(postgres_url, name), autocommit=True) as connection:
+                connection.execute(_POPULATE)
+                yield connection
+        finally:
+            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+OPEN_JOBS = JOBS // 1_000
+OF_GROUP = WantedDeadLetters(group_id=3, is_open=True).parameters()
+ONE_LETTER = WantedDeadLetters(ids=(50,)).parameters()
+MINE = {"job_id": 1_000, "epoch": 0, "lease_seconds": 30.0}
+
+STATEMENTS = {
+    "jobs claimed": Hot(steps._CLAIM, 3 * OPEN_JOBS, {"owner": OWNER, "limit": 4, "lease_seconds": 30.0}),
+    "a step begun": Hot(steps._LOCK, 1, MINE),
+    "a job locked": Hot(steering._LOCK, 1, {}),
+    "jobs listed": Hot(listing._LIST, 50, {"before_id": JOBS, "namespace": None, "only_open": False, "limit": 50}),
+    "failures listed": Hot(listing._FAILURES, 100, {"job_id": 7, "limit": 1_000}),
+    # Each twice: found by the index, then looked at; and whether it was redriven.
+    "letters listed": Hot(reading._LIST, 400, {**OF_GROUP, "before_id": LETTERS, "limit": 20, "scanned_max": 100}),
+    "a letter listed": Hot(reading._LIST, 10, {**ONE_LETTER, "before_id": LETTERS, "limit": 20, "scanned_max": 100}),
+    "a letter shown": Hot(reading._GET, 1, {"id": 7}),
+    "letters chosen": Hot(
+        choosing._CHOOSE,
+        400,
+        {**OF_GROUP, "after_id": 5_000, "last_id": LETTERS, "limit": 50, "bytes_max": 1 << 20, "scanned_max": 100},
+    ),
+    "letters read": Hot(choosing._READ, 3, {}),
+    "letters purged": Hot(choosing._DELETE, 6, {}),
+    "redrives noted": Hot(
+        choosing._NOTE, 3, {"dead_letter_id": [1, 3], "queue_id": [1, 1], "queue_offset": [5, 6], "job_id": 9}
+    ),
+    "redrives listed": Hot(reading._REDRIVES, 1, {}),
+}
+BY_PLACE = {"a job locked": 7, "letters read": [1, 2, 3], "letters purged": [11, 12, 13], "redrives listed": 2}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_statement_reads_what_it_is_about_and_no_more(connection: psycopg.Connection[TupleRow], name: str) -> None:
+    hot = STATEMENTS[name]
+    statement, values = hot.statement, dict(hot.values)
+    if name in BY_PLACE:
+        statement, values = statement.replace("%s", "%(given)s"), {"given": BY_PLACE[name]}
+
+    (plans,) = explain_prepared(
+        connection, statement, values, "force_custom_plan", options="ANALYZE, TIMING OFF, FORMAT JSON"
+    )
+
+    assert rows_read(plans[0]["Plan"]) <= hot.rows_max, plans[0]["Plan"]
+
+
+def test_a_scan_from_end_to_end_would_be_noticed(connection: psycopg.Connection[TupleRow]) -> None:
+    (plans,) = explain_prepared(
+        connection, "SELECT * FROM job WHERE thing = 'x'", {}, "force_custom_plan", options="ANALYZE, FORMAT JSON"
+    )
+
+    assert rows_read(plans[0]["Plan"]) == JOBS
+
+
+def rows_read(plan: Mapping[str, Any]) -> float:
+    """Return how many rows of tables were looked at, those that were thrown away included."""
+    below = sum((rows_read(each) for each in plan.get("Plans", ())), 0.0)
+    if "Relation Name" not in plan or "Scan" not in plan["Node Type"]:
+        return below
+    thrown_away = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
+    rows = float(plan["Actual Rows"]) + sum(float(plan.get(name, 0)) for name in thrown_away)
+    return below + rows * float(plan["Actual Loops"])
