@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -72,7 +73,9 @@ def spark_of_process() -> Iterator[SparkSession]:
 
     # Spark takes SIGINT for itself, and other tests of this process are about who has it.
     on_interrupt = signal.getsignal(signal.SIGINT)
-    session = open_session("tests", "local[2]", {**SETTINGS, **_SETTINGS})
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr("pyspark.java_gateway.Popen", _start_java)
+        session = open_session("tests", "local[2]", {**SETTINGS, **_SETTINGS})
     signal.signal(signal.SIGINT, on_interrupt)
     register(session)
     yield session
@@ -85,6 +88,14 @@ def spark_of_process() -> Iterator[SparkSession]:
     java.stdin.close()
     java.wait(30)
     SparkContext._gateway = SparkContext._jvm = None
+
+
+def _start_java(command: list[str], *, preexec_fn: object, **how: Any) -> subprocess.Popen[bytes]:
+    """Start Java as Spark does, out of reach of Ctrl-C, without running Python in the child.
+
+    Spark's own way forks, and gRPC, which other tests of this process may have used, can end the child then.
+    """
+    return subprocess.Popen(command, start_new_session=True, **how)
 
 
 @pytest.fixture
