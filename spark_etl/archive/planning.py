@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgdb.archive.sizes import MeasuredRange
 from spark_etl.files.digest import PAGE_OFFSETS
+
+_CRUMB: Final = 1 / 16
+"""A queue is not cut for the sake of less room in a file than this part of it."""
 
 
 class Piece(NamedTuple):
@@ -38,26 +41,40 @@ def plan_parts(ranges: Sequence[MeasuredRange], file_bytes: int) -> list[PartPla
     pieces: list[Piece] = []
     room = float(file_bytes)
     for each in ranges:
-        for piece in _pieces(each, file_bytes):
-            piece_bytes = (piece.end - piece.first) * each.row_bytes
-            if pieces and piece_bytes > room:
+        first, end = each.range.first_offset, each.range.last_offset + 1
+        while first < end:
+            piece = _piece(each, first, room if pieces else float(file_bytes))
+            if pieces and (piece is None or _is_crumb(piece, end, room, file_bytes)):
                 parts.append(_part(len(parts), pieces))
                 pieces, room = [], float(file_bytes)
+                continue
+            # A file of its own takes one page at least, however large that is.
+            piece = piece or _page_of(each, first)
             pieces.append(piece)
-            room -= piece_bytes
+            room -= (piece.end - piece.first) * each.row_bytes
+            first = piece.end
     if pieces:
         parts.append(_part(len(parts), pieces))
     return parts
 
 
-def _pieces(measured: MeasuredRange, file_bytes: int) -> Iterator[Piece]:
-    """Cut a range where a piece of it alone fills a file."""
-    pages = max(1, int(file_bytes / (measured.row_bytes * PAGE_OFFSETS)))
-    first, end = measured.range.first_offset, measured.range.last_offset + 1
-    while first < end:
-        cut = min(end, (first // PAGE_OFFSETS + pages) * PAGE_OFFSETS)
-        yield Piece(measured.range.queue_id, first, cut)
-        first = cut
+def _piece(measured: MeasuredRange, first: int, room: float) -> Piece | None:
+    """Return what of a range fits into *room* from *first* on: to its end, or to the last page that does."""
+    end = measured.range.last_offset + 1
+    fitting = first + int(room / measured.row_bytes)
+    if fitting < end:
+        end = fitting // PAGE_OFFSETS * PAGE_OFFSETS
+    return Piece(measured.range.queue_id, first, end) if end > first else None
+
+
+def _page_of(measured: MeasuredRange, first: int) -> Piece:
+    end = min(measured.range.last_offset + 1, (first // PAGE_OFFSETS + 1) * PAGE_OFFSETS)
+    return Piece(measured.range.queue_id, first, end)
+
+
+def _is_crumb(piece: Piece, end: int, room: float, file_bytes: int) -> bool:
+    """Whether so little of a queue would fill a file up that its rows are better left together."""
+    return piece.end < end and room < file_bytes * _CRUMB
 
 
 def _part(number: int, pieces: Sequence[Piece]) -> PartPlan:

@@ -56,6 +56,23 @@ def test_a_file_has_no_more_than_its_bytes_or_one_page(ranges: list[MeasuredRang
         assert part_bytes <= file_bytes * 1.000_001 or part.rows_about <= PAGE_OFFSETS
 
 
+def test_files_are_filled_though_a_queue_is_cut_for_it() -> None:
+    # Seven tenths of a file each.
+    row_bytes = 0.7 * (1 << 28) / (200 * PAGE_OFFSETS)
+
+    parts = plan_parts([measured(queue_id, 0, 200 * PAGE_OFFSETS, row_bytes) for queue_id in range(1, 11)], 1 << 28)
+
+    assert len(parts) == 8
+
+
+def test_a_queue_is_not_cut_for_a_crumb() -> None:
+    parts = plan_parts(
+        [measured(1, 0, 97 * PAGE_OFFSETS, 1_000), measured(2, 0, 50 * PAGE_OFFSETS, 1_000)], 102_400_000
+    )
+
+    assert [[piece.queue_id for piece in part.pieces] for part in parts] == [[1], [2]]
+
+
 def test_small_queues_share_a_file() -> None:
     (part,) = plan_parts([measured(queue_id, 0, 100, 1_000) for queue_id in range(1, 9)], 1 << 20)
 
