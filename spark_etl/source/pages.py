@@ -30,7 +30,9 @@ PAGE_BYTES: Final = 32 << 20
 _BATCH_BYTES: Final = 2 << 20
 
 # What libpq says when nobody answers, or somebody refuses. What it says of a URL that it cannot read quotes the URL.
-_TELLS_NO_SECRET: Final = re.compile(r"connection to server (at|on) [^@]*\Z", re.DOTALL)
+_TELLS_NO_SECRET: Final = re.compile(
+    r"(connection to server (at|on)|server closed the connection|FATAL:) [^@]*\Z", re.DOTALL
+)
 
 
 def connect(url: str) -> Connection:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.contract.errors import DatabaseRefusedError, StoreUnavailableError
 from msgdb import names
 from spark_etl.source.contract import SourceTable
 from spark_etl.source.filters import Bounds, Pushed
@@ -200,11 +200,19 @@ def days_within(
     """Return the days of a partitioned table that have times within *times*, each with its size in bytes."""
     days = []
     for row in fetch_rows(connection, _DAYS.format(table=table)):
-        first = datetime.strptime(row["name"][-8:], "%Y%m%d").replace(tzinfo=UTC)
+        first = _day_of(row["name"])
         end = first + timedelta(days=1)
         if (times.low is None or times.low < end) and (times.high is None or first < times.high):
             days.append(((first, end), row["bytes"]))
     return days
+
+
+def _day_of(partition: str) -> datetime:
+    try:
+        return datetime.strptime(partition[-8:], "%Y%m%d").replace(tzinfo=UTC)
+    except ValueError:
+        problem = f"its partition {partition} is not named by a day: somebody has attached it; detach it"
+        raise DatabaseRefusedError("the message store", problem) from None
 
 
 def times_conditions(column: str, times: Bounds[datetime]) -> list[str]:

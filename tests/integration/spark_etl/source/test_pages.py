@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
 import pyarrow as pa
 import pytest
@@ -117,6 +120,18 @@ def test_no_password_is_quoted_where_nobody_answers(url: str) -> None:
 
     assert "s3cret" not in str(raised.value)
     assert (raised.value.__cause__, raised.value.__context__) == (None, None)
+
+
+def test_a_server_that_goes_away_is_told_as_such() -> None:
+    def hang_up() -> None:
+        connection, _ = listening.accept()
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        hung_up = pool.submit(hang_up)
+        with pytest.raises(StoreUnavailableError, match="server closed the connection unexpectedly"):
+            pages.connect(f"postgresql://reader:s3cret@127.0.0.1:{listening.getsockname()[1]}/db?sslmode=disable")
+        hung_up.result()
 
 
 def offsets_of(batches: list[pa.RecordBatch]) -> list[int]:

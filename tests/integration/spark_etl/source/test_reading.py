@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import psycopg
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, InputPartition
 
-from msgbroker.contract.errors import OffsetGoneError
+from msgbroker.contract.errors import DatabaseRefusedError, OffsetGoneError
 from spark_etl.source.batch import BatchReader
 from spark_etl.source.options import batch_options
 from tests.support.message_rows import NOON, drop_day, put_rows, run_of
@@ -46,6 +47,16 @@ def test_a_day_that_is_dropped_before_it_is_read_is_an_error_with_filters_as_wit
 
     with pytest.raises(OffsetGoneError, match="queue 1 is to be read from 0, and has 20 to 20"):
         offsets(read_by, tasks)
+
+
+def test_a_partition_that_is_named_by_no_day_is_an_error_that_names_it(stored: str) -> None:
+    with psycopg.connect(stored) as connection:
+        connection.execute(
+            "CREATE TABLE message_archived PARTITION OF message FOR VALUES FROM ('1999-01-01') TO ('1999-01-02')"
+        )
+
+    with pytest.raises(DatabaseRefusedError, match="message_archived"):
+        reader(stored).partitions()
 
 
 def test_what_filters_leave_out_is_not_missed(stored: str) -> None:
