@@ -19,11 +19,11 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import psycopg
@@ -66,6 +66,9 @@ PLACE_VARIABLE: Final = "MSGCENTER_ARCHIVE"
 EXIT_REFUSED: Final = 1
 _STORE: Final = "the message store"
 
+OpenSpark: TypeAlias = Callable[[], SparkSession]
+"""Starts Spark, which takes a while: a job that finds nothing to do does without."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one job, tell how far it is, and return the process's exit status."""
@@ -98,9 +101,14 @@ def _carry_out(given: argparse.Namespace, tell: Tell) -> dict[str, Any]:
     with _failures():
         if given.job != _VERIFY:
             asyncio.run(_check_store(_config(given), given))
-        with open_session(f"msgcenter {given.job}", given.master) as spark:
-            interrupt_by_signals()
-            return _JOBS[given.job](spark, given, tell)
+        with ExitStack() as stack:
+
+            def open_spark() -> SparkSession:
+                spark = stack.enter_context(open_session(f"msgcenter {given.job}", given.master))
+                interrupt_by_signals()
+                return spark
+
+            return _JOBS[given.job](open_spark, given, tell)
 
 
 async def _check_store(config: ArchiveConfig, given: argparse.Namespace) -> None:
@@ -188,17 +196,17 @@ def _config(given: argparse.Namespace) -> ArchiveConfig:
     )
 
 
-def _archive(spark: SparkSession, given: argparse.Namespace, tell: Tell) -> dict[str, Any]:
-    done = run(spark, _config(given), given.day, table=given.table, again=given.again, tell=tell)
+def _archive(open_spark: OpenSpark, given: argparse.Namespace, tell: Tell) -> dict[str, Any]:
+    done = run(open_spark(), _config(given), given.day, table=given.table, again=given.again, tell=tell)
     return {"archived": [_told(done.manifest)]}
 
 
-def _verify(spark: SparkSession, given: argparse.Namespace, _tell: Tell) -> dict[str, Any]:
-    return {"verified": [_told(verify(spark, given.place, given.day, table=given.table))]}
+def _verify(open_spark: OpenSpark, given: argparse.Namespace, _tell: Tell) -> dict[str, Any]:
+    return {"verified": [_told(verify(open_spark(), given.place, given.day, table=given.table))]}
 
 
-def _daily(spark: SparkSession, given: argparse.Namespace, tell: Tell) -> dict[str, Any]:
-    report = run_daily(spark, _config(given), tell=tell)
+def _daily(open_spark: OpenSpark, given: argparse.Namespace, tell: Tell) -> dict[str, Any]:
+    report = run_daily(open_spark, _config(given), tell=tell)
     return {
         "archived": [_told(done.manifest) for done in report.archived],
         "failed": [
@@ -209,7 +217,7 @@ def _daily(spark: SparkSession, given: argparse.Namespace, tell: Tell) -> dict[s
     }
 
 
-def _live(spark: SparkSession, given: argparse.Namespace, tell: Tell) -> dict[str, Any]:
+def _live(open_spark: OpenSpark, given: argparse.Namespace, tell: Tell) -> dict[str, Any]:
     # Of streams only this job knows.
     from spark_etl.archive.live import LiveConfig, run_live
 
@@ -223,7 +231,7 @@ def _live(spark: SparkSession, given: argparse.Namespace, tell: Tell) -> dict[st
         is_once=given.once,
     )
     written: list[int] = []
-    query = run_live(spark, config, {}, written.append)
+    query = run_live(open_spark(), config, {}, written.append)
     tell(Progress(Step.FOLLOWING))
     with task_errors():
         query.awaitTermination()
@@ -232,7 +240,7 @@ def _live(spark: SparkSession, given: argparse.Namespace, tell: Tell) -> dict[st
 
 _ARCHIVE: Final = "archive"
 _VERIFY: Final = "verify"
-_JOBS: Final[Mapping[str, Callable[[SparkSession, argparse.Namespace, Tell], dict[str, Any]]]] = {
+_JOBS: Final[Mapping[str, Callable[[OpenSpark, argparse.Namespace, Tell], dict[str, Any]]]] = {
     _ARCHIVE: _archive,
     _VERIFY: _verify,
     "daily": _daily,

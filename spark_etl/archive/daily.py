@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
@@ -24,6 +23,7 @@ from spark_etl.archive.job import APPLICATION, ArchivedDay, check_owner, run
 from spark_etl.archive.progress import Progress, Tell, tell_nobody
 from spark_etl.archive.sweep import sweep
 from spark_etl.files.places import Place
+from spark_etl.running import run_to_end
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ class DailyReport:
 
 
 def run_daily(
-    spark: SparkSession,
+    open_spark: Callable[[], SparkSession],
     config: ArchiveConfig,
     *,
     tables: Sequence[str] = ARCHIVABLE_NAMES,
@@ -48,20 +48,23 @@ def run_daily(
 ) -> DailyReport:
     """Archive all days of *tables* that are over and not archived, the oldest first, and sweep.
 
-    A day that cannot be archived does not keep the others from it. Raises ArchivePlaceError where the place has the
-    archive of another store: what that has there is not to be swept.
+    Spark is started, by *open_spark*, only if a day waits. A day that cannot be archived does not keep the others from
+    it. Raises ArchivePlaceError where the place has the archive of another store: what that has there is not to be
+    swept.
     """
-    asyncio.run(_check_owner(config))
+    waiting = run_to_end(_list_all_waiting(config, tables))
     report = DailyReport()
+    spark = open_spark() if waiting else None
+    for table, day in waiting:
+        assert spark is not None, "a day waits"
+        try:
+            report.archived.append(run(spark, config, day, table=table, tell=partial(_tell_of, tell, table, day)))
+        except MessageCenterError as error:
+            log.error("archive.day_failed", table=table, day=f"{day}", problem=str(error))  # noqa: TRY400 - said as one line
+            report.failed[table, day] = error
+    grace = timedelta(days=config.grace_days)
     for table in tables:
-        for day in asyncio.run(_list_waiting(config, table)):
-            try:
-                report.archived.append(run(spark, config, day, table=table, tell=partial(_tell_of, tell, table, day)))
-            except MessageCenterError as error:
-                log.error("archive.day_failed", table=table, day=f"{day}", problem=str(error))  # noqa: TRY400 - said as one line
-                report.failed[table, day] = error
-        in_use = asyncio.run(_list_in_use(config, table))
-        grace = timedelta(days=config.grace_days)
+        in_use = run_to_end(_list_in_use(config, table))
         report.removed += sweep(Place.at(config.place), table, grace=grace, in_use=in_use)
     return report
 
@@ -77,9 +80,11 @@ async def _connection(config: ArchiveConfig) -> AsyncIterator[Connection]:
         yield connection
 
 
-async def _check_owner(config: ArchiveConfig) -> None:
+async def _list_all_waiting(config: ArchiveConfig, tables: Sequence[str]) -> list[tuple[str, date]]:
+    """Return what waits, table by table. Raises ArchivePlaceError where the place is another store's."""
     async with MessageStore.open(config.url, pool_size=1, application_name=APPLICATION) as store:
         await check_owner(store, Place.at(config.place))
+    return [(table, day) for table in tables for day in await _list_waiting(config, table)]
 
 
 async def _list_waiting(config: ArchiveConfig, table: str) -> list[date]:

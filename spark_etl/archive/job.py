@@ -47,6 +47,7 @@ from spark_etl.files.places import (
     run_directory,
     write_manifest,
 )
+from spark_etl.running import run_to_end
 from spark_etl.source.contract import SOURCES
 
 log = structlog.get_logger(__name__)
@@ -88,7 +89,7 @@ def run(
     Raises:
         MessageCenterError: The day cannot be archived, or not now; the error says why.
     """
-    return asyncio.run(_archive(spark, config, day, table=table, again=again, tell=tell))
+    return run_to_end(_archive(spark, config, day, table=table, again=again, tell=tell))
 
 
 async def _archive(

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 async def archive_all(spark: SparkSession, config: ArchiveConfig) -> DailyReport:
-    return await asyncio.to_thread(run_daily, spark, config, tables=["message"])
+    return await asyncio.to_thread(run_daily, lambda: spark, config, tables=["message"])
 
 
 async def test_all_days_that_wait_are_archived_once_the_oldest_first(
@@ -42,6 +42,17 @@ async def test_all_days_that_wait_are_archived_once_the_oldest_first(
     assert report.failed == {}
     again = await archive_all(spark, config)
     assert (again.archived, again.failed, again.removed) == ([], {}, [])
+
+
+async def test_where_no_day_waits_spark_is_not_started(conn: Connection, config: ArchiveConfig) -> None:
+    await archive_day(conn, day_of(1))
+
+    def start() -> SparkSession:
+        raise AssertionError("there is nothing to do")
+
+    report = await asyncio.to_thread(run_daily, start, config, tables=["message"])
+
+    assert (report.archived, report.failed) == ([], {})
 
 
 async def test_what_was_archived_years_ago_does_not_wait(

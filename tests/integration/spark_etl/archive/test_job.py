@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
@@ -28,41 +27,18 @@ from msgdb.store import MessageStore
 from spark_etl.archive import job
 from spark_etl.archive.config import ArchiveConfig
 from spark_etl.archive.daily import run_daily
-from spark_etl.archive.job import ArchivedDay, run
+from spark_etl.archive.job import run
 from spark_etl.archive.planning import PartPlan, plan_parts
 from spark_etl.archive.progress import Progress, Step
 from spark_etl.archive.verify import verify
 from spark_etl.files.places import Place, find_manifest, list_runs
 from spark_etl.files.reading import list_files, read_days
-from spark_etl.source.contract import SOURCES
 from tests.support.archive_rows import require_archive
 from tests.support.archive_runs import bury
+from tests.support.archives import archive, day_of, rows_of_archive, rows_of_store
 from tests.support.rows import make_queue, put_messages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
-
-MESSAGE = SOURCES["message"]
-
-
-def day_of(days_ago: int) -> date:
-    return (datetime.now(UTC) - timedelta(days=days_ago)).date()
-
-
-async def archive(spark: SparkSession, config: ArchiveConfig, day: date, **how: Any) -> ArchivedDay:
-    return await asyncio.to_thread(run, spark, config, day, **how)
-
-
-async def rows_of_store(conn: Connection, day: date) -> list[tuple[Any, ...]]:
-    select = MESSAGE.select.format(table=f"message_p{day:%Y%m%d} AS t")
-    cursor = await conn.execute(f"{select} ORDER BY namespace, topic, queue_id, queue_offset".encode())
-    return await cursor.fetchall()
-
-
-def rows_of_archive(config: ArchiveConfig, day: date) -> list[tuple[Any, ...]]:
-    files = list_files(config.place, "message", day)
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        return connection.read_parquet(files).order("namespace, topic, queue_id, queue_offset").fetchall()
 
 
 def flip_a_bit(file: Path) -> None:
@@ -108,6 +84,14 @@ async def test_a_day_without_messages_is_a_manifest_without_files(
     assert list_files(config.place, "message", day_of(1)) == []
     assert read_days(spark, config.place, "message", day_of(1)).collect() == []
     verify(spark, config.place, day_of(1))
+
+
+async def test_a_notebook_can_archive_a_day_though_its_event_loop_runs(
+    spark: SparkSession, conn: Connection, config: ArchiveConfig
+) -> None:
+    await put_messages(conn, await make_queue(conn), range(10), days_ago=1)
+
+    assert run(spark, config, day_of(1)).manifest.rows == 10
 
 
 async def test_a_further_run_has_a_directory_of_its_own_and_is_the_one_that_is_read(
@@ -288,7 +272,7 @@ async def test_two_stores_do_not_archive_to_one_place(
     await archive(spark, config, day_of(1))
     await conn.execute("UPDATE log_history SET history_id = gen_random_uuid()")
 
-    for act in (lambda: run(spark, config, day_of(1), again=True), lambda: run_daily(spark, config)):
+    for act in (lambda: run(spark, config, day_of(1), again=True), lambda: run_daily(lambda: spark, config)):
         with pytest.raises(ArchivePlaceError, match="the archive of another message store"):
             await asyncio.to_thread(act)
 

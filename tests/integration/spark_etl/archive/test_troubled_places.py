@@ -154,7 +154,7 @@ async def test_a_damaged_manifest_of_another_day_keeps_no_day_from_being_archive
 
     await put_messages(conn, await make_queue(conn, 2), range(10), days_ago=2)
 
-    report = await asyncio.to_thread(run_daily, spark, replace(config, holder="daily"))
+    report = await asyncio.to_thread(run_daily, lambda: spark, replace(config, holder="daily"))
 
     assert report.failed == {}
     assert [done.manifest.day for done in report.archived] == [day_of(2)]
