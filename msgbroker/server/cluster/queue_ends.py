@@ -24,7 +24,7 @@ _DOUBT_SECONDS: Final = 1.0
 
 
 class QueueEnds:
-    """Asks msgdb where queues end, and tells the hub of those that went on."""
+    """Asks msgdb where queues end: the log cache tells whoever reads those that went on."""
 
     def __init__(self, *, hub: DeliveryHub, poll_seconds: Callable[[], float]) -> None:
         self._wake = asyncio.Event()
@@ -73,6 +73,5 @@ class QueueEnds:
         )
 
     async def _look_at_ends(self, queue_ids: Sequence[int]) -> None:
-        for queue_id in await self._hub.cache.refresh_ends(queue_ids):
-            self._hub.queue_went_on(queue_id)
+        await self._hub.cache.refresh_ends(queue_ids)
         self._hub.ends_found(queue_ids)

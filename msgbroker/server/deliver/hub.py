@@ -83,6 +83,7 @@ class DeliveryHub:
     ) -> None:
         self.config = config or DeliveryConfig()
         self.cache = cache
+        cache.on_went_on(self.queue_went_on)
         cache.on_lost_end(self._lost_end)
         self.aside: SetAside[LaneWork] = SetAside(board, self.alarm_of)
         """The work on lanes that failed for unknown reasons, and when it is tried again."""
@@ -118,14 +119,12 @@ class DeliveryHub:
     def stored(self, by_queue: Mapping[int, list[LogMessage]]) -> None:
         """Take over what was just committed here."""
         self.cache.add(by_queue)
-        for queue_id in by_queue:
-            self.queue_went_on(queue_id)
 
     def stored_before(self, outcome: FrameOutcome) -> None:
         """Take note of messages that are in the log, though not by a commit this broker saw succeed."""
         for queue_id, queue_offset in zip(outcome.queue_ids, outcome.queue_offsets, strict=True):
-            if queue_id and self.cache.learn_end(queue_id, queue_offset + 1):
-                self.queue_went_on(queue_id)
+            if queue_id:
+                self.cache.learn_end(queue_id, queue_offset + 1)
 
     def queue_went_on(self, queue_id: int) -> None:
         """Tell the groups that read this queue here that there is more in it."""

@@ -4,8 +4,9 @@
 messages came through another broker, reads blocks from msgdb; a block that several groups want is read once. Memory is
 bounded whatever the backlog.
 
-What is known of a queue's end comes from msgdb or from this broker's own commits. What anybody says of it is a hint: it
-is worth a read, and believed when that finds something.
+What is known of a queue's end comes from msgdb or from this broker's own commits. However it is found that a queue went
+on (by a commit, a read, a claim, a poll), all who read it are told (`on_went_on`): later it would be news to nobody.
+What anybody says of an end is a hint: it is worth a read, and believed when that finds something.
 
 What is known is never too high, with one exception: the log lost its end. Where a standby was promoted
 without the last commits, the store has another history then, and all of this is forgotten (`forget`). Whatever else
@@ -103,7 +104,12 @@ class LogCache:
         self._reading: dict[tuple[int, int], asyncio.Task[Block]] = {}
         self._turns = FairTurns(self._config.reads_max)
         self._times_forgotten = 0
+        self._went_on_listeners: list[Callable[[int], None]] = []
         self._lost_end_listeners: list[Callable[[int], None]] = []
+
+    def on_went_on(self, listener: Callable[[int], None]) -> None:
+        """Call *listener* with each queue that is found to have gone on: there is more to be read."""
+        self._went_on_listeners.append(listener)
 
     def on_lost_end(self, listener: Callable[[int], None]) -> None:
         """Call *listener* with each queue whose log lost its end: whoever has read it begins anew."""
@@ -130,13 +136,14 @@ class LogCache:
         known = self._ends.get(queue_id)
         return max(known.known, known.hinted) if known is not None else 0
 
-    def learn_end(self, queue_id: int, end: int) -> bool:
-        """Take note that the queue reaches up to *end*, for certain; return whether that is news."""
+    def learn_end(self, queue_id: int, end: int) -> None:
+        """Take note that the queue reaches up to *end*, for certain; if that is news, all who read it hear of it."""
         known = self._end(queue_id)
         if end <= known.known:
-            return False
+            return
         known.known = end
-        return True
+        for listener in self._went_on_listeners:
+            listener(queue_id)
 
     def hint_end(self, queue_id: int, end: int) -> bool:
         """Take note that somebody says the queue reaches up to *end*; return whether that is worth a read."""
@@ -146,23 +153,24 @@ class LogCache:
         known.hinted = end
         return True
 
-    async def refresh_ends(self, queue_ids: Sequence[int]) -> list[int]:
-        """Ask msgdb where these queues end, which is the truth even if it is less; return those that went on."""
+    async def refresh_ends(self, queue_ids: Sequence[int]) -> None:
+        """Ask msgdb where these queues end, which is the truth even if it is less."""
         known = {queue_id: self.end_of(queue_id) for queue_id in queue_ids}
         times_forgotten = self._times_forgotten
         with whole_tables():
             async with self._store.connection() as connection:
                 ends = await next_offsets(connection, queue_ids)
         if times_forgotten != self._times_forgotten:
-            return []
-        return [queue_id for queue_id, end in ends.items() if self._take_end(queue_id, end, known[queue_id])]
+            return
+        for queue_id, end in ends.items():
+            self._take_end(queue_id, end, known[queue_id])
 
-    def _take_end(self, queue_id: int, end: int, known: int) -> bool:
-        """Take note of an end that was asked for when *known* was known; return whether the queue went on."""
+    def _take_end(self, queue_id: int, end: int, known: int) -> None:
+        """Take note of an end that was asked for when *known* was known."""
         if end < known <= self.end_of(queue_id):
             # All below `known` was committed before the question, and is not there any more.
             self._lose_end(queue_id, end)
-        return self.learn_end(queue_id, end)
+        self.learn_end(queue_id, end)
 
     def _lose_end(self, queue_id: int, end: int) -> None:
         known = self._end(queue_id)

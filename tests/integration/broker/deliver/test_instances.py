@@ -283,11 +283,11 @@ async def test_an_instance_that_is_gone_before_its_lanes_are_claimed_leaves_none
     refresh_ends = broker.hub.cache.refresh_ends
     async with raw_subscriber(broker.address) as leaving:
 
-        async def leave_meanwhile(queue_ids: Sequence[int]) -> list[int]:
+        async def leave_meanwhile(queue_ids: Sequence[int]) -> None:
             monkeypatch.undo()
             await leaving.vanish()
             await eventually(lambda: not broker.hub.groups)
-            return await refresh_ends(queue_ids)
+            await refresh_ends(queue_ids)
 
         monkeypatch.setattr(broker.hub.cache, "refresh_ends", leave_meanwhile)
         await eventually(lambda: leaving.has_ended)

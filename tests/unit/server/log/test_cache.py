@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -100,12 +100,45 @@ def test_where_others_wrote_in_between_only_the_newest_run_is_in_memory() -> Non
 
 def test_an_end_that_was_heard_of_never_goes_back() -> None:
     cache = make_cache()
+    told: list[int] = []
+    cache.on_went_on(told.append)
 
-    assert cache.learn_end(1, 7)
-    assert not cache.learn_end(1, 7)
-    assert not cache.learn_end(1, 3)
+    for end in (7, 7, 3):
+        cache.learn_end(1, end)
     cache.add(committed(0, 2))
-    assert cache.end_of(1) == 7
+    assert (cache.end_of(1), told) == (7, [1])
+
+
+async def by_a_commit(cache: LogCache) -> None:
+    cache.add(committed(100, 5))
+
+
+async def by_a_read(cache: LogCache) -> None:
+    await cache.read(1, 90, GROUP)
+
+
+async def by_a_read_of_nothing(cache: LogCache) -> None:
+    cache.hint_end(1, 10**18)
+    await cache.read(1, 3_000, GROUP)
+
+
+async def by_asking(cache: LogCache) -> None:
+    await cache.refresh_ends([1])
+
+
+@pytest.mark.parametrize("learn", [by_a_commit, by_a_read, by_a_read_of_nothing, by_asking])
+async def test_however_it_is_found_that_a_queue_went_on_its_readers_hear_of_it_once(
+    reads: Reads, learn: Callable[[LogCache], Awaitable[None]]
+) -> None:
+    cache = make_cache(100)
+    told: list[int] = []
+    cache.on_went_on(told.append)
+
+    await learn(cache)
+    assert cache.end_of(1) > 100
+    assert told == [1]
+    cache.learn_end(1, cache.end_of(1))
+    assert told == [1]
 
 
 def test_what_somebody_says_of_an_end_is_worth_a_read_and_not_believed() -> None:
@@ -335,7 +368,7 @@ async def test_an_end_that_msgdb_says_is_lower_is_believed_and_what_was_in_memor
     cache.add(committed(2_000, 5))
     reads.end = BLOCK_OFFSETS + 10
 
-    assert await cache.refresh_ends([1]) == []
+    await cache.refresh_ends([1])
     assert (cache.end_of(1), told, cache._tail.size_bytes) == (BLOCK_OFFSETS + 10, [1], 0)
     assert cache.find(1, BLOCK_OFFSETS - 1, 1)
     assert cache.find(1, BLOCK_OFFSETS, 1) is None
@@ -354,7 +387,7 @@ async def test_what_is_committed_while_msgdb_is_asked_is_no_lost_end(
         return dict.fromkeys(queue_ids, 2_000)
 
     monkeypatch.setattr(log_cache, "next_offsets", commit_meanwhile)
-    assert await cache.refresh_ends([1]) == []
+    await cache.refresh_ends([1])
     assert (cache.end_of(1), told) == (2_005, [])
 
 
