@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import uuid
@@ -35,6 +36,9 @@ _UNIT_TESTS = Path(__file__).parent / "unit"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the run's PostgreSQL in the process that leads it; its workers inherit the variables."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As a shell starts what is to run in the background. What tests start would inherit it, and know no Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput") or config.option.collectonly or _runs_unit_tests_only(config):
         return
     os.environ[_TEMPLATE_VARIABLE] = f"msgcenter_template_{uuid.uuid4().hex[:12]}"
