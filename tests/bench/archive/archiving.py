@@ -6,8 +6,9 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,14 +50,16 @@ async def archive(task: dict[str, Any], orders: Orders) -> dict[str, Any]:
 
 
 def _compare(spark: SparkSession, task: dict[str, Any]) -> dict[str, Any]:
-    archived, copied = [], []
+    ways: dict[str, Callable[[SparkSession, dict[str, Any]], dict[str, Any]]] = {"archived": _archive}
+    if task["with_jdbc"]:
+        ways["by_jdbc"] = partial(_copy, by_jdbc.copy_day)
+        ways["by_jdbc_checked"] = partial(_copy, by_jdbc.copy_and_check_day)
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
     for _ in range(task["rounds"] + 1):
-        archived.append(_archive(spark, task))
-        say({"progress": {"archived": archived[-1]}, "at": time.time()})
-        if task["with_jdbc"]:
-            copied.append(_copy(spark, task))
-            say({"progress": {"by_jdbc": copied[-1]}, "at": time.time()})
-    return {"archived": archived, "by_jdbc": copied}
+        for name, way in ways.items():
+            runs[name].append(way(spark, task))
+            say({"progress": {name: runs[name][-1]}, "at": time.time()})
+    return runs
 
 
 def _archive(spark: SparkSession, task: dict[str, Any]) -> dict[str, Any]:
@@ -68,10 +71,12 @@ def _archive(spark: SparkSession, task: dict[str, Any]) -> dict[str, Any]:
     return {**measured, "rows": manifest.rows, "files": len(manifest.files), "bytes": manifest.bytes}
 
 
-def _copy(spark: SparkSession, task: dict[str, Any]) -> dict[str, Any]:
+def _copy(
+    copy: Callable[[SparkSession, str, str, Sequence[int], Path], None], spark: SparkSession, task: dict[str, Any]
+) -> dict[str, Any]:
     target = Path(task["place"])
     partition = partition_name(MESSAGE, task["day"].replace("-", ""))
-    return _timed(task, target, lambda: by_jdbc.copy_day(spark, task["url"], partition, task["queues"], target))
+    return _timed(task, target, lambda: copy(spark, task["url"], partition, task["queues"], target))
 
 
 def _timed(task: dict[str, Any], target: Path, work: Callable[[], None]) -> dict[str, Any]:
