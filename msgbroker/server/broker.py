@@ -21,6 +21,7 @@ from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.edge.grpc_door import GrpcDoor
 from msgbroker.server.jobs.runner import JobRunner
 from msgbroker.server.publish.committer import Committer
+from msgbroker.server.trace.writer import TraceWriter
 
 log = structlog.get_logger(__name__)
 
@@ -91,6 +92,7 @@ class Broker:
     alarms: AlarmBoard
     failures: FailureWriter
     jobs: JobRunner
+    trace: TraceWriter
     loops: Sequence[BrokerLoop]
     cut_connections: Callable[[], None]
     """Break every connection to the databases that is in use."""
@@ -175,6 +177,7 @@ class Broker:
             asyncio.create_task(self.alarms.leave(), name="leave-alarms"),
             asyncio.create_task(self.failures.leave(), name="leave-failures"),
             asyncio.create_task(self.jobs.leave(), name="leave-jobs"),
+            asyncio.create_task(self.trace.leave(), name="leave-trace"),
         ]
         left = await _unfinished(goodbyes, deadline)
         for goodbye in goodbyes:

@@ -1,0 +1,218 @@
+"""What brokers trace of messages: of some all that happens, and of all what fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from confdb.services import ConfigService
+from confdb.store import ConfigStore
+from msgbroker.client import Message, MessageCenter, Reject, Release, RetryAfter
+from msgbroker.server.app import Broker
+from msgconsole.operations.stores import Stores
+from msgdb.store import MessageStore
+from tests.support.collecting import GROUP, PAID, TOPIC, all_settled, dead_letters, register_group, subscribed
+from tests.support.eventually import eventually
+from tests.support.stress import STRESS
+from tests.support.traces import flushed, of_kinds, story_of
+
+
+async def trace_all(trade: ConfigService, rate: float = 1.0) -> None:
+    changed = await trade.topics.update("default", TOPIC, trace_rate=rate)
+    await trade.wait_until_active(changed.version)
+
+
+@pytest.fixture
+async def stores(database_url: str, message_store: MessageStore) -> AsyncIterator[Stores]:
+    """Return both databases."""
+    async with ConfigStore.open(database_url) as config:
+        yield Stores(config, message_store)
+
+
+async def test_at_rate_1_the_story_of_a_message_is_told_from_its_publisher_to_its_verdict(
+    trade: ConfigService, broker: Broker, center: MessageCenter, stores: Stores
+) -> None:
+    await trace_all(trade)
+    await register_group(trade)
+    async with subscribed(broker.address, instance_id="points-1") as got:
+        receipt = await center.publish(TOPIC, PAID, "a", key="order-1")
+        await got.until(1)
+        await all_settled(broker)
+        await flushed(broker, stores.messages)
+
+    (copy,) = (await story_of(stores, receipt.message_id)).copies
+    assert [(line.what, line.group, line.instance, line.attempt) for line in copy.lines] == [
+        ("PUBLISHED", None, None, None),
+        ("STORED", None, None, None),
+        ("HANDED_OUT", GROUP, "points-1", 1),
+        ("ACKED", GROUP, "points-1", 1),
+    ]
+    assert [line.broker for line in copy.lines] == [None, *[broker.address] * 3]
+    stored, handed_out, acked = copy.lines[1:]
+    assert stored.at <= handed_out.at <= acked.at
+    assert acked.seconds == pytest.approx((acked.at - handed_out.at).total_seconds())
+    assert copy.is_traced
+
+
+async def test_at_rate_0_nothing_that_goes_well_is_traced_and_what_fails_is(
+    trade: ConfigService, broker: Broker, center: MessageCenter, stores: Stores
+) -> None:
+    await trace_all(trade, 0.0)
+    await register_group(trade, retry_schedule_seconds=(0.05,))
+
+    async def fail_once(message: Message) -> None:
+        if message.body == b"1" and message.attempt == 1:
+            raise ValueError("not yet")
+
+    async with subscribed(broker.address, act=fail_once) as got:
+        receipts = [await center.publish(TOPIC, PAID, str(number)) for number in range(3)]
+        await got.until(4)
+        await all_settled(broker)
+        lanes = [owned.lane for _, owned in broker.hub.lanes()]
+        await eventually(lambda: sum(lane.redelivery_count for lane in lanes) == 0)
+        events = await flushed(broker, stores.messages)
+
+    assert [(event.kind, event.attempt) for event in events] == [("RETRIED", 1), ("ACKED", 2)]
+    assert "not yet" in (events[0].detail or "")
+    story = await story_of(stores, receipts[1].message_id)
+    assert [line.what for line in story.copies[0].lines] == [
+        "PUBLISHED", "STORED", "HANDED_OUT", "RETRIED", "HANDED_OUT", "ACKED",
+    ]  # fmt: skip
+    assert any("rate 0" in sentence for sentence in story.missing)
+
+
+async def test_what_is_traced_is_the_share_that_the_rate_says_and_whole_stories_of_it(
+    trade: ConfigService, broker: Broker, center: MessageCenter, stores: Stores
+) -> None:
+    await trace_all(trade, 0.1)
+    await register_group(trade)
+    async with subscribed(broker.address) as got:
+        await asyncio.gather(*(center.publish(TOPIC, PAID, str(number)) for number in range(1_000)))
+        await got.until(1_000)
+        await all_settled(broker)
+        events = await flushed(broker, stores.messages)
+
+    def places(kind: str) -> list[tuple[int, int]]:
+        return sorted(
+            (event.queue_id, offset)
+            for event in of_kinds(events, kind)
+            for offset in range(event.first_offset, event.last_offset + 1)
+        )
+
+    assert 60 <= len(places("STORED")) <= 140
+    assert places("ACKED") == places("STORED")
+    assert {event.kind for event in events} <= {"STORED", "HANDED_OUT", "ACKED"}
+
+
+async def test_each_way_to_fail_is_traced_by_its_name(
+    trade: ConfigService, broker: Broker, center: MessageCenter, config: ConfigService, stores: Stores
+) -> None:
+    await trace_all(trade, 0.0)
+    await register_group(trade, attempts_max=1, ack_timeout_seconds=1.0, handle_seconds_max=0.0)
+    answers: dict[bytes, Exception] = {b"reject": Reject("never"), b"retry": RetryAfter(0.0)}
+
+    async def act(message: Message) -> None:
+        if message.body == b"hang":
+            await asyncio.Event().wait()
+        if message.body in answers:
+            raise answers[message.body]
+
+    async with subscribed(broker.address, act=act) as got:
+        for body in ("reject", "retry", "hang", "well"):
+            await center.publish(TOPIC, PAID, body)
+        await got.until(4)
+        await eventually(lambda: sum(o.lane.counters.dead_lettered for _, o in broker.hub.lanes()) == 3)
+        await all_settled(broker)
+
+        async def three() -> bool:
+            return len(await dead_letters(config, stores.messages)) == 3
+
+        await eventually(three)
+        await broker.checkpointer.flush_once()
+        events = await flushed(broker, stores.messages)
+
+    failed = [event for event in events if event.kind != "DEAD_LETTERED"]
+    assert sorted(event.kind for event in failed) == ["REJECTED", "RETRIED", "TIMED_OUT"]
+    assert [event.detail for event in of_kinds(events, "REJECTED")] == ["never"]
+    assert sorted(event.detail or "" for event in of_kinds(events, "DEAD_LETTERED")) == [
+        "ATTEMPTS_EXHAUSTED", "ATTEMPTS_EXHAUSTED", "REJECTED",
+    ]  # fmt: skip
+    (timed_out,) = of_kinds(events, "TIMED_OUT")
+    assert timed_out.handed_at_us is not None
+    assert 1_000_000 <= timed_out.at_us - timed_out.handed_at_us < 3_000_000
+
+
+async def test_stress_traffic_that_is_refused_at_hand_out_is_traced(
+    trade: ConfigService, broker: Broker, center: MessageCenter, stores: Stores
+) -> None:
+    await trace_all(trade, 0.0)
+    await register_group(trade)
+    async with subscribed(broker.address):
+        receipt = await center.publish(TOPIC, PAID, "a", headers=STRESS)
+        await all_settled(broker)
+        await flushed(broker, stores.messages)
+
+    (copy,) = (await story_of(stores, receipt.message_id)).copies
+    assert copy.stress
+    assert [(line.what, line.group) for line in copy.lines][2:] == [("DENIED", GROUP)]
+
+
+async def test_what_is_given_back_is_no_failure(
+    trade: ConfigService, broker: Broker, center: MessageCenter, stores: Stores
+) -> None:
+    await trace_all(trade, 0.0)
+    await register_group(trade)
+
+    async def release_once(_: Message) -> None:
+        if len(got.messages) == 1:
+            raise Release
+
+    async with subscribed(broker.address, act=release_once) as got:
+        await center.publish(TOPIC, PAID, "a")
+        await got.until(2)
+        await all_settled(broker)
+
+        assert await flushed(broker, stores.messages) == []
+
+
+async def test_a_hand_out_that_lasts_is_told_before_it_ends(
+    trade: ConfigService, broker: Broker, center: MessageCenter, stores: Stores
+) -> None:
+    await trace_all(trade)
+    await register_group(trade)
+    go_on = asyncio.Event()
+
+    async def wait(_: Message) -> None:
+        await go_on.wait()
+
+    async with subscribed(broker.address, act=wait) as got:
+        receipt = await center.publish(TOPIC, PAID, "a")
+        await got.until(1)
+        await flushed(broker, stores.messages)
+        before = (await story_of(stores, receipt.message_id)).copies[0].lines
+        go_on.set()
+        await all_settled(broker)
+        await flushed(broker, stores.messages)
+        after = (await story_of(stores, receipt.message_id)).copies[0].lines
+
+    assert [line.what for line in before] == ["PUBLISHED", "STORED", "HANDED_OUT"]
+    assert after[:3] == before
+    assert [line.what for line in after[3:]] == ["ACKED"]
+
+
+async def test_what_the_end_of_a_broker_leaves_unwritten_is_written_as_it_leaves(
+    trade: ConfigService, broker: Broker, center: MessageCenter, stores: Stores
+) -> None:
+    await trace_all(trade)
+    await register_group(trade)
+    async with subscribed(broker.address) as got:
+        receipt = await center.publish(TOPIC, PAID, "a")
+        await got.until(1)
+        await all_settled(broker)
+    await center.close()
+    await broker.shut_down()
+
+    (copy,) = (await story_of(stores, receipt.message_id)).copies
+    assert [line.what for line in copy.lines][-1] == "ACKED"
