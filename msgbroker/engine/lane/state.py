@@ -210,6 +210,7 @@ class LaneState(Generic[MessageT]):
                 ordering_key,
                 1,
                 flight.deadline,
+                instance_id=flight.instance_id,
                 begun=flight.begun,
                 place=flight.place + index,
                 handed_at=flight.handed_at,

@@ -58,9 +58,12 @@ class Noted:
             and self.kind is before.kind
             and self.at - before.at < _SAME_MOMENT_SECONDS
             and self.last - before.first < RANGE_MAX
-            and (self.group_id, self.instance, self.attempt, self.handed_at, self.detail)
-            == (before.group_id, before.instance, before.attempt, before.handed_at, before.detail)
+            and self._circumstances == before._circumstances
         )
+
+    @property
+    def _circumstances(self) -> tuple[object, ...]:
+        return self.stored_at_us, self.group_id, self.instance, self.attempt, self.handed_at, self.detail
 
 
 @dataclass(slots=True)
