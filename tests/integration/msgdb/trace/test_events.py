@@ -92,10 +92,7 @@ async def test_what_was_left_out_in_a_time_is_summed_up_for_each_broker(store: M
     at_us = await now_us(conn)
 
     def left_out(broker: str, first: int, last: int, count: int) -> TraceEvent:
-        times = {"at_us": at_us + last, "handed_at_us": at_us + first}
-        return TraceEvent(
-            kind="LEFT_OUT", broker=broker, queue_id=0, first_offset=0, last_offset=0, left_out=count, **times
-        )
+        return TraceEvent(at_us + last, "LEFT_OUT", broker, 0, 0, 0, handed_at_us=at_us + first, left_out=count)
 
     second = 1_000_000
     await write(
