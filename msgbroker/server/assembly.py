@@ -89,7 +89,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
                 base, delivery=delivery, cluster=cluster, announcements=announcements, publishing=publishing, door=door
             ),
             BrokerLoop("jobs", jobs.run, is_dispensable=True),
-            BrokerLoop("trace", trace.writer.run, is_dispensable=True),
+            BrokerLoop("trace", trace.writer.run, finishes_its_round=True, is_dispensable=True),
         ],
         cut_connections=stores.cut,
     )

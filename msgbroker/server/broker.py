@@ -158,6 +158,8 @@ class Broker:
         # count as an attempt that failed.
         left += await self._leave(deadline - _LEFT_AFTER_LEAVING)
         closing = [asyncio.create_task(door.close(), name="front-door") for door in self._doors]
+        # What lanes noted as they were given up is written, too.
+        closing.append(asyncio.create_task(self.trace.leave(), name="leave-trace"))
         left += await _unfinished(closing, deadline - _LEFT_AFTER_DOORS)
         left += await _unfinished(self.hub.tasks.cancel_all(), deadline - _LEFT_AFTER_READS)
         if left:
@@ -177,7 +179,6 @@ class Broker:
             asyncio.create_task(self.alarms.leave(), name="leave-alarms"),
             asyncio.create_task(self.failures.leave(), name="leave-failures"),
             asyncio.create_task(self.jobs.leave(), name="leave-jobs"),
-            asyncio.create_task(self.trace.leave(), name="leave-trace"),
         ]
         left = await _unfinished(goodbyes, deadline)
         for goodbye in goodbyes:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from confdb.routes import Snapshot
 from confdb.snapshot import load_snapshot
+from msgbroker.contract.errors import ThingNotFoundError
 from msgbroker.engine.tracing import ALWAYS_TRACED, draw_of, threshold_of
 from msgconsole.operations.stores import Stores
 from msgdb.postgres.binary_rows import datetime_of
@@ -89,7 +90,7 @@ class TraceStory:
 
 
 async def trace_message(stores: Stores, message_id: UUID) -> TraceStory:
-    """Return the story of a message. Raises LookTooLongError."""
+    """Return the story of a message. Raises ThingNotFoundError where the log does not have it; LookTooLongError."""
     snapshot = await load_snapshot(stores.config)
     async with stores.messages.looking() as connection:
         return await _story(connection, snapshot, message_id)
@@ -105,6 +106,8 @@ async def trace_key(stores: Stores, namespace: str, topic: str, key: str, limit:
 
 async def _story(connection: Connection, snapshot: Snapshot, message_id: UUID) -> TraceStory:
     copies = await list_copies(connection, message_id, COPIES_MAX)
+    if not copies:
+        raise ThingNotFoundError("message in the log", str(message_id))
     groups = {group.group_id: group.name for group in snapshot.groups.values()}
     traced: list[TracedCopy] = []
     missing: list[str] = []
@@ -115,10 +118,9 @@ async def _story(connection: Connection, snapshot: Snapshot, message_id: UUID) -
             missing.append(f"Only the first {EVENTS_MAX:,} events at offset {copy.queue_offset} are told.")
     if len(copies) == COPIES_MAX:
         missing.append(f"Only its newest {COPIES_MAX} places in the log are told.")
-    if traced:
-        stored_at = min(each.stored_at for each in traced)
-        left_out = await list_left_out(connection, stored_at, datetime.max.replace(tzinfo=UTC))
-        missing += what_is_missing(traced, await first_traced_day(connection), left_out)
+    stored_at = min(each.stored_at for each in traced)
+    left_out = await list_left_out(connection, stored_at, datetime.max.replace(tzinfo=UTC))
+    missing += what_is_missing(traced, await first_traced_day(connection), left_out)
     return TraceStory(message_id, tuple(traced), tuple(missing))
 
 

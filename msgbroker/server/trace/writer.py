@@ -66,7 +66,10 @@ class TraceWriter:
 
     async def leave(self) -> None:
         """Write the rest, if the store takes it: this broker stops."""
-        await self.write_once()
+        try:
+            await self.write_once()
+        except psycopg.Error:
+            log.warning("trace.not_written", exc_info=True)
 
     async def _follow_clock(self, connection: Connection) -> None:
         asked_at = self._buffer.now()

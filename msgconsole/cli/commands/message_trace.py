@@ -56,9 +56,6 @@ def trace(
 
 
 def _tell(story: TraceStory) -> None:
-    if not story.copies:
-        print_line(f"The log has no message {story.message_id}: it was never stored, or its day is gone.")
-        return
     for copy in story.copies:
         print_line(_head_of(copy))
         day = f"{copy.stored_at:%Y-%m-%d}"

@@ -11,10 +11,15 @@ from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.client import Message, MessageCenter, Reject, Release, RetryAfter
 from msgbroker.server.app import Broker
+from msgconsole.operations.redrive import redrive
 from msgconsole.operations.stores import Stores
+from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.store import MessageStore
+from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import GROUP, PAID, TOPIC, all_settled, dead_letters, register_group, subscribed
 from tests.support.eventually import eventually
+from tests.support.jobs import buried, ended
+from tests.support.raw_streams import raw_subscriber
 from tests.support.stress import STRESS
 from tests.support.traces import flushed, of_kinds, story_of
 
@@ -177,6 +182,50 @@ async def test_what_is_given_back_is_no_failure(
         assert await flushed(broker, stores.messages) == []
 
 
+async def test_a_redriven_message_has_a_story_at_each_of_its_places_whatever_its_draw(
+    trade: ConfigService, broker: Broker, stores: Stores
+) -> None:
+    # None of them is among the chosen, but for a run of luck.
+    await trace_all(trade, 0.000_001)
+    await register_group(trade)
+    (dead_letter_id,) = await buried(broker.address, stores.messages, 1)
+    async with subscribed(broker.address) as got:
+        begun = await redrive(stores, WantedDeadLetters(namespace="default", is_open=True), actor="ada", reason="why")
+        await ended(stores, begun.job_id)
+        await got.until(1)
+        await all_settled(broker)
+        await flushed(broker, stores.messages)
+
+    story = await story_of(stores, got.messages[0].message_id)
+    first, again = story.copies
+    assert dead_letter_id
+    assert (first.only_for, first.redrives, again.only_for, again.redrives) == (None, 0, GROUP, 1)
+    assert [line.what for line in first.lines][-2:] == ["REJECTED", "DEAD_LETTERED"]
+    assert [line.what for line in again.lines] == ["STORED", "HANDED_OUT", "ACKED"]
+    assert again.lines[0].broker == broker.address
+    assert (first.is_traced, again.is_traced) == (False, True)
+
+
+async def test_an_instance_that_crashes_is_told_of_each_message_that_it_had(
+    trade: ConfigService, broker: Broker, center: MessageCenter, stores: Stores
+) -> None:
+    await trace_all(trade, 0.0)
+    await register_group(trade)
+    async with raw_subscriber(broker.address, GROUP, credit=10, instance_id="points-1") as crashing:
+        receipts = [await center.publish(TOPIC, PAID, str(number)) for number in range(3)]
+        await crashing.until(3)
+    await eventually(lambda: not any(group.instances for group in broker.hub.groups.values()))
+    events = await flushed(broker, stores.messages)
+
+    gone = [
+        (event.queue_id, offset)
+        for event in of_kinds(events, "INSTANCE_GONE")
+        for offset in range(event.first_offset, event.last_offset + 1)
+    ]
+    assert sorted(gone) == sorted((receipt.queue_id, receipt.queue_offset) for receipt in receipts)
+    assert {event.instance for event in events} == {"points-1"}
+
+
 async def test_a_hand_out_that_lasts_is_told_before_it_ends(
     trade: ConfigService, broker: Broker, center: MessageCenter, stores: Stores
 ) -> None:
@@ -216,3 +265,19 @@ async def test_what_the_end_of_a_broker_leaves_unwritten_is_written_as_it_leaves
 
     (copy,) = (await story_of(stores, receipt.message_id)).copies
     assert [line.what for line in copy.lines][-1] == "ACKED"
+
+
+async def test_a_hand_out_that_outlives_its_broker_is_told_to_be_nobodys(
+    trade: ConfigService, start_broker: StartBroker, stores: Stores
+) -> None:
+    broker = await start_broker(drain_seconds=0.0)
+    await trace_all(trade)
+    await register_group(trade)
+    async with raw_subscriber(broker.address, GROUP, instance_id="points-1") as holding:
+        async with MessageCenter(broker.address) as center:
+            receipt = await center.publish(TOPIC, PAID, "a")
+        await holding.until(1)
+        await broker.shut_down()
+
+    (copy,) = (await story_of(stores, receipt.message_id)).copies
+    assert [line.what for line in copy.lines][2:] == ["HANDED_OUT", "LANE_GONE"]
