@@ -50,8 +50,9 @@ class LaneTrace:
         threshold = threshold_of(trace_rate)
         if threshold:
             traced = [message.queue_offset for message in handout.fresh if message.trace_draw < threshold]
-            for first, end in short_runs(traced):
-                self._hand_out(self._handed(first, end, 1, instance, now))
+            if traced:
+                for first, end in short_runs(traced):
+                    self._hand_out(self._handed(first, end, 1, instance, now))
         for message, attempt in handout.again:
             offset = message.queue_offset
             if message.trace_draw < threshold:
@@ -62,9 +63,9 @@ class LaneTrace:
                 self._hand_out(noted)
 
     def _handed(self, first: int, end: int, attempt: int, instance: str, now: float) -> Noted:
-        noted = self._noted(TraceKind.HANDED_OUT, first, end, now, instance=instance, attempt=attempt)
-        noted.handed_at = now
-        return noted
+        return Noted(
+            TraceKind.HANDED_OUT, self._queue_id, first, end - 1, now, 0, self._group_id, instance, attempt, now
+        )
 
     def _hand_out(self, noted: Noted) -> None:
         hand_out = self._buffer.hand_out(noted)
@@ -78,17 +79,30 @@ class LaneTrace:
             return
         offsets, opened = flight.offsets, self._open
         if isinstance(offsets, range) and len(opened) < len(offsets):
-            traced = sorted(offset for offset in opened if offset in offsets)
+            first, end = flight.first, flight.end
+            traced = [offset for offset in opened if first <= offset < end]
+            traced.sort()
         else:
             traced = [offset for offset in offsets if offset in opened]
         if not traced:
             return
-        now = self._buffer.now()
+        now, instance = self._buffer.now(), _id_of(flight.instance_id)
         self._end(traced)
         for first, end in short_runs(traced):
-            noted = self._noted(TraceKind.ACKED, first, end, now, instance=_id_of(flight.instance_id), attempt=1)
-            noted.handed_at = flight.handed_at
-            self._buffer.note(noted)
+            self._buffer.note(
+                Noted(
+                    TraceKind.ACKED,
+                    self._queue_id,
+                    first,
+                    end - 1,
+                    now,
+                    0,
+                    self._group_id,
+                    instance,
+                    1,
+                    flight.handed_at,
+                )
+            )
 
     def ended(self, ending: Ending, record: Redelivery, attempt: int, error: str) -> None:
         """Hear how a hand-out ended."""
@@ -157,11 +171,14 @@ class LaneTrace:
         )
 
 
-def short_runs(offsets: Sequence[int]) -> Iterable[tuple[int, int]]:
+def short_runs(offsets: Sequence[int]) -> list[tuple[int, int]]:
     """Return ranges of consecutive offsets, from the first to below the end, none longer than an event may be."""
-    for first, end in runs(offsets):
-        for start in range(first, end, RANGE_MAX):
-            yield start, min(start + RANGE_MAX, end)
+    if len(offsets) == 1:
+        # So it is mostly, at a low rate.
+        return [(offsets[0], offsets[0] + 1)]
+    return [
+        (start, min(start + RANGE_MAX, end)) for first, end in runs(offsets) for start in range(first, end, RANGE_MAX)
+    ]
 
 
 def _id_of(name: str) -> str:
