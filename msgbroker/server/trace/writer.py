@@ -88,6 +88,7 @@ class TraceWriter:
                 written += len(chunk)
             if left_out is not None:
                 await self._write_chunk(connection, [self._event_of_left_out(left_out)])
+                log.warning("trace.events_left_out", events=left_out.counts.total())
                 left_out = None
         finally:
             # However it ended: where the answer to a commit was lost, to say that it may be missing is no mistake.

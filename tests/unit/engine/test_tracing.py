@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from msgbroker.engine.tracing import ALWAYS_TRACED, DRAWS, draw_of, draws_below, threshold_of
@@ -28,6 +28,9 @@ def test_the_draw_of_an_id_never_changes_between_versions() -> None:
     assert [draw_of(bytes.fromhex(each.replace("-", ""))) for each in known] == [526_297, 264_153, 524_287]
 
 
+@example(1 << 60, 7, 200, 1.0)
+@example(1 << 60, 7, 200, 0.25)
+@example(1 << 60, 7, 200, 1 / DRAWS)
 @given(NUMBERS, st.integers(0, 5_000), st.integers(0, 300), RATES)
 def test_what_is_reckoned_of_a_run_is_what_each_of_its_messages_says(
     number: int, start: int, count: int, rate: float

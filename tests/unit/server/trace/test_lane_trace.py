@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from msgbroker.engine.lane.config import Handed, LaneConfig
@@ -138,7 +138,6 @@ def carry_out(scene: Scene, step: tuple) -> set[TraceKind]:  # type: ignore[type
     return KINDS_OF.get(what, set())
 
 
-@settings(max_examples=300)
 @given(st.lists(STEPS, max_size=40))
 def test_each_end_of_a_hand_out_is_told_once_and_as_it_was(steps: list) -> None:  # type: ignore[type-arg]
     scene = Scene(1.0)
@@ -157,7 +156,6 @@ def test_each_end_of_a_hand_out_is_told_once_and_as_it_was(steps: list) -> None:
         assert scene.trace._open.keys() == after.keys()
 
 
-@settings(max_examples=300)
 @given(st.lists(STEPS, max_size=40))
 def test_at_another_rate_what_is_chosen_is_told_just_as_at_rate_1_and_of_the_others_what_fails(steps: list) -> None:  # type: ignore[type-arg]
     all_of_it, some, none = Scene(1.0), Scene(0.5), Scene(0.0)
@@ -211,6 +209,30 @@ def test_how_long_an_instance_had_a_message_is_told_of_those_that_are_not_chosen
 
     (told,) = scene.told()
     assert (told.at, told.handed_at) == (1_003.0, 1_000.0)
+
+
+def test_what_was_never_written_to_its_instance_is_told_to_come_back() -> None:
+    scene = Scene(1.0)
+    scene.feed(3)
+    scene.take()
+    instance, handed = scene.written[0]
+
+    scene.lane.withdraw(instance, handed, scene.now)
+
+    assert each_of(scene.told()) == [(offset, TraceKind.WITHDRAWN, "a", 1) for offset in range(3)]
+
+
+def test_what_comes_after_a_failure_is_told_at_any_rate() -> None:
+    scene = Scene(0.0)
+    scene.feed(2)
+    scene.take()
+    scene.settle("a#1", Verdict.RETRY, 0, 1)
+    scene.settle("a#1", Verdict.ACK, 1, 2)
+    scene.now += 5.0
+    scene.take("b#2")
+    scene.settle("b#2", Verdict.ACK, 0, 1, attempt=2)
+
+    assert each_of(scene.told()) == [(0, TraceKind.ACKED, "b", 2), (0, TraceKind.RETRIED, "a", 1)]
 
 
 def test_a_lane_that_is_given_up_tells_of_what_was_still_with_instances() -> None:
