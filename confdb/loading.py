@@ -56,6 +56,7 @@ _TOPICS: Final = sa.select(
     Topic.is_open,
     Topic.is_closed,
     Topic.stress_refused,
+    Topic.trace_rate,
     _joined(Topic.requires),
 )
 _EVENT_CODES: Final = sa.select(EventCode.topic_id, sa.func.array_agg(EventCode.name)).group_by(EventCode.topic_id)

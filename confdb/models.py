@@ -102,6 +102,7 @@ class Topic(Base):
         UniqueConstraint("namespace_id", "name"),
         CheckConstraint("kind IN ('NORMAL', 'ORDERED', 'SCHEDULED', 'TRANSACTIONAL')", name="kind"),
         CheckConstraint("queue_count > 0", name="queue_count"),
+        CheckConstraint("trace_rate >= 0 AND trace_rate <= 1", name="trace_rate"),
     )
 
     topic_id: Mapped[int] = _identity()
@@ -118,6 +119,8 @@ class Topic(Base):
     description: Mapped[str] = mapped_column(server_default="")
     created_at: Mapped[datetime] = _now()
     requires: Mapped[list[str]] = _requires()
+    # The share of its messages of which all that happens is traced; of the others, what fails.
+    trace_rate: Mapped[float] = mapped_column(Double, server_default=text("0.01"))
 
 
 class EventCode(Base):

@@ -88,12 +88,14 @@ def read_topic(
     namespace: str, row: tuple[Any, ...], event_codes: frozenset[str], understood: frozenset[str]
 ) -> TopicRoute:
     """Return the route of a topic; what cannot be read of its row is in `not_understood`."""
-    topic_id, _, name, kind, queue_count, generation, body_bytes_max, is_open, is_closed, stress_refused, requires = row
+    topic_id, _, name, kind, queue_count, generation, body_bytes_max, *others = row
+    is_open, is_closed, stress_refused, trace_rate, requires = others
     reading = _Reading(requires)
     known_kind = reading.choose(Aspect.TOPIC_KIND, TopicKind, kind)
     reading.check("queue_count", queue_count, 1, limits.QUEUES_MAX)
     reading.check("generation", generation, 1, _GENERATIONS_MAX)
     reading.check("body_bytes_max", body_bytes_max, 1, limits.BODY_BYTES_CEILING)
+    reading.check("trace_rate", trace_rate, 0.0, 1.0)
     return TopicRoute(
         topic_id=topic_id,
         namespace=namespace,
@@ -108,6 +110,7 @@ def read_topic(
         event_codes=event_codes,
         requires=frozenset(reading.requires),
         not_understood=reading.outcome(understood),
+        trace_rate=trace_rate,
     )
 
 

@@ -126,6 +126,8 @@ class TopicRoute:
     """The features a broker must understand to serve it."""
     not_understood: NotUnderstood | None = None
     """Why this broker does not serve it."""
+    trace_rate: float = limits.TRACE_RATE_DEFAULT
+    """The share of its messages of which all that happens is traced."""
 
 
 @dataclass(frozen=True, slots=True)

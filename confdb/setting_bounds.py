@@ -29,6 +29,11 @@ def check_body_bytes_max(body_bytes_max: int) -> int:
     return check_between("body_bytes_max", body_bytes_max, 1, limits.BODY_BYTES_CEILING)
 
 
+def check_trace_rate(trace_rate: float) -> float:
+    """Return of which share of a topic's messages all is to be traced, if it may be set."""
+    return float(check_between("trace_rate", trace_rate, 0.0, 1.0))
+
+
 def check_ack_timeout(seconds: float) -> float:
     """Return a group's ack timeout if it may be set."""
     least, most = limits.ACK_TIMEOUT_SECONDS_MIN, limits.ACK_TIMEOUT_SECONDS_MAX

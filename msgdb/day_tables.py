@@ -71,6 +71,14 @@ _ALL: Final = (
         retention_days=DEAD_LETTER_DAYS_DEFAULT,
         retention_days_max=DEAD_LETTER_DAYS_MAX,
     ),
+    DayTable(
+        names.TRACE_EVENT,
+        "at",
+        is_partitioned=True,
+        is_archivable=False,
+        retention_days=RETENTION_DAYS_MAX,
+        retention_days_max=RETENTION_DAYS_MAX,
+    ),
 )
 
 DAY_TABLES: Final[Mapping[str, DayTable]] = MappingProxyType({table.name: table for table in _ALL})

@@ -17,7 +17,7 @@ from confdb.services.lookups import get_namespace, get_topic, list_named, requir
 from confdb.services.stress import remove_whitelisted
 from confdb.services.subscriptions import remove_subscriptions
 from confdb.services.views import Changed, Page, TopicView, page_of, topic_view
-from confdb.setting_bounds import check_body_bytes_max, check_queue_count
+from confdb.setting_bounds import check_body_bytes_max, check_queue_count, check_trace_rate
 from confdb.store import ConfigStore
 from msgbroker.contract import limits
 from msgbroker.contract.errors import (
@@ -44,6 +44,7 @@ class Topics:
         queue_count: int = limits.QUEUES_DEFAULT,
         body_bytes_max: int = limits.BODY_BYTES_DEFAULT,
         is_open: bool = False,
+        trace_rate: float = limits.TRACE_RATE_DEFAULT,
         description: str = "",
     ) -> Changed[TopicView]:
         """Register a topic. `is_open`: event codes that are not registered yet register themselves."""
@@ -55,6 +56,7 @@ class Topics:
             queue_count=check_queue_count(queue_count),
             body_bytes_max=check_body_bytes_max(body_bytes_max),
             is_open=is_open,
+            trace_rate=check_trace_rate(trace_rate),
             description=check_description(description),
             requires=requires_with((), Aspect.TOPIC_KIND, kind),
         )
@@ -78,6 +80,7 @@ class Topics:
         is_open: bool | None = None,
         is_closed: bool | None = None,
         stress_refused: bool | None = None,
+        trace_rate: float | None = None,
         description: str | None = None,
     ) -> Changed[TopicView]:
         """Change what is given. The queue count only goes up, and then makes a new generation of queues."""
@@ -94,6 +97,8 @@ class Topics:
                 row.is_closed = is_closed
             if stress_refused is not None:
                 row.stress_refused = stress_refused
+            if trace_rate is not None:
+                row.trace_rate = check_trace_rate(trace_rate)
             if description is not None:
                 row.description = check_description(description)
             after = topic_view(namespace, row)

@@ -12,6 +12,7 @@ from confdb import models
 from confdb.features import known_or_text
 from confdb.route_rows import readable_offsets
 from confdb.routes import GroupMode, GroupOrder, StressOperator, SubscriptionMode, TopicKind
+from msgbroker.contract import limits
 
 ThingT = TypeVar("ThingT")
 
@@ -67,6 +68,8 @@ class TopicView:
     created_at: datetime
     requires: tuple[str, ...] = ()
     """What a broker must understand to serve it."""
+    trace_rate: float = limits.TRACE_RATE_DEFAULT
+    """The share of its messages of which all that happens is traced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,7 @@ def topic_view(namespace: str, row: models.Topic) -> TopicView:
         description=row.description,
         created_at=row.created_at,
         requires=_requires(row),
+        trace_rate=row.trace_rate,
     )
 
 

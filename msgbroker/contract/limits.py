@@ -51,6 +51,9 @@ PULL_WAIT_SECONDS_MAX: Final = 30.0
 SETTLE_DELAY_SECONDS_MAX: Final = 7 * 86_400.0
 ERROR_TEXT_CHARS_MAX: Final = 1_000
 
+TRACE_RATE_DEFAULT: Final = 0.01
+"""Of one message in a hundred all that happens is traced; of the others, what fails."""
+
 QUEUES_DEFAULT: Final = 4
 QUEUES_MAX: Final = 256
 EVENT_CODES_PER_TOPIC_MAX: Final = 1_000

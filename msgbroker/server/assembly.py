@@ -31,6 +31,7 @@ from msgbroker.server.parts import (
     Publishing,
     Stores,
     TellStored,
+    Trace,
     lay_foundation,
     make_announcements,
     make_cluster,
@@ -40,6 +41,7 @@ from msgbroker.server.parts import (
     make_jobs,
     make_maintenance,
     make_publishing,
+    make_trace,
 )
 from msgbroker.server.report import Report
 from msgbroker.server.settings import BrokerSettings
@@ -53,7 +55,8 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     base = lay_foundation(
         settings, stores, BrokerIdentity(uuid.uuid4(), address, process_version(), stores.feed.understood)
     )
-    delivery = make_delivery(base)
+    trace = make_trace(base)
+    delivery = make_delivery(base, trace.tracing)
     hub = delivery.hub
     cluster = make_cluster(base, delivery)
     announcements = make_announcements(base, hub, cluster.heartbeats)
@@ -63,7 +66,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     door = make_door(base, server, hub=hub, cluster=cluster, publishing=publishing, config=config)
 
     _on_snapshot(base, hub=hub, cluster=cluster, door=door)
-    _on_history(base, publishing=publishing, cluster=cluster)
+    _on_history(base, publishing=publishing, cluster=cluster, trace=trace)
     _on_behind(base, hub=hub, cluster=cluster)
     # A write has ended that kept this broker from saying that it obeys the new configuration.
     hub.outgoing.on_obeyed(cluster.heartbeats.wake.set)
@@ -80,11 +83,13 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         alarms=base.board,
         failures=delivery.failures,
         jobs=jobs,
+        trace=trace.writer,
         loops=[
             *_loops(
                 base, delivery=delivery, cluster=cluster, announcements=announcements, publishing=publishing, door=door
             ),
             BrokerLoop("jobs", jobs.run, is_dispensable=True),
+            BrokerLoop("trace", trace.writer.run, finishes_its_round=True, is_dispensable=True),
         ],
         cut_connections=stores.cut,
     )
@@ -99,6 +104,7 @@ def _on_stored(hub: DeliveryHub, announcements: Announcements) -> TellStored:
 
     def tell(by_queue: Mapping[int, list[LogMessage]]) -> None:
         hub.stored(by_queue)
+        hub.tracing.stored(by_queue)
         ends = {q: messages[-1].queue_offset + 1 for q, messages in by_queue.items() if watched.includes(messages[0])}
         if ends:
             announcer.announce(ends)
@@ -111,6 +117,7 @@ def _on_snapshot(base: Foundation, *, hub: DeliveryHub, cluster: Cluster, door: 
 
     def follow(snapshot: Snapshot) -> None:
         hub.follow(snapshot)
+        hub.tracing.follow(snapshot)
         if cluster.cut_off.is_behind:
             # It is newer than what was known here, and not as new as what may be active.
             hub.refuse_all(ConfigOutdatedError(snapshot.version))
@@ -125,12 +132,14 @@ def _on_snapshot(base: Foundation, *, hub: DeliveryHub, cluster: Cluster, door: 
     base.stores.feed.on_change(follow)
 
 
-def _on_history(base: Foundation, *, publishing: Publishing, cluster: Cluster) -> None:
+def _on_history(base: Foundation, *, publishing: Publishing, cluster: Cluster, trace: Trace) -> None:
     """Let everybody who remembers something of the log forget it, where msgdb goes on with another history."""
     store = base.stores.messages
     store.on_new_history(lambda _: base.stores.queues.forget())
     store.on_new_history(lambda _: publishing.committer.forget_log())
     store.on_new_history(cluster.ownership.follow_history)
+    # Last: what was closed just now noted that it is.
+    store.on_new_history(lambda _: trace.tracing.buffer.forget())
 
 
 def _on_behind(base: Foundation, *, hub: DeliveryHub, cluster: Cluster) -> None:

@@ -21,6 +21,7 @@ from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.edge.grpc_door import GrpcDoor
 from msgbroker.server.jobs.runner import JobRunner
 from msgbroker.server.publish.committer import Committer
+from msgbroker.server.trace.writer import TraceWriter
 
 log = structlog.get_logger(__name__)
 
@@ -91,6 +92,7 @@ class Broker:
     alarms: AlarmBoard
     failures: FailureWriter
     jobs: JobRunner
+    trace: TraceWriter
     loops: Sequence[BrokerLoop]
     cut_connections: Callable[[], None]
     """Break every connection to the databases that is in use."""
@@ -156,6 +158,8 @@ class Broker:
         # count as an attempt that failed.
         left += await self._leave(deadline - _LEFT_AFTER_LEAVING)
         closing = [asyncio.create_task(door.close(), name="front-door") for door in self._doors]
+        # What lanes noted as they were given up is written, too.
+        closing.append(asyncio.create_task(self.trace.leave(), name="leave-trace"))
         left += await _unfinished(closing, deadline - _LEFT_AFTER_DOORS)
         left += await _unfinished(self.hub.tasks.cancel_all(), deadline - _LEFT_AFTER_READS)
         if left:

@@ -68,6 +68,8 @@ from msgbroker.server.publish.admissions import Admissions
 from msgbroker.server.publish.committer import Committer, CommitterConfig
 from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
 from msgbroker.server.settings import BrokerSettings
+from msgbroker.server.trace.tracing import Tracing
+from msgbroker.server.trace.writer import TraceWriter
 from msgdb import names
 from msgdb.append.appender import AppendConfig, Appender
 from msgdb.days.maintenance import Maintenance, MaintenanceConfig
@@ -112,6 +114,13 @@ class Foundation(NamedTuple):
     board: AlarmBoard
     topics_aside: SetAside[int]
     """Topics whose messages could not be stored for unknown reasons."""
+
+
+class Trace(NamedTuple):
+    """The room `trace`: what notes what happens to messages, and what writes it."""
+
+    tracing: Tracing
+    writer: TraceWriter
 
 
 class Delivery(NamedTuple):
@@ -160,12 +169,19 @@ def _alarm_of_topic(snapshot: Snapshot, topic_id: int) -> Alarm:
     return Alarm(AlarmKind.TOPIC_SET_ASIDE, f"topic {topic_id}", "", topic_id=topic_id)
 
 
-def make_delivery(base: Foundation) -> Delivery:
+def make_trace(base: Foundation) -> Trace:
+    """Make what notes what happens to messages."""
+    tracing = Tracing()
+    return Trace(tracing, TraceWriter(tracing.buffer, base.stores.messages, base.identity.address))
+
+
+def make_delivery(base: Foundation, tracing: Tracing) -> Delivery:
     """Make the hub, and what persists and evaluates for it."""
     settings, store = base.settings, base.stores.messages
     half_bytes = settings.log_cache_bytes_max // 2
     cache = LogCache(store, LogCacheConfig(tail_bytes_max=half_bytes, blocks_bytes_max=half_bytes))
-    hub = DeliveryHub(cache, base.board, outgoing=OutgoingConfig(bytes_max=settings.outgoing_bytes_max))
+    outgoing = OutgoingConfig(bytes_max=settings.outgoing_bytes_max)
+    hub = DeliveryHub(cache, base.board, outgoing=outgoing, tracing=tracing)
     helper = HelperProcess(HelperConfig(HelperBounds(niceness=settings.expression_niceness)))
     return Delivery(
         hub=hub,
@@ -254,6 +270,7 @@ def make_publishing(base: Foundation, hub: DeliveryHub, config: ConfigService, *
         on_stored=on_stored,
         on_stored_before=hub.stored_before,
         topics_aside=base.topics_aside,
+        trace_threshold=lambda: hub.tracing.threshold_max,
         config=CommitterConfig(
             waiting_bytes_max=base.settings.ingest_bytes_max,
             # Brokers that start together do not all begin with the same queue.
@@ -351,6 +368,7 @@ def make_maintenance(base: Foundation) -> Maintenance:
     retention_days = {
         names.MESSAGE: settings.retention_days,
         names.PUBLISHER_FRAME: settings.frame_days,
+        names.TRACE_EVENT: settings.retention_days,
         names.DEAD_LETTER: settings.dead_letter_days,
     }
     return Maintenance(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from msgbroker.contract import limits
 from msgconsole.bench.scenario import BareCopy, DearNeighbour, Groups, LateGroup, Phase, Publishing, Scenario, Step
 
 ONE_GROUP: Final = "one group"
@@ -28,6 +29,9 @@ HELD_SNAPSHOT: Final = "held snapshot"
 WORKERS_1: Final = "2 publishers, 1 worker"
 WORKERS_2: Final = "2 publishers, 2 workers"
 HOT_TOPIC: Final = "hot topic, large configuration"
+TRACED_NOT: Final = "one group, trace rate 0"
+TRACED_AS_USUAL: Final = "one group, trace rate 0.01"
+TRACED_ALL: Final = "one group, trace rate 1"
 ONE_CALLER: Final = "one awaiting caller"
 ONE_CALLER_BESIDE: Final = "one awaiting caller, dear neighbour"
 
@@ -109,6 +113,16 @@ def workers(messages: int, rounds: int = 3) -> tuple[Phase, ...]:
 def hot_topic(messages: int) -> Phase:
     """The load of `one_group`, beside a large configuration."""
     return Phase(HOT_TOPIC, messages)
+
+
+def traced(messages: int, rounds: int = 3) -> tuple[Phase, ...]:
+    """The same load with nothing traced that goes well, with as much as unless one says otherwise, and with all."""
+    none = Phase(TRACED_NOT, messages, trace_rate=0.0)
+    usual = Phase(TRACED_AS_USUAL, messages, trace_rate=limits.TRACE_RATE_DEFAULT)
+    everything = Phase(TRACED_ALL, messages, trace_rate=1.0)
+    # Whoever comes first meets a colder machine: so in another order each time.
+    orders = ((none, usual, everything), (usual, everything, none), (everything, none, usual))
+    return tuple(phase for number in range(rounds) for phase in orders[number % len(orders)])
 
 
 def neighbour(messages: int) -> tuple[Step, ...]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from msgbroker.contract import limits
+
 EXPRESSION = 'headers.region == "hz" && int(headers.amount) > {threshold} && headers.channel != "test"'
 """The expression of the HEADER groups: three terms, each of which is evaluated on every message of the bench.
 The threshold differs from group to group, so that no two groups share a compiled program."""
@@ -70,6 +72,8 @@ class Phase:
     keyed_share: float = 0.5
     """The share of the messages that have a key; the others go to any queue."""
     with_headers: bool = False
+    trace_rate: float = limits.TRACE_RATE_DEFAULT
+    """The share of the messages of which all that happens is traced."""
     matching_share: float = 1.0
     """The share of the messages that satisfy the expression of the HEADER groups."""
     counts_rows: bool = False

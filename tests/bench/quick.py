@@ -20,6 +20,7 @@ SCENARIO = Scenario(
         catalogue.header(30_000),
         catalogue.header_100(3_000),
         *catalogue.backlog(60_000, 20_000, rounds=1),
+        *catalogue.traced(40_000, rounds=2),
         *catalogue.neighbour(2_000),
     ),
 )

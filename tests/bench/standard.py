@@ -22,6 +22,7 @@ def steps(messages: int, backlog: int, held_seconds: float) -> tuple[Step, ...]:
         *catalogue.rows_written(messages // 2),
         *(catalogue.with_headers(messages // 2), catalogue.header(messages // 2)) * 3,
         catalogue.header_100(messages // 20),
+        *catalogue.traced(messages // 2),
         *catalogue.workers(messages // 2),
         FreshStart(),
         catalogue.warm_up(messages // 10),

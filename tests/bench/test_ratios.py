@@ -24,6 +24,8 @@ RATIOS_MIN = {
     "one group / bare COPY": 0.25,
     "five groups / one group, deliveries": 1.3,
     "HEADER / DIRECT, same messages": 0.5,
+    "traced at rate 0.01 / not traced": 0.7,
+    "traced at rate 1 / not traced": 0.4,
 }
 ROUNDS = 3
 ROUNDS_MAX = 6
@@ -54,6 +56,7 @@ def _run_round(center: BenchCenter, runner: PhaseRunner, run: RunResult) -> None
         catalogue.five_groups(MESSAGES // 2),
         catalogue.with_headers(MESSAGES // 2),
         catalogue.header(MESSAGES // 2),
+        *catalogue.traced(MESSAGES // 2, rounds=1),
     ]
     run.bare_copy_rows_per_second.append(bare_copy.run(center.msgdb_url, MESSAGES, phases[0].body_bytes))
     run.phases.extend(runner.run(phase) for phase in phases)

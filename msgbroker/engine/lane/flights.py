@@ -26,6 +26,7 @@ class Flight:
         "deadline",
         "end",
         "first",
+        "handed_at",
         "instance_id",
         "keep_until",
         "offsets",
@@ -44,9 +45,11 @@ class Flight:
         deadline: float,
         begun: Begun,
         place: int,
+        handed_at: float,
         keep_until: float = math.inf,
     ) -> None:
         self.instance_id = instance_id
+        self.handed_at = handed_at
         self.deadline = deadline
         self.offsets = offsets
         self.stored_at_us = stored_at_us
@@ -69,6 +72,7 @@ class Flight:
             deadline=self.deadline,
             begun=self.begun,
             place=self.place + low,
+            handed_at=self.handed_at,
             keep_until=self.keep_until,
         )
 

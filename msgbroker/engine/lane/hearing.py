@@ -10,6 +10,7 @@ import math
 
 from msgbroker.engine.lane.extension import Extension
 from msgbroker.engine.lane.state import LaneState
+from msgbroker.engine.lane.watching import OF_VERDICT
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.verdicts import Held, Settled, Settlement, Verdict
 from msgdb.lanes.records import OffsetRange
@@ -80,6 +81,7 @@ def _settle_range(
         if verdict is Verdict.ACK:
             # With what lies between its messages: all of that is settled, or has a record and thereby a row.
             state.settle(flight.first, flight.end)
+            state.watcher.acked(flight)
         else:
             records += state.records_of(flight)
     for record in records:
@@ -87,6 +89,7 @@ def _settle_range(
             # It was handled, and its instance lives to tell.
             record.is_suspect = False
         state.decide(record, settlement, now)
+        state.watcher.ended(OF_VERDICT[verdict], record, attempt, settlement.error)
     if state.is_stopped:
         state.keep_attempts(records)
     return count

@@ -18,6 +18,7 @@ from msgbroker.engine.lane.reading import read, read_gap
 from msgbroker.engine.lane.redeliveries import Redelivery
 from msgbroker.engine.lane.state import LaneState
 from msgbroker.engine.lane.taking import MayHandOut, take
+from msgbroker.engine.lane.watching import LaneWatcher
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.verdicts import Held, Settled, Settlement
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, RedeliveryRow
@@ -33,6 +34,10 @@ class Lane(Generic[MessageT]):
         self.epoch = claimed.epoch
         self._is_held_back = False
         self._state: LaneState[MessageT] = LaneState(claimed, redeliveries, config, now)
+
+    def watch(self, watcher: LaneWatcher) -> None:
+        """Tell *watcher* from now on how hand-outs end."""
+        self._state.watcher = watcher
 
     def reconfigure(self, config: LaneConfig) -> None:
         """Replace the configuration; what is in flight keeps its deadline."""

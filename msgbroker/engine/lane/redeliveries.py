@@ -58,6 +58,8 @@ class Redelivery:
     """How many messages that instance was handed before this one."""
     keep_until: float = math.inf
     """Until when it may be extended again, as with a flight. Infinite where it never was."""
+    handed_at: float = math.nan
+    """When it was handed out last, if it was."""
     is_suspect: bool = False
     """It was with an instance that went away without a word, and nobody has handled it since."""
     shelved_by: str = ""

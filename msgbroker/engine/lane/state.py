@@ -19,6 +19,7 @@ from msgbroker.engine.lane.offsets import SettledOffsets, runs
 from msgbroker.engine.lane.pending_writes import PendingWrites
 from msgbroker.engine.lane.ready import ReadyMessages
 from msgbroker.engine.lane.redeliveries import Redeliveries, Redelivery, Stage
+from msgbroker.engine.lane.watching import LaneWatcher, Nobody
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.verdicts import DeadLetterReason, Settlement, Verdict
 from msgdb.lanes.records import ClaimedLane, RedeliveryRow
@@ -39,6 +40,7 @@ class LaneState(Generic[MessageT]):
         self.again: Redeliveries[MessageT] = Redeliveries()
         self.writes = PendingWrites(claimed.key, claimed.epoch)
         self.unsettled_by_instance: Counter[str] = Counter()
+        self.watcher: LaneWatcher = Nobody()
         self.is_stopped = False
         """Nothing is handed out any more, and the bodies are gone; verdicts still count."""
         self._load(rows, now)
@@ -208,8 +210,10 @@ class LaneState(Generic[MessageT]):
                 ordering_key,
                 1,
                 flight.deadline,
+                instance_id=flight.instance_id,
                 begun=flight.begun,
                 place=flight.place + index,
+                handed_at=flight.handed_at,
                 keep_until=flight.keep_until,
             )
             for index, (offset, stored_at_us, ordering_key) in enumerate(

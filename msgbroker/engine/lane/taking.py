@@ -39,6 +39,7 @@ def take(
         handout.again.sort(key=_offset_of)
         for index, again in enumerate(handout.again):
             record = state.again.by_offset[again.message.queue_offset]
+            record.handed_at = now
             state.again.hand_out(record, instance_id, deadline=deadline, begun=begun, place=place + index)
     count_max -= len(handout.again)
     while count_max > 0 and state.ready and not (handout.fresh or handout.is_suspect):
@@ -49,7 +50,8 @@ def take(
         handout.fresh = _take_fresh(state, count_max, bytes_max, may_hand_out)
     if handout.fresh:
         place += len(handout.again)
-        state.flights.add(_flight_of(handout.fresh, instance_id, deadline=deadline, begun=begun, place=place))
+        flight = _flight_of(handout.fresh, instance_id, deadline=deadline, begun=begun, place=place, handed_at=now)
+        state.flights.add(flight)
     count = handout.count
     if count:
         state.unsettled_by_instance[instance_id] += count
@@ -80,6 +82,7 @@ def _take_again(
         if message.stress and may_hand_out is not None and not may_hand_out(message):
             state.counters.denied += 1
             state.settle_record(record)
+            state.watcher.denied((message.queue_offset,))
         else:
             taken_bytes += message.size_bytes
             handout.again.append(Again(message, record.attempt))
@@ -96,6 +99,8 @@ def _take_fresh(
     if len(allowed) < len(batch):
         state.counters.denied += len(batch) - len(allowed)
         settle_between(state, batch[0].queue_offset, batch[-1].queue_offset + 1, allowed)
+        seen = {message.queue_offset for message in allowed}
+        state.watcher.denied([message.queue_offset for message in batch if message.queue_offset not in seen])
     return allowed
 
 
@@ -103,7 +108,9 @@ def _offset_of(again: Again[MessageT]) -> int:
     return again.message.queue_offset
 
 
-def _flight_of(batch: Sequence[MessageT], instance_id: str, *, deadline: float, begun: Begun, place: int) -> Flight:
+def _flight_of(
+    batch: Sequence[MessageT], instance_id: str, *, deadline: float, begun: Begun, place: int, handed_at: float
+) -> Flight:
     first, last = batch[0].queue_offset, batch[-1].queue_offset
     # Most batches have no holes: then a range says it all.
     is_dense = last - first + 1 == len(batch)
@@ -116,4 +123,5 @@ def _flight_of(batch: Sequence[MessageT], instance_id: str, *, deadline: float, 
         deadline=deadline,
         begun=begun,
         place=place,
+        handed_at=handed_at,
     )

@@ -12,6 +12,7 @@ from msgbroker.engine.lane.config import Handed, LaneConfig
 from msgbroker.engine.lane.flights import Flight
 from msgbroker.engine.lane.redeliveries import Redelivery
 from msgbroker.engine.lane.state import LaneState
+from msgbroker.engine.lane.watching import Ending
 from msgbroker.engine.messages import MessageT
 
 _STREAM_ENDED: Final = "the instance's stream ended before it answered"
@@ -33,6 +34,7 @@ def expire(state: LaneState[MessageT], now: float) -> Counter[str]:
         has_failed,
         lambda record, _: state.fail(record, now, None, _why_late(state.config, record)),
         now=now,
+        ending=Ending.TIMED_OUT,
     )
     state.counters.timed_out += sum(lost.values())
     _after_taking_back(state)
@@ -57,6 +59,7 @@ def return_instance(
         lambda record: counts and record.begun is Begun.YES,
         lambda record, spread: state.come_back(record, now, _STREAM_ENDED, spread),
         now=now,
+        ending=Ending.INSTANCE_GONE,
         makes_suspect=has_crashed,
     )
     _after_taking_back(state)
@@ -68,6 +71,7 @@ def withdraw(state: LaneState[MessageT], instance_id: str, handed: Handed, now: 
     records = _cut_unwritten(state, instance_id, handed)
     for record in records:
         state.release(record, now)
+        state.watcher.ended(Ending.WITHDRAWN, record, record.attempt, "")
     state.counters.withdrawn += len(records)
     if state.is_stopped:
         state.keep_attempts(records)
@@ -80,6 +84,7 @@ def deny(state: LaneState[MessageT], instance_id: str, handed: Handed) -> int:
     records = _cut_unwritten(state, instance_id, handed)
     for record in records:
         state.settle_record(record)
+        state.watcher.ended(Ending.DENIED, record, record.attempt, "")
     state.counters.denied += len(records)
     state.park_stragglers()
     return len(records)
@@ -104,6 +109,7 @@ def _take_back(
     fail: Callable[[Redelivery, float], None],
     *,
     now: float,
+    ending: Ending,
     makes_suspect: bool = False,
 ) -> Counter[str]:
     """Take back what was cut out of flight; return how many messages each instance lost by it.
@@ -123,11 +129,14 @@ def _take_back(
     failed_before = 0
     for record in records:
         record.is_suspect = record.is_suspect or makes_suspect
+        attempt, error = record.attempt, ""
         if has_failed(record):
             fail(record, failed_before / failed_count)
             failed_before += 1
+            error = record.last_error
         else:
             state.release(record, now)
+        state.watcher.ended(ending, record, attempt, error)
     for instance_id, count in lost.items():
         state.let_go(instance_id, count)
     return lost

@@ -119,6 +119,7 @@ class Checkpointer:
         for owned, due in chunk:
             if due.key in persisted:
                 owned.lane.confirm(due)
+                owned.trace.dead_lettered(due.dead_letters)
                 self._hub.aside.worked(LaneWork(due.key, Work.PERSISTING))
             elif due.key in held_up:
                 self._keep(owned, due)

@@ -98,6 +98,7 @@ class HandingOut:
         if handout.count:
             permitted_by = owned.may_hand_out if check.has_passed else None
             taker.give(lane.key.queue_id, lane.epoch, handout, owned, permitted_by)
+            owned.trace.handed_out(owned.topic.trace_rate, taker.instance_id, handout, now)
         self.reader.count(owned)
         self.group.touched(owned)
         # What was denied was work as well: there may be more behind it.

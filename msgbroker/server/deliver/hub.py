@@ -49,6 +49,7 @@ from msgbroker.server.deliver.watched_tasks import WatchedTasks
 from msgbroker.server.log.cache import LogCache
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.loops import pause
+from msgbroker.server.trace.tracing import Tracing
 from msgdb.append.outcome import FrameOutcome
 from msgdb.lanes.records import ClaimedLane, LaneKey, RedeliveryRow
 from msgdb.reports.alarms import Alarm, AlarmKind
@@ -80,7 +81,10 @@ class DeliveryHub:
         *,
         config: DeliveryConfig | None = None,
         outgoing: OutgoingConfig | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
+        self.tracing = tracing or Tracing()
+        """Where each lane notes what happens to its messages."""
         self.config = config or DeliveryConfig()
         self.cache = cache
         cache.on_went_on(self.queue_went_on)
@@ -239,7 +243,9 @@ class DeliveryHub:
         if lane.shelved_count:
             # Subscriptions may have gone on since an owner shelved it.
             lane.reconsider_shelved(matcher.standing_of, clock.now())
-        owned = OwnedLane(lane, topic, matcher, may_hand_out, lease_until, claimed.reset)
+        trace = self.tracing.of_lane(claimed.key)
+        lane.watch(trace)
+        owned = OwnedLane(lane, topic, matcher, may_hand_out, lease_until, claimed.reset, trace=trace)
         self._leases_hold_until = min(self._leases_hold_until, lease_until)
         group.add_lane(owned)
         self._readers.setdefault(claimed.key.queue_id, set()).add(group)
@@ -251,6 +257,7 @@ class DeliveryHub:
             return
         self.counters.lane_closed(owned)
         self.unpersisted.discard(owned)
+        owned.trace.close()
         readers = self._readers[queue_id]
         readers.discard(group)
         if not readers:

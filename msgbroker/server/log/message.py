@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from confdb.routes import TopicRoute
+from msgbroker.engine.tracing import DRAWS
 
 MESSAGE_OVERHEAD_BYTES: Final = 512
 """What a message costs in memory beside its encoded content: its objects, its encoded place, its header names."""
@@ -45,6 +46,7 @@ class LogMessage:
         "stress",
         "suffix",
         "target_group",
+        "trace_draw",
         "wire",
         "wire_bytes",
     )
@@ -76,6 +78,8 @@ class LogMessage:
         """A part of the frame it came in, until it is stored."""
         self.stress = stress
         self.target_group: int | None = None
+        self.trace_draw = DRAWS
+        """What tells, with its topic's rate, whether it is traced (`engine/tracing.py`)."""
         self.size_bytes = len(content)
         """How many bytes it counts on its way to a subscriber."""
         self.held_bytes = self.size_bytes + MESSAGE_OVERHEAD_BYTES

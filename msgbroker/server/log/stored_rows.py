@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from confdb.routes import Headers
 from msgbroker.contract.varint import varint
+from msgbroker.engine.tracing import ALWAYS_TRACED, draw_of
 from msgbroker.server.log.encoding import delivery_suffix, stamp, targeted_suffix
 from msgbroker.server.log.message import NO_HEADERS, LogMessage
 from msgbroker.server.log.message_fields import (
@@ -112,6 +113,7 @@ def _message_of(row: MessageRow) -> LogMessage:
     message.queue_id = row.queue_id
     message.queue_offset = row.queue_offset
     message.target_group = row.target_group
+    message.trace_draw = draw_of(row.message_id) if row.target_group is None else ALWAYS_TRACED
     return message
 
 

@@ -91,8 +91,10 @@ class Committer:
         on_stored: Callable[[Mapping[int, list[LogMessage]]], None],
         on_stored_before: Callable[[FrameOutcome], None],
         topics_aside: SetAside[int],
+        trace_threshold: Callable[[], int] = lambda: 0,
         config: CommitterConfig | None = None,
     ) -> None:
+        self._trace_threshold = trace_threshold
         self._topics_aside = topics_aside
         self._went_around = False
         self._appender = appender
@@ -359,7 +361,8 @@ class Committer:
 
     def _hand_over(self, stored: Sequence[tuple[PendingFrame, FrameOutcome]]) -> None:
         """Encode what was committed, and give it to the log cache by queue."""
-        by_queue = stamped_by_queue((pending.frame, outcome) for pending, outcome in stored)
+        frames = ((pending.frame, outcome) for pending, outcome in stored)
+        by_queue = stamped_by_queue(frames, self._trace_threshold())
         self.counters.commits += 1
         self.counters.frames += len(stored)
         self.counters.messages += sum(map(len, by_queue.values()))

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgconsole.bench import catalogue
 from msgconsole.bench.measures.results import PhaseResult, RunResult
+from msgdb.names import TRACE_EVENT
 
 _BACKLOG_RATIO_MIN: Final = 0.95
 
@@ -77,6 +78,11 @@ def _published(phase: PhaseResult) -> float:
 
 def _receipt_p99(phase: PhaseResult) -> float:
     return phase.receipt_ms["p99"]
+
+
+def _rows_for_delivery(phase: PhaseResult) -> float:
+    # A trace is a sample, which has a target of its own.
+    return sum(rows for table, rows in phase.rows_per_message.items() if table != TRACE_EVENT)
 
 
 def _median(name: str, measure: Callable[[PhaseResult], float]) -> Callable[[RunResult], float | None]:
@@ -162,6 +168,12 @@ _RATIOS: Final[dict[str, Callable[[RunResult], float | None]]] = {
     "beside a dear neighbour / alone, receipt p99": _quotient(
         _median(catalogue.ONE_CALLER_BESIDE, _receipt_p99), _median(catalogue.ONE_CALLER, _receipt_p99)
     ),
+    "traced at rate 0.01 / not traced": _quotient(
+        _median(catalogue.TRACED_AS_USUAL, _rate), _median(catalogue.TRACED_NOT, _rate)
+    ),
+    "traced at rate 1 / not traced": _quotient(
+        _median(catalogue.TRACED_ALL, _rate), _median(catalogue.TRACED_NOT, _rate)
+    ),
     "hot topic in a large configuration / one group": _quotient(
         _median(catalogue.HOT_TOPIC, _rate), _median(catalogue.ONE_GROUP, _rate)
     ),
@@ -185,15 +197,23 @@ _TARGETS: Final = (
     _Target(
         "rows written per message, one group",
         "rows",
-        _median(catalogue.ROWS_ONE_GROUP, lambda p: sum(p.rows_per_message.values())),
+        _median(catalogue.ROWS_ONE_GROUP, _rows_for_delivery),
         at_most=1.05,
     ),
     _Target(
         "rows written per message, five groups",
         "rows",
-        _median(catalogue.ROWS_FIVE_GROUPS, lambda p: sum(p.rows_per_message.values())),
+        _median(catalogue.ROWS_FIVE_GROUPS, _rows_for_delivery),
         at_most=1.05,
     ),
+    _Target(
+        "rows of the trace per message, five groups, as usual",
+        "rows",
+        _median(catalogue.ROWS_FIVE_GROUPS, lambda p: p.rows_per_message.get(TRACE_EVENT, 0.0)),
+        at_most=0.1,
+    ),
+    _Target("traced at rate 0.01, of not traced", "×", _RATIOS["traced at rate 0.01 / not traced"], at_least=0.97),
+    _Target("traced at rate 1, of not traced", "×", _RATIOS["traced at rate 1 / not traced"], at_least=0.6),
     _Target("HEADER group, three terms, of DIRECT", "×", _RATIOS["HEADER / DIRECT, same messages"], at_least=0.8),
     _Target(
         "100 HEADER groups on one topic",

@@ -51,6 +51,8 @@ class Registration:
         async with configuring(self._center) as service:
             await ensure_topic(service)
             await self._remove_old(service, phase)
+            # Active when what is registered next is.
+            await service.topics.update(NAMESPACE, TOPIC, trace_rate=phase.trace_rate)
             self._phase_number += 1
             direct = [f"SG_{self._phase_number}_{index}" for index in range(phase.groups.direct)]
             header = [f"SG_{self._phase_number}_HEADER_{index}" for index in range(phase.groups.header)]

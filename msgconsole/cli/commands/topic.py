@@ -33,9 +33,16 @@ _FIELDS = {
     "queues": "queue_count",
     "body_bytes_max": "body_bytes_max",
     "is_open": "is_open",
+    "trace_rate": "trace_rate",
     "description": "description",
 }
 """The fields of a topic that the options of `create` set."""
+TraceRate = Annotated[
+    float | None,
+    typer.Option(
+        "--trace-rate", min=0.0, max=1.0, help="The share of its messages of which all that happens is traced."
+    ),
+]
 _COLUMNS = ("name", "queue_count", "body_bytes_max", "is_open", "is_closed", "stress_refused", "description")
 
 
@@ -53,6 +60,7 @@ def create(
         ),
     ] = limits.BODY_BYTES_DEFAULT,
     is_open: Annotated[bool, typer.Option("--open", help="Unknown event codes register themselves.")] = False,
+    trace_rate: TraceRate = None,
     description: Description = None,
     if_not_exists: IfNotExists = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
@@ -72,6 +80,7 @@ def create(
             queue_count=queues,
             body_bytes_max=body_bytes_max,
             is_open=is_open,
+            trace_rate=limits.TRACE_RATE_DEFAULT if trace_rate is None else trace_rate,
             description=description or "",
         ),
         lambda made: f"Topic {made.name} is registered, with {made.queue_count} queues.",
@@ -122,6 +131,7 @@ def update(
     stress_refused: Annotated[
         bool | None, typer.Option("--refuse-stress/--take-stress", help="The kill switch for stress traffic.")
     ] = None,
+    trace_rate: TraceRate = None,
     description: Description = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
@@ -141,6 +151,7 @@ def update(
             is_open=is_open,
             is_closed=is_closed,
             stress_refused=stress_refused,
+            trace_rate=trace_rate,
             description=description,
         ),
         lambda changed: f"Topic {changed.name} is changed.",

@@ -32,6 +32,7 @@ async def test_a_topic_is_as_it_was_registered(service: ConfigService) -> None:
     assert topic == created.thing
     assert (topic.kind, topic.queue_count, topic.generation) == (TopicKind.NORMAL, 8, 1)
     assert (topic.body_bytes_max, topic.is_open, topic.is_closed) == (65_536, True, False)
+    assert topic.trace_rate == 0.01
     assert topic.description == "Trades"
 
 
@@ -63,6 +64,9 @@ async def test_kinds_that_are_not_carried_out_yet_are_refused(service: ConfigSer
         ("queue_count", limits.QUEUES_MAX + 1),
         ("body_bytes_max", 0),
         ("body_bytes_max", limits.BODY_BYTES_CEILING + 1),
+        ("trace_rate", -0.01),
+        ("trace_rate", 1.01),
+        ("trace_rate", float("nan")),
         ("description", "x" * (limits.DESCRIPTION_CHARS_MAX + 1)),
         ("description", "\0"),
         ("description", "\ud800"),
@@ -103,8 +107,10 @@ async def test_an_update_changes_only_what_is_given(service: ConfigService) -> N
     await service.topics.create("default", "TP_TRADE", description="Trades", body_bytes_max=100)
 
     await service.topics.update("default", "TP_TRADE", is_closed=True, stress_refused=True)
+    await service.topics.update("default", "TP_TRADE", trace_rate=0.5)
 
     topic = await service.topics.get("default", "TP_TRADE")
+    assert topic.trace_rate == 0.5
     assert (topic.is_closed, topic.stress_refused, topic.is_open) == (True, True, False)
     assert (topic.description, topic.body_bytes_max, topic.queue_count) == ("Trades", 100, 4)
 

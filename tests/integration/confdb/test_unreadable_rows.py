@@ -64,7 +64,7 @@ async def test_one_row_that_is_not_understood_leaves_all_others_as_they_were(
 
 # A later version may let a column be empty that never was.
 COLUMNS = {
-    "topic": ("namespace_id", "name", "kind", "queue_count", "generation", "body_bytes_max"),
+    "topic": ("namespace_id", "name", "kind", "queue_count", "generation", "body_bytes_max", "trace_rate"),
     "subscriber_group": (
         "namespace_id",
         "name",

@@ -19,11 +19,12 @@ from msgdb.lanes import checkpoints, lag, leases, lost_log
 from msgdb.log import queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.binary_rows import datetime_of
+from msgdb.trace import reading as trace
 from tests.conftest import database_named
 from tests.support.prepared_plans import explain_prepared
 
 LANES = range(1, 501)
-LARGE_TABLES = ("message", "cursor", "redelivery", "dead_letter")
+LARGE_TABLES = ("message", "cursor", "redelivery", "dead_letter", "trace_event")
 _POPULATE = """
 INSERT INTO queue (topic_id, generation, ordinal) SELECT t, 1, 0 FROM generate_series(1, 1000) t;
 
@@ -44,6 +45,11 @@ INSERT INTO dead_letter (group_id, group_name, died_at, attempts, reason, queue_
 SELECT g, '', now() - o % 100 * interval '1 day', 16, 'REJECTED', 1, o, now(), gen_random_uuid(), 'default', 'TP', 'EC',
        '', now(), false
 FROM generate_series(1, 20) g, generate_series(0, 999) o;
+
+INSERT INTO trace_event (at, kind, broker, queue_id, first_offset, last_offset)
+SELECT date_trunc('day', now(), 'UTC') + (d - 1) * interval '1 day' + o * interval '1 second',
+       CASE WHEN o % 100 = 0 THEN 'LEFT_OUT' ELSE 'ACKED' END, 'host:1', q, d * 5000 + o, d * 5000 + o
+FROM generate_series(1, 4) q, generate_series(0, 3) d, generate_series(0, 4999) o;
 
 ANALYZE;
 """
@@ -139,6 +145,16 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "find_message": (reads._FIND, DAY),
     "find_message_anywhere": (reads._FIND_ANYWHERE, DAY),
     "find_lost_ends": (lost_log._FIND_BEYOND, lanes(100)),
+    "trace_copies": (trace._COPIES, {"message_id": UUID(int=5), "limit": 20}),
+    "trace_of_key": (trace._OF_KEY, {"namespace": "default", "topic": "TP", "key": "order-1", "limit": 5}),
+    "trace_events": (
+        trace._EVENTS,
+        {"queue_id": 1, "queue_offset": 7_000, "stored_at": datetime.now(UTC) - timedelta(days=2), "limit": 1_000},
+    ),
+    "trace_left_out": (
+        trace._LEFT_OUT,
+        {"first": datetime.now(UTC) - timedelta(hours=1), "last": datetime.now(UTC)},
+    ),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
 }
 """A plan that depends on its values is judged with values only."""

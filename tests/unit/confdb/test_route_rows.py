@@ -53,6 +53,7 @@ def topic(**fields: Any) -> TopicRoute:
         "is_open": False,
         "is_closed": False,
         "stress_refused": False,
+        "trace_rate": 0.01,
         "requires": None,
     }
     understood = fields.pop("understood", NOTHING)

@@ -9,11 +9,11 @@ from msgdb.day_tables import retentions
 
 
 def test_where_nobody_says_anything_messages_are_kept_for_a_week_and_dead_letters_for_three_months() -> None:
-    assert retentions({}) == {"message": 7, "publisher_frame": 7, "dead_letter": 90}
+    assert retentions({}) == {"message": 7, "publisher_frame": 7, "dead_letter": 90, "trace_event": 7}
 
 
 def test_each_table_is_kept_for_as_long_as_is_said() -> None:
-    chosen = {"message": 2, "publisher_frame": 3, "dead_letter": 1}
+    chosen = {"message": 2, "publisher_frame": 3, "dead_letter": 1, "trace_event": 2}
 
     assert retentions(chosen) == chosen
 
@@ -24,6 +24,7 @@ def test_each_table_is_kept_for_as_long_as_is_said() -> None:
         ({"message": 0}, "retention of message"),
         ({"message": 8}, "must be 1 to 7 days"),
         ({"publisher_frame": 8}, "retention of publisher_frame"),
+        ({"trace_event": 8}, "retention of trace_event"),
         ({"dead_letter": 0}, "retention of dead_letter"),
         ({"dead_letter": 3_651}, "must be 1 to 3650 days"),
         ({"cursor": 3}, "cursor: no tables that are kept by days"),

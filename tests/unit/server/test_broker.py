@@ -53,6 +53,7 @@ class Parts:
             alarms=board(),
             failures=SimpleNamespace(leave=self.note_later("failures left")),  # type: ignore[arg-type]
             jobs=SimpleNamespace(leave=self.note_later("jobs left")),  # type: ignore[arg-type]
+            trace=SimpleNamespace(leave=self.note_later("trace left")),  # type: ignore[arg-type]
             loops=loops,
             cut_connections=self.note("connections cut"),
         )

@@ -10,6 +10,7 @@ from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
 from msgbroker.server import clock
 from msgbroker.server.log.message import LogMessage
+from msgbroker.server.trace.lane_trace import LaneTrace
 from msgdb.lanes.records import LaneReset
 
 
@@ -36,6 +37,8 @@ class OwnedLane:
     """Whether a read of msgdb failed: the next tick tries again."""
     earlier_failed_evaluations: int = 0
     """How often expressions failed in the matchers before this one."""
+    trace: LaneTrace = field(default_factory=LaneTrace)
+    """Notes what happens to its messages."""
     is_dear: bool = False
     """Its expressions take so long that it is behind by its own doing."""
 

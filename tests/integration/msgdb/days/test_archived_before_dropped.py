@@ -21,7 +21,7 @@ from msgdb.lanes.leases import claim, load_redeliveries
 from msgdb.lanes.records import LaneCheckpoint, LaneKey, RedeliveryUpsert
 from msgdb.log.partitions import DayPartition, detach_partition, list_partitions, lock_detached, today
 from msgdb.log.reads import first_offsets, next_offsets
-from msgdb.names import MESSAGE, PUBLISHER_FRAME
+from msgdb.names import MESSAGE, PUBLISHER_FRAME, TRACE_EVENT
 from msgdb.postgres.connections import Connection
 from msgdb.reports.alarms import list_alarms
 from msgdb.store import MessageStore
@@ -63,6 +63,10 @@ async def state(conn: Connection, day: date) -> str | None:
 
 def frames_of(stored: StoredDay) -> str:
     return stored.name.replace(MESSAGE, PUBLISHER_FRAME)
+
+
+def traces_of(stored: StoredDay) -> str:
+    return stored.name.replace(MESSAGE, TRACE_EVENT)
 
 
 async def make_lane(conn: Connection, stored: StoredDay) -> LaneKey:
@@ -132,7 +136,7 @@ async def test_the_later_days_of_the_log_wait_behind_one_that_is_not_archived(
     report = await maintain(store)
 
     assert report.waiting == [oldest.name]
-    assert report.dropped == [frames_of(oldest), frames_of(later)]
+    assert report.dropped == [frames_of(oldest), frames_of(later), traces_of(oldest), traces_of(later)]
     assert await is_there(conn, later.name)
     assert await first_offsets(conn, [key.queue_id]) == {key.queue_id: 0}
     await archive(conn, oldest)
@@ -153,7 +157,7 @@ async def test_a_day_whose_permit_fails_may_have_to_be_archived_and_the_log_wait
         report = await maintain(store)
 
     assert report.failed == [oldest.name]
-    assert report.dropped == [frames_of(oldest), frames_of(later)]
+    assert report.dropped == [frames_of(oldest), frames_of(later), traces_of(oldest), traces_of(later)]
     assert (await maintain(store)).dropped == [oldest.name, later.name]
 
 

@@ -21,7 +21,7 @@ from msgdb.locks import MAINTENANCE_LOCK_CLASS
 from msgdb.log.partitions import ensure_for, list_partitions, today
 from msgdb.log.queues import ensure_queues
 from msgdb.log.reads import first_offsets, next_offsets
-from msgdb.names import MESSAGE, PUBLISHER_FRAME
+from msgdb.names import MESSAGE, PUBLISHER_FRAME, TRACE_EVENT
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 from msgdb.reports.alarms import list_alarms
@@ -79,7 +79,7 @@ async def test_a_day_is_kept_until_all_of_it_is_older_than_the_retention(store: 
     report = await maintain(store)
 
     gone = [day - timedelta(days=days) for days in (9, 8)]
-    assert report.dropped == [f"{table}_p{d:%Y%m%d}" for table in (MESSAGE, PUBLISHER_FRAME) for d in gone]
+    assert report.dropped == [f"{table}_p{d:%Y%m%d}" for table in (MESSAGE, PUBLISHER_FRAME, TRACE_EVENT) for d in gone]
     assert (await list_partitions(conn, MESSAGE))[0].day == day - timedelta(days=7)
 
 
@@ -112,8 +112,9 @@ async def test_retention_may_be_shorter(store: MessageStore, conn: Connection) -
     day = await today(conn)
     await ensure_for(conn, day - timedelta(days=2))
 
-    assert (await maintain(store, MaintenanceConfig(retention_days={MESSAGE: 1, PUBLISHER_FRAME: 1}))).dropped == [
-        f"{table}_p{day - timedelta(days=2):%Y%m%d}" for table in (MESSAGE, PUBLISHER_FRAME)
+    config = MaintenanceConfig(retention_days={MESSAGE: 1, PUBLISHER_FRAME: 1, TRACE_EVENT: 1})
+    assert (await maintain(store, config)).dropped == [
+        f"{table}_p{day - timedelta(days=2):%Y%m%d}" for table in (MESSAGE, PUBLISHER_FRAME, TRACE_EVENT)
     ]
 
 
@@ -136,7 +137,7 @@ async def test_no_day_is_dropped_while_the_clocks_of_database_and_broker_differ(
     assert (alarm.kind, alarm.thing, alarm.broker) == ("PARTITION_SET_ASIDE", "dropping days", "")
     assert str(day) in alarm.detail
     assert str(day + timedelta(days=days_off)) in alarm.detail
-    assert len((await maintain(store)).dropped) == 2
+    assert len((await maintain(store)).dropped) == 3
     assert await list_alarms(conn) == []
 
 
@@ -149,7 +150,9 @@ async def test_a_day_is_dropped_when_both_clocks_have_passed_it(store: MessageSt
     report = await maintenance(store, utc_now=lambda: a_moment_behind).maintain_once()
 
     assert report is not None
-    assert report.dropped == [f"{table}_p{day - timedelta(days=9):%Y%m%d}" for table in (MESSAGE, PUBLISHER_FRAME)]
+    assert report.dropped == [
+        f"{table}_p{day - timedelta(days=9):%Y%m%d}" for table in (MESSAGE, PUBLISHER_FRAME, TRACE_EVENT)
+    ]
 
 
 async def test_what_is_named_like_a_day_and_is_none_is_left_alone_and_the_days_are_dropped(
@@ -160,7 +163,7 @@ async def test_what_is_named_like_a_day_and_is_none_is_left_alone_and_the_days_a
 
     report = await maintain(store)
 
-    assert (len(report.dropped), report.failed) == (2, ["message_p20261131"])
+    assert (len(report.dropped), report.failed) == (3, ["message_p20261131"])
     (alarm,) = await list_alarms(conn)
     assert (alarm.kind, alarm.thing) == ("PARTITION_SET_ASIDE", "message_p20261131")
     await conn.execute("DROP TABLE message_p20261131")
@@ -419,7 +422,7 @@ async def test_a_day_that_cannot_be_read_is_set_aside_and_the_others_are_dropped
     report = await maintain(store)
 
     assert report.failed == [oldest]
-    assert report.dropped == [oldest.replace(MESSAGE, PUBLISHER_FRAME)]
+    assert report.dropped == [oldest.replace(MESSAGE, other) for other in (PUBLISHER_FRAME, TRACE_EVENT)]
     (alarm,) = await list_alarms(conn)
     assert (alarm.kind, alarm.thing) == ("PARTITION_SET_ASIDE", oldest)
 

@@ -1,0 +1,1 @@
+"""What happens to messages at this broker, noted and written in batches: storing and delivering never wait for it."""
