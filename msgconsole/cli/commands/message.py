@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from msgconsole.cli.commands import message_replay
+from msgconsole.cli.commands import message_replay, message_steering
 
 app = typer.Typer(no_args_is_help=True)
 app.command("replay")(message_replay.replay)
+app.command("skip")(message_steering.skip)
+app.command("retry-now")(message_steering.retry_now)
 
 
 @app.callback()
