@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 
 from msgdb.archive import differences, stored_days
 from msgdb.days import deleting
-from msgdb.lanes import checkpoints, lag, leases, lost_log, steering
+from msgdb.lanes import checkpoints, draining, lag, leases, lost_log, steering
 from msgdb.log import copies, queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.binary_rows import datetime_of
@@ -162,6 +162,16 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "find_stand": (steering._FIND, STEERED),
     "count_others": (steering._COUNT_OTHERS, STEERED),
     "bury": (steering._BURY, STEERED),
+    "find_left": (
+        draining._FIND_LEFT,
+        {
+            "group_id": 3,
+            "queue_id": [1, 2],
+            "end_offset": [9_000] * 2,
+            "initial_offset": [0] * 2,
+            "first_keeper": FIRST_KEEPER,
+        },
+    ),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
 }
 """A plan that depends on its values is judged with values only."""
