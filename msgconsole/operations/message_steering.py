@@ -131,6 +131,10 @@ async def steer_message(
         floor = (await get_history(conn)).epoch_floor
         # Asked once more under the lane's lock: whatever it was before, nobody changes it now.
         stand = await hold_lane(conn, found.message, floor)
+        copy = found.message.copy
+        if await find_copy_at(conn, copy.queue_id, copy.queue_offset) != copy:
+            # Its day was dropped meanwhile; or the log lost its end, and another message has the offset.
+            raise ThingNotFoundError("message", _name_of(wanted))
         _refuse(found, stand, steer, is_whatever=wanted.whatever_it_asks_for)
         if steer is Steer.SKIP:
             steered = await skip_message(conn, found.message, stand, floor)
