@@ -22,6 +22,7 @@ ACT: Final = "act"
 JOB: Final = "job"
 JOB_FAILURE: Final = "job_failure"
 REDRIVE: Final = "redrive"
+TRIAL: Final = "trial"
 
 
 def partition_name(table: str, day_yyyymmdd: str) -> str:

@@ -40,6 +40,7 @@ from msgbroker.server.parts import (
     make_jobs,
     make_maintenance,
     make_publishing,
+    make_trials,
 )
 from msgbroker.server.report import Report
 from msgbroker.server.settings import BrokerSettings
@@ -85,6 +86,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
                 base, delivery=delivery, cluster=cluster, announcements=announcements, publishing=publishing, door=door
             ),
             BrokerLoop("jobs", jobs.run, is_dispensable=True),
+            BrokerLoop("trials", make_trials(base, hub).run, is_dispensable=True),
         ],
         cut_connections=stores.cut,
     )

@@ -23,3 +23,4 @@ from msgdb.tables.log import publisher_frame as publisher_frame
 from msgdb.tables.log import queue as queue
 from msgdb.tables.reports import alarm as alarm
 from msgdb.tables.reports import expression_failure as expression_failure
+from msgdb.tables.trials import trial as trial

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 import psycopg
@@ -91,6 +92,11 @@ async def test_what_is_steered_while_brokers_are_killed_is_all_that_changes(
             await eventually(lambda: bodies - skipped.keys() <= seen[STEERED], 60, what="all that was not skipped")
             await eventually(lambda: bodies <= seen[OTHER], 60, what="all, for the other group")
 
+    check(load, skipped, database_url)
+
+
+def check(load: Load, skipped: Mapping[str, float], url: str) -> None:
+    """Check that what was skipped came no more, and is all that the group did not get."""
     assert skipped
     late = [
         sight
@@ -98,6 +104,6 @@ async def test_what_is_steered_while_brokers_are_killed_is_all_that_changes(
         if sight.group == STEERED and sight.at > skipped.get(sight.body, float("inf")) + _ON_THE_WAY_SECONDS
     ]
     assert not late, f"handed out after it was skipped: {late[:3]}"
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(url) as connection:
         dead = connection.execute("SELECT convert_from(body, 'UTF8'), reason, group_name FROM dead_letter").fetchall()
     assert sorted(dead) == sorted((body, "SKIPPED", STEERED) for body in skipped)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from msgconsole.cli.commands import message_replay, message_steering
+from msgconsole.cli.commands import message_replay, message_steering, message_try
 
 app = typer.Typer(no_args_is_help=True)
 app.command("replay")(message_replay.replay)
+app.command("try")(message_try.try_)
 app.command("skip")(message_steering.skip)
 app.command("retry-now")(message_steering.retry_now)
 

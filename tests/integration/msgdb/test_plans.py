@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow
 
 from msgdb.archive import differences, stored_days
 from msgdb.days import deleting
+from msgdb.jobs import trials
 from msgdb.lanes import checkpoints, draining, lag, leases, lost_log, steering
 from msgdb.log import copies, queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
@@ -157,6 +158,7 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "find_message": (reads._FIND, DAY),
     "find_message_anywhere": (reads._FIND_ANYWHERE, DAY),
     "find_lost_ends": (lost_log._FIND_BEYOND, lanes(100)),
+    "list_wanted_trials": (trials._LIST_WANTED, {"limit": 100}),
     "find_copies": (copies._FIND, {"message_id": UUID(int=5), "limit": 100}),
     "find_copy_at": (copies._FIND_AT, {"queue_id": 1, "queue_offset": 99}),
     "find_stand": (steering._FIND, STEERED),
