@@ -24,7 +24,7 @@ _TAKEN_SECONDS: Final = 10.0
 """How long a broker may take to take a trial; they look twice a second."""
 _SILENT_SECONDS: Final = 15.0
 """A broker that is at a trial says so every second."""
-_NOBODY: Final = "no broker has an instance of that id in this group that subscribes by a stream"
+_NOBODY: Final = "no broker that knows of trials has an instance of that id in this group"
 _LOST: Final = "nothing was heard of the broker that had the instance"
 
 
