@@ -23,6 +23,7 @@ JOB: Final = "job"
 JOB_FAILURE: Final = "job_failure"
 REDRIVE: Final = "redrive"
 TRACE_EVENT: Final = "trace_event"
+TRIAL: Final = "trial"
 
 
 def partition_name(table: str, day_yyyymmdd: str) -> str:

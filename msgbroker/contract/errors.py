@@ -92,6 +92,7 @@ from msgbroker.contract.state_errors import JobLostError as JobLostError
 from msgbroker.contract.state_errors import JobStateError as JobStateError
 from msgbroker.contract.state_errors import JobStoppedError as JobStoppedError
 from msgbroker.contract.state_errors import LimitReachedError as LimitReachedError
+from msgbroker.contract.state_errors import MessageStateError as MessageStateError
 from msgbroker.contract.state_errors import NotMigratedError as NotMigratedError
 from msgbroker.contract.state_errors import OffsetGoneError as OffsetGoneError
 from msgbroker.contract.state_errors import OtherHistoryError as OtherHistoryError

@@ -240,6 +240,23 @@ class DayStateError(FailedPreconditionError):
         super().__init__(f"{day} of {table} is {state}: {problem}", table=table, day=day, state=state)
 
 
+class MessageStateError(FailedPreconditionError):
+    """A message is not in a state for what is asked, with that group: settled, say, or not asked for."""
+
+    reason = "MESSAGE_STATE"
+    message_id = Fact(str, "")
+    group = Fact(str, "")
+    state = Fact(str, "")
+
+    def __init__(self, message_id: str, group: str, state: str, way_on: str) -> None:
+        super().__init__(
+            f"message {message_id} is {state} for group {group}: {way_on}",
+            message_id=message_id,
+            group=group,
+            state=state,
+        )
+
+
 class JobStateError(FailedPreconditionError):
     """A job is not in a state for it: it has ended, say."""
 

@@ -35,6 +35,8 @@ class DeadLetterReason(StrEnum):
     REJECTED = "REJECTED"
     UNREADABLE_BODY = "UNREADABLE_BODY"
     EXPIRED = "EXPIRED"
+    SKIPPED = "SKIPPED"
+    """An operator gave it up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from msgbroker.server.parts import (
     make_maintenance,
     make_publishing,
     make_trace,
+    make_trials,
 )
 from msgbroker.server.report import Report
 from msgbroker.server.settings import BrokerSettings
@@ -90,6 +91,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
             ),
             BrokerLoop("jobs", jobs.run, is_dispensable=True),
             BrokerLoop("trace", trace.writer.run, finishes_its_round=True, is_dispensable=True),
+            BrokerLoop("trials", make_trials(base, hub).run, is_dispensable=True),
         ],
         cut_connections=stores.cut,
     )

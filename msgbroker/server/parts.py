@@ -60,6 +60,7 @@ from msgbroker.server.jobs.redriving import Redriving
 from msgbroker.server.jobs.replaying import Replaying
 from msgbroker.server.jobs.runner import JobRunner, JobRunnerConfig
 from msgbroker.server.jobs.storing_again import Republisher
+from msgbroker.server.jobs.trying import TrialRunner
 from msgbroker.server.jobs.work import JobWork
 from msgbroker.server.log.cache import LogCache, LogCacheConfig
 from msgbroker.server.log.message import LogMessage
@@ -360,6 +361,13 @@ def make_jobs(base: Foundation, committer: Committer) -> JobRunner:
     }
     config = JobRunnerConfig(lease_seconds=base.settings.lease_seconds)
     return JobRunner(store=store, owner=base.identity.broker_id, works=works, config=config)
+
+
+def make_trials(base: Foundation, hub: DeliveryHub) -> TrialRunner:
+    """Make what hands single instances here what somebody wants them to try."""
+    return TrialRunner(
+        store=base.stores.messages, owner=base.identity.broker_id, hub=hub, snapshot=base.stores.feed.get
+    )
 
 
 def make_maintenance(base: Foundation) -> Maintenance:

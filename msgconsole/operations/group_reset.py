@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
-from uuid import UUID
 
-from confdb.brokers import BrokerRegistry
 from confdb.expressions.compiled import compile_expression
 from confdb.features import Feature
-from confdb.routes import GroupRoute, Snapshot, TopicRoute
+from confdb.routes import GroupRoute, TopicRoute
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import (
-    GroupNotFoundError,
     InvalidSettingError,
-    StoreUnavailableError,
-    SubscriptionNotFoundError,
     ThingNotFoundError,
-    TopicNotFoundError,
 )
 from msgbroker.engine.selection import Selection, Wish
 from msgconsole.operations.counting import asked_by, count_selected
+from msgconsole.operations.obeying import get_history, until_obeyed
 from msgconsole.operations.stores import Stores
+from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgdb.acts import write_act
 from msgdb.lanes.records import OffsetRange
-from msgdb.lanes.resets import LanePlace, OutsideOfLogError, effect_of, find_places, find_waiting, reset_lanes
+from msgdb.lanes.resets import LanePlace, OutsideOfLogError, effect_of, find_places, reset_lanes
 from msgdb.log.queues import QueueRow, list_topic_queues
 from msgdb.log.reads import next_offsets, offset_at_time
 from msgdb.postgres.connections import Connection
-from msgdb.postgres.history import History, find_history
 
 COUNT_SECONDS_MAX: Final = 60.0
-_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,14 +120,14 @@ async def reset_group(
     }
     youngest_id = max((subscription.subscription_id for subscription in group.subscriptions), default=0)
     async with stores.messages.transaction() as conn:
-        history = await _get_history(conn)
+        history = await get_history(conn)
         try:
             epochs = await reset_lanes(conn, group.group_id, targets, youngest_id, history.epoch_floor)
         except OutsideOfLogError as error:
             raise _refused(error) from error
         thing = f"group {wanted.group}{'' if wanted.topic is None else f' on {wanted.topic}'}"
         await write_act(conn, actor=actor, action="group.reset", thing=thing, reason=reason, detail=detail)
-    waiting = await _until_obeyed(stores, group.group_id, epochs, wait_seconds, on_waiting)
+    waiting = await until_obeyed(stores, group.group_id, epochs, wait_seconds, on_waiting)
     return ResetDone(planned, waiting)
 
 
@@ -142,10 +135,8 @@ async def _resolve(stores: Stores, wanted: WantedReset) -> tuple[GroupRoute, lis
     """Return the group, and the queues of the topics that are meant."""
     _check_one_place(wanted)
     snapshot = await load_snapshot(stores.config)
-    group = snapshot.groups.get((wanted.namespace, wanted.group))
-    if group is None:
-        raise GroupNotFoundError(wanted.namespace, wanted.group)
-    topics = _topics(snapshot, group, wanted)
+    group = get_group(snapshot, wanted.namespace, wanted.group)
+    topics = subscribed_topics(snapshot, group, wanted.topic)
     async with stores.messages.looking() as conn:
         queues = [(topic, queue) for topic in topics for queue in await list_topic_queues(conn, topic.topic_id)]
     if wanted.queue_id is not None:
@@ -161,18 +152,6 @@ def _check_one_place(wanted: WantedReset) -> None:
         raise InvalidSettingError("place", "must be one of a time, the beginning, the end, or an offset of a queue")
     if (wanted.to_offset is None) != (wanted.queue_id is None):
         raise InvalidSettingError("offset", "is of one queue: both must be given, or neither")
-
-
-def _topics(snapshot: Snapshot, group: GroupRoute, wanted: WantedReset) -> list[TopicRoute]:
-    topic_ids = {subscription.topic_id for subscription in group.subscriptions}
-    if wanted.topic is None:
-        return [topic for _, topic in sorted(snapshot.topics.items()) if topic.topic_id in topic_ids]
-    topic = snapshot.topics.get((wanted.namespace, wanted.topic))
-    if topic is None:
-        raise TopicNotFoundError(wanted.namespace, wanted.topic)
-    if topic.topic_id not in topic_ids:
-        raise SubscriptionNotFoundError(wanted.group, wanted.topic, "*")
-    return [topic]
 
 
 async def _targets(conn: Connection, wanted: WantedReset, queues: Sequence[QueueRow]) -> dict[int, int]:
@@ -206,8 +185,7 @@ async def _plan_queue(
     group, topic = asking
     if place is None:
         # Nobody was ever served there: it begins where the earliest of its subscriptions does.
-        starts = [s.start_offsets.get(queue.queue_id, 0) for s in group.subscriptions if s.topic_id == topic.topic_id]
-        place = LanePlace(max(min(starts), queue.start_offset))
+        place = LanePlace(max(start_of(group, topic, queue.queue_id), queue.start_offset))
     effect = effect_of(place, to_offset)
     wishes = tuple(
         Wish(asked.event_code, None if asked.expression is None else compile_expression(asked.expression))
@@ -234,43 +212,9 @@ def _length(ranges: Sequence[OffsetRange]) -> int:
     return sum(end - first for first, end in ranges)
 
 
-async def _get_history(conn: Connection) -> History:
-    history = await find_history(conn)
-    if history is None:
-        raise StoreUnavailableError("no broker has met it since it was promoted: start one first")
-    return history
-
-
 def _refused(error: OutsideOfLogError) -> InvalidSettingError:
     outside = error.outside
     # Days were dropped, or the log lost its end, since it was looked at.
     return InvalidSettingError(
         "offset", f"of queue {outside.queue_id} must be {outside.start_offset} to {outside.next_offset} by now"
     )
-
-
-async def _until_obeyed(
-    stores: Stores,
-    group_id: int,
-    epochs: Mapping[int, int],
-    wait_seconds: float,
-    on_waiting: Callable[[Sequence[str]], None],
-) -> list[str]:
-    """Return once nobody hands out by the former place any more, or after a while who may."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_seconds
-    while True:
-        async with stores.messages.looking() as conn:
-            owners = await find_waiting(conn, group_id, epochs)
-        if not owners:
-            return []
-        names = await _names_of(stores, set(owners.values()))
-        if loop.time() >= deadline:
-            return names
-        on_waiting(names)
-        await asyncio.sleep(_POLL_SECONDS)
-
-
-async def _names_of(stores: Stores, owners: Collection[UUID]) -> list[str]:
-    live = {broker.broker_id: broker.address for broker in await BrokerRegistry(stores.config).list_live()}
-    return sorted(live.get(owner, f"{owner} (it is gone: its leases pass soon)") for owner in owners)

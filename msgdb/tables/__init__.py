@@ -24,3 +24,4 @@ from msgdb.tables.log import queue as queue
 from msgdb.tables.reports import alarm as alarm
 from msgdb.tables.reports import expression_failure as expression_failure
 from msgdb.tables.trace import trace_event as trace_event
+from msgdb.tables.trials import trial as trial

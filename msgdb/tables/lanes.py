@@ -74,7 +74,7 @@ dead_letter = Table(
     # Of the insert, not of its transaction's start (msgdb.archive.closing).
     Column("died_at", timestamp(), nullable=False, server_default=func.clock_timestamp()),
     Column("attempts", Integer, nullable=False),
-    # ATTEMPTS_EXHAUSTED, REJECTED, UNREADABLE_BODY or EXPIRED.
+    # ATTEMPTS_EXHAUSTED, REJECTED, UNREADABLE_BODY, EXPIRED or SKIPPED.
     Column("reason", Text, nullable=False),
     Column("last_error", Text),
     # A full copy of the message: it outlives the message's day.

@@ -275,6 +275,7 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
         names.JOB: "how far an act is, which commands show; what it did is in the log",
         names.JOB_FAILURE: "goes with its job",
         names.TRACE_EVENT: "a sample of what happened, for whoever looks for one message",
+        names.TRIAL: "what somebody tried, which the command shows",
         names.REDRIVE: "where a dead letter's message lies since, which the log has under its id",
     }
 )

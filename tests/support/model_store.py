@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from msgdb.lanes.records import LaneCheckpoint, RedeliveryRow
+from msgdb.lanes.steering import Standing, standing_of
 from tests.support.lane_builders import FakeMessage, stored_at_us
 
 
@@ -83,6 +84,30 @@ class ModelStore:
             if move.queue_offset >= self.first_offset:
                 self.dead_letters.append(move.queue_offset)
         return True
+
+    def standing(self, offset: int) -> Standing:
+        """Return where a message stands, as the store knows it."""
+        row = self.rows.get(offset)
+        is_settled = offset in self.behind_cursor()
+        return standing_of(is_settled=is_settled, has_row=row is not None, shelved_by=row.shelved_by if row else None)
+
+    def skip(self, offset: int) -> None:
+        """Make a dead letter of a message, as an operator does: whoever has the lane then must claim it anew."""
+        self.rows.pop(offset, None)
+        self.dead_letters.append(offset)
+        self._settle_above(offset)
+
+    def retry_now(self, offset: int, now: float) -> None:
+        """Let the next attempt of a message be due, as an operator does."""
+        row = self.rows.get(offset)
+        self.rows[offset] = StoredRow(1 if row is None else row.attempt, now)
+        self._settle_above(offset)
+
+    def _settle_above(self, offset: int) -> None:
+        above = {o for first, end in self.acked_ranges for o in range(first, end)} | {offset}
+        while self.acked_offset in above:
+            self.acked_offset += 1
+        self.acked_ranges = [(o, o + 1) for o in sorted(above) if o >= self.acked_offset]
 
     def load_rows(self, now: float) -> list[RedeliveryRow]:
         """Return the redeliveries as a new owner loads them."""

@@ -48,7 +48,7 @@ class FollowedConfig:
         # A copy: one whose only lane fails at this is gone afterwards.
         for group in list(self._groups.values()):
             # Of every lane, stopped ones too: what is on its way out is held against it, whoever is served.
-            for owned in group.lanes.values():
+            for owned in group.lanes_and_trials():
                 owned.may_hand_out = stress_check(group.route, owned.topic, snapshot)
             route = routes.get(group.route.group_id)
             if route is not None:

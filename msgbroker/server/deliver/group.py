@@ -39,6 +39,7 @@ from msgbroker.server.deliver.lanes.unpersisted import UnpersistedLanes
 from msgbroker.server.deliver.lanes.work import LaneWork
 from msgbroker.server.deliver.pump import Marks, PumpBudget
 from msgbroker.server.deliver.reader import LaneReader, ReadyBytes
+from msgbroker.server.deliver.trials import FIRST_TRIAL_EPOCH, Trials
 from msgbroker.server.deliver.watched_tasks import TaskStarter
 from msgbroker.server.log.cache import LogCache
 
@@ -80,6 +81,8 @@ class GroupDelivery:
     """The instances that are attached here, by their names."""
     lanes: dict[int, OwnedLane] = field(default_factory=dict)
     """The lanes that are served here, by queue_id."""
+    trials: Trials = field(default_factory=Trials)
+    """What instances here are handed beside."""
     withheld_topics: frozenset[int] = frozenset()
     """Topics of which nothing is served here: something of them is not understood."""
     refusal: UnavailableError | None = None
@@ -159,12 +162,13 @@ class GroupDelivery:
         # It was never written to it.
         instance.give_back()
         has_crashed = has_gone and not instance.has_left and instance.ended_because is None
-        if has_crashed and blame_first((owned.lane for owned in self.lanes.values()), instance.name):
+        if has_crashed and blame_first((owned.lane for owned in self.lanes_and_trials()), instance.name):
             self.crashes.note(self.route.group_id, instance, now)
         instance.close()
         instance.detach()
         self._turns.takers.discard(instance)
         self._waits.forget_instance(instance.name)
+        self.trials.instance_gone(instance.name)
         for owned in list(self.lanes.values()):
             with self.trusted(owned):
                 counts = not instance.has_left
@@ -184,14 +188,14 @@ class GroupDelivery:
 
     def begin(self, instance: Instance, held: Held) -> None:
         """Note what an instance has begun; of a lane that is not here any more, nothing."""
-        owned = self.lanes.get(held.queue_id)
+        owned = self.lane_held(held.queue_id, held.epoch)
         if owned is not None:
             with self.trusted(owned):
                 owned.lane.begin(instance.name, held)
 
     def extend(self, instance: Instance, held: Held, seconds: float, now: float) -> int:
         """Let an instance keep messages for so long from now on; return how many. Of a lane that is not here, none."""
-        owned = self.lanes.get(held.queue_id)
+        owned = self.lane_held(held.queue_id, held.epoch)
         count = 0
         if owned is not None:
             with self.trusted(owned):
@@ -200,20 +204,33 @@ class GroupDelivery:
 
     def settle(self, instance: Instance, settlement: Settlement, now: float) -> int:
         """Apply a verdict; return how many messages it settled. Of a lane that is not here any more it is stale."""
-        owned = self.lanes.get(settlement.held.queue_id)
+        held = settlement.held
+        owned = self.lane_held(held.queue_id, held.epoch)
         if owned is None:
-            self.counters.settled_elsewhere(settlement.held)
+            self.counters.settled_elsewhere(held)
             return 0
         count = 0
         with self.trusted(owned):
             count = owned.lane.settle(instance.name, settlement, now).count
             if count:
                 instance.let_go(count)
+                if held.epoch >= FIRST_TRIAL_EPOCH:
+                    self.trials.heard(settlement)
+                    return count
                 self.touched(owned)
                 self.activate(owned)
         return count
 
     # --- lanes ------------------------------------------------------------------------------------------------------
+
+    def lane_held(self, queue_id: int, epoch: int) -> OwnedLane | None:
+        """Return the lane here of which an instance holds something, as it names it; its epoch may have passed."""
+        return self.lanes.get(queue_id) if epoch < FIRST_TRIAL_EPOCH else self.trials.find(queue_id, epoch)
+
+    def lanes_and_trials(self) -> Iterator[OwnedLane]:
+        """Go through all that messages are handed out of here."""
+        yield from self.lanes.values()
+        yield from self.trials.lanes()
 
     def touched(self, owned: OwnedLane) -> None:
         """Note that the lane may have something to persist."""

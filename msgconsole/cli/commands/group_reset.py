@@ -8,7 +8,6 @@ from typing import Annotated, Final
 
 import typer
 
-from msgbroker.contract.limits import LEASE_SECONDS_MAX
 from msgconsole.cli.acting import act
 from msgconsole.cli.options import (
     DEFAULT_NAMESPACE,
@@ -23,12 +22,11 @@ from msgconsole.cli.options import (
 from msgconsole.cli.output import print_json, print_line, print_rows
 from msgconsole.cli.service import actor
 from msgconsole.cli.times import FORMS, parse_time
+from msgconsole.cli.waiting_for_brokers import WAIT_SECONDS, tell_still_waiting, tell_waiting
 from msgconsole.operations.group_reset import QueueReset, ResetDone, WantedReset, plan_reset, reset_group
 from msgconsole.operations.stores import Stores
 
 _COLUMNS: Final = ("topic", "queue_id", "from_offset", "to_offset", "skipped", "again", "matching", "waiting_anew")
-_WAIT_SECONDS: Final = LEASE_SECONDS_MAX + 5.0
-"""Longer than any lease: the brokers that are waited for know by then, or have none any more."""
 
 
 def reset(
@@ -71,22 +69,14 @@ def reset(
     if dry_run:
         _tell(act(lambda stores: plan_reset(stores, wanted)), "Nothing was changed.", as_json=as_json)
         return
-    told: set[str] = set()
-
-    def tell_waiting(brokers: Sequence[str]) -> None:
-        for broker in brokers:
-            if broker not in told:
-                told.add(broker)
-                typer.echo(f"Waiting for broker {broker} ...", err=True)
 
     async def carry_out(stores: Stores) -> ResetDone:
         return await reset_group(
-            stores, wanted, actor=actor(), reason=who, wait_seconds=_WAIT_SECONDS, on_waiting=tell_waiting
+            stores, wanted, actor=actor(), reason=who, wait_seconds=WAIT_SECONDS, on_waiting=tell_waiting()
         )
 
     done = act(carry_out)
-    if done.waiting_for:
-        typer.echo(f"Not everywhere yet: waiting for {', '.join(done.waiting_for)}.", err=True)
+    tell_still_waiting(done.waiting_for)
     _tell(done.queues, f"Group {group} is there.", as_json=as_json)
 
 

@@ -15,8 +15,9 @@ from psycopg.rows import TupleRow
 
 from msgdb.archive import differences, stored_days
 from msgdb.days import deleting
-from msgdb.lanes import checkpoints, lag, leases, lost_log
-from msgdb.log import queues, reads
+from msgdb.jobs import trials
+from msgdb.lanes import checkpoints, draining, lag, leases, lost_log, steering
+from msgdb.log import copies, queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.trace import reading as trace
@@ -113,6 +114,19 @@ TODAYS = f"message_p{datetime.now(UTC):%Y%m%d}"
 ROWS = {"first": OLD_DAY, "end": OLD_DAY + timedelta(days=1), "message_id": UUID(int=5)}
 IDS = {"first_id": 0, "last_id": 1 << 62}
 OF_DEAD_LETTERS = {"table": "dead_letter", "time": "died_at"}
+STEERED = {
+    "group_id": 1,
+    "group_name": "",
+    "queue_id": 1,
+    "queue_offset": 99,
+    "stored_at": datetime_of(1_700_000_000_000_000),
+    "ordering_key": None,
+    "initial_offset": 0,
+    "epoch_floor": 0,
+    "attempts": 2,
+    "last_error": None,
+    "window_max": 1_000,
+}
 
 # Those that psycopg may prepare are planned once without their values, too.
 PREPARED: dict[str, tuple[str, Mapping[str, Any]]] = {
@@ -128,6 +142,11 @@ PREPARED: dict[str, tuple[str, Mapping[str, Any]]] = {
     "move_cursors": (checkpoints.MOVE_CURSORS, lanes(100)),
     "upsert_redeliveries": (checkpoints.UPSERT_REDELIVERIES, messages(100)),
     "delete_redeliveries": (checkpoints.DELETE_REDELIVERIES, messages(100)),
+    "lock_cursor": (steering._LOCK_CURSOR, STEERED),
+    "lock_row": (steering._LOCK_ROW, STEERED),
+    "forget_row": (steering._FORGET_ROW, STEERED),
+    "make_due": (steering._MAKE_DUE, STEERED),
+    "turn": (steering._TURN, STEERED),
     "delete_rows_of_day": (
         deleting.DELETE.format(**OF_DEAD_LETTERS),
         {**IDS, "since": OLD_DAY, "day_end": OLD_DAY + timedelta(days=1), "limit": 5_000},
@@ -154,6 +173,22 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "trace_left_out": (
         trace._LEFT_OUT,
         {"first": datetime.now(UTC) - timedelta(hours=1), "last": datetime.now(UTC)},
+    ),
+    "list_wanted_trials": (trials._LIST_WANTED, {"limit": 100}),
+    "find_copies": (copies._FIND, {"message_id": UUID(int=5), "limit": 100}),
+    "find_copy_at": (copies._FIND_AT, {"queue_id": 1, "queue_offset": 99}),
+    "find_stand": (steering._FIND, STEERED),
+    "count_others": (steering._COUNT_OTHERS, STEERED),
+    "bury": (steering._BURY, STEERED),
+    "find_left": (
+        draining._FIND_LEFT,
+        {
+            "group_id": 3,
+            "queue_id": [1, 2],
+            "end_offset": [9_000] * 2,
+            "initial_offset": [0] * 2,
+            "first_keeper": FIRST_KEEPER,
+        },
     ),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
 }

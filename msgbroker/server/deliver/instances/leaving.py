@@ -94,7 +94,7 @@ class Leaving:
 
     def _lane_of(self, batch: Batch) -> OwnedLane | None:
         """Return the lane that handed it out, if it is still here."""
-        owned = self.group.lanes.get(batch.queue_id)
+        owned = self.group.lane_held(batch.queue_id, batch.epoch)
         return owned if owned is not None and owned.lane.epoch == batch.epoch else None
 
 

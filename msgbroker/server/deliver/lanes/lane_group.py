@@ -15,6 +15,10 @@ class LaneGroup(Protocol):
     route: GroupRoute
     lanes: dict[int, OwnedLane]
 
+    def lane_held(self, queue_id: int, epoch: int) -> OwnedLane | None:
+        """Return the lane here of which an instance holds something, as it names it; its epoch may have passed."""
+        ...
+
     def touched(self, owned: OwnedLane) -> None:
         """Hear that the lane may have something to persist."""
         ...

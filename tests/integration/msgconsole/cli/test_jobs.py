@@ -20,7 +20,7 @@ from tests.integration.msgconsole.cli.conftest import Msgcenter, Outcome
 from tests.support.dead_letter_rows import bury
 from tests.support.examples import examples_of
 from tests.support.jobs import buried
-from tests.support.rows import OWNER
+from tests.support.rows import OWNER, make_queue, put_messages
 
 Do = Callable[[Callable[[Connection], Awaitable[Any]]], Any]
 WHY = ("--reason", "the warehouse is open again")
@@ -121,11 +121,18 @@ def test_every_example_of_these_commands_works_as_typed(msgcenter: Msgcenter, do
     msgcenter("topic", "create", "TP_TRADE")
     msgcenter("group", "create", "SG_POINTS", "--no-wait")
     assert msgcenter("subscription", "create", "SG_POINTS", "TP_TRADE", "--no-wait").status == 0
+    topic_id = msgcenter("topic", "show", "TP_TRADE", "--json").json["topic_id"]
+    do(lambda conn: one_message(conn, topic_id))
     cancel = ["job", "cancel", "3"]
     for example in sorted(examples_of("dead-letters", "job", "message", "act"), key=lambda typed: typed[:3] == cancel):
         done = msgcenter(*example)
         assert done.status == 0, (example, done.err)
     assert msgcenter("job", "show", "3", "--json").json["state"] == "CANCELLED"
+
+
+async def one_message(conn: Connection, topic_id: int) -> None:
+    """Store a message in the first queue that there is."""
+    assert await put_messages(conn, await make_queue(conn, topic_id), range(1))
 
 
 def flat(outcome: Outcome) -> str:

@@ -20,6 +20,7 @@ from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.verdicts import Held, Settlement, Verdict
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint
+from msgdb.lanes.steering import Standing
 from tests.support.lane_builders import (
     ALL_BYTES,
     KEY,
@@ -102,6 +103,9 @@ class LaneMachine(RuleBasedStateMachine):
         self.denied: set[int] = set()
         self.dead: set[int] = set()
         self.dead_perhaps_twice: set[int] = set()
+        # What operators gave up, or had tried again at once.
+        self.skipped: set[int] = set()
+        self.hurried: set[int] = set()
         # Hand-outs that perhaps were never written, the newest last.
         self.waiting: list[tuple[Owner, str, Handout[FakeMessage]]] = []
         self.places = 0
@@ -499,6 +503,29 @@ class LaneMachine(RuleBasedStateMachine):
             assert not expected
         self.note_dead_letters(owner)
 
+    # --- operators ----------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.store.end > self.store.first_offset)
+    @rule(data=st.data(), is_skip=st.booleans())
+    def steer(self, data: st.DataObject, *, is_skip: bool) -> None:
+        """Skip a message, or have it tried again now, wherever it is: whoever has the lane claims it anew."""
+        offset = data.draw(st.integers(self.store.first_offset, self.store.end - 1), label="which")
+        standing, stored = self.store.standing(offset), self.store.log[offset]
+        is_asked_for = stored.matches and stored.by not in self.deleted
+        if standing is Standing.SETTLED or (standing is Standing.UNSETTLED and not is_asked_for):
+            return
+        if is_skip:
+            self.store.skip(offset)
+            self.skipped.add(offset)
+        elif standing is not Standing.SHELVED and stored.by not in self.paused:
+            self.store.retry_now(offset, self.now)
+            self.hurried.add(offset)
+        self.stale = self.owner
+        self.claim()
+        if not is_skip and offset in self.hurried and standing is not Standing.SHELVED:
+            wakeup = self.owner.lane.next_wakeup()
+            assert stored.by in self.paused or (wakeup is not None and wakeup <= self.now)
+
     # --- the store ----------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.any_owner(lambda o: o.outstanding is None))
@@ -599,8 +626,8 @@ class LaneMachine(RuleBasedStateMachine):
     @invariant()
     def dead_letters_are_written_once(self) -> None:
         dead = self.store.dead_letters
-        assert set(dead) <= self.may_have_failed, "a neighbour that was never begun never pays"
-        assert set(dead) <= self.dead
+        assert set(dead) <= self.may_have_failed | self.skipped, "a neighbour that was never begun never pays"
+        assert set(dead) <= self.dead | self.skipped
         assert all(dead.count(offset) == 1 for offset in set(dead) - self.dead_perhaps_twice)
 
     @invariant()
@@ -610,15 +637,17 @@ class LaneMachine(RuleBasedStateMachine):
                 lane = owner.lane
                 # Dropped days may carry reading far ahead of what was read before: that is one range, however long.
                 if lane.acked_offset >= self.store.first_offset:
-                    assert lane.next_offset - lane.acked_offset <= self.config.window_max
-                assert lane.redelivery_count <= self.config.redeliveries_max
+                    # So may what was steered, each by one.
+                    steered = len(self.skipped | self.hurried)
+                    assert lane.next_offset - lane.acked_offset <= self.config.window_max + steered
+                assert lane.redelivery_count <= self.config.redeliveries_max + len(self.hurried)
                 assert lane.in_flight_count == len(owner.mirror.in_flight())
                 assert dict(lane.unsettled_by_instance) == {
                     instance_id: len(owner.mirror.in_flight(instance_id))
                     for instance_id in INSTANCES
                     if owner.mirror.in_flight(instance_id)
                 }
-        assert len(self.store.rows) <= self.config.redeliveries_max
+        assert len(self.store.rows) <= self.config.redeliveries_max + len(self.hurried)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -634,7 +663,7 @@ class LaneMachine(RuleBasedStateMachine):
         assert self.is_finished(), "not everything was delivered"
         for offset in range(self.store.first_offset, self.store.end):
             matches = self.store.log[offset].matches
-            fates = [offset in self.acked, offset in self.denied, offset in self.dead]
+            fates = [offset in known for known in (self.acked, self.denied, self.dead, self.skipped)]
             assert any(fates) == matches or self.store.log[offset].by in self.deleted
 
     def is_finished(self) -> bool:

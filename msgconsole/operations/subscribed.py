@@ -1,0 +1,36 @@
+"""Which group is meant, and the topics that it subscribes to: of others it has no lanes."""
+
+from __future__ import annotations
+
+from confdb.routes import GroupRoute, Snapshot, TopicRoute
+from msgbroker.contract.errors import GroupNotFoundError, SubscriptionNotFoundError, TopicNotFoundError
+
+
+def get_group(snapshot: Snapshot, namespace: str, name: str) -> GroupRoute:
+    """Return a group. Raises GroupNotFoundError."""
+    group = snapshot.groups.get((namespace, name))
+    if group is None:
+        raise GroupNotFoundError(namespace, name)
+    return group
+
+
+def subscribed_topics(snapshot: Snapshot, group: GroupRoute, name: str | None = None) -> list[TopicRoute]:
+    """Return the topics that a group subscribes to, or the one that is named.
+
+    Raises TopicNotFoundError, SubscriptionNotFoundError.
+    """
+    topic_ids = {subscription.topic_id for subscription in group.subscriptions}
+    if name is None:
+        return [topic for _, topic in sorted(snapshot.topics.items()) if topic.topic_id in topic_ids]
+    topic = snapshot.topics.get((group.namespace, name))
+    if topic is None:
+        raise TopicNotFoundError(group.namespace, name)
+    if topic.topic_id not in topic_ids:
+        raise SubscriptionNotFoundError(group.name, name, "*")
+    return [topic]
+
+
+def start_of(group: GroupRoute, topic: TopicRoute, queue_id: int) -> int:
+    """Return where the group's lane of a queue begins that nobody ever served: with its earliest subscription."""
+    starts = (s.start_offsets.get(queue_id, 0) for s in group.subscriptions if s.topic_id == topic.topic_id)
+    return min(starts, default=0)

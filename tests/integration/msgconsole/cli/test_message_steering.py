@@ -1,0 +1,84 @@
+"""`msgcenter message skip` and `retry-now`, as operators type them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.msgconsole.cli.conftest import Msgcenter, Outcome
+
+WHY = ("--reason", "the warehouse does not know it")
+
+
+@pytest.fixture
+def stored(msgcenter: Msgcenter, running_broker: str) -> list[str]:
+    """Register a group that nobody is connected for, and publish three messages; return their ids."""
+    for arguments in (
+        ("topic", "create", "TP_TRADE", "--queues", "1"),
+        ("event-code", "create", "TP_TRADE", "EC_PAID"),
+        ("group", "create", "SG_POINTS"),
+        ("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID"),
+    ):
+        outcome = msgcenter(*arguments)
+        assert outcome.status == 0, outcome.err
+    receipts = [
+        msgcenter("publish", "TP_TRADE", "EC_PAID", body, "--key", "one", "--json").json[0] for body in ("a", "b", "c")
+    ]
+    return [receipt["message_id"] for receipt in receipts]
+
+
+def test_a_message_is_skipped_and_another_one_overtakes(msgcenter: Msgcenter, stored: list[str]) -> None:
+    a, b, c = stored
+    of_group = ("--group", "SG_POINTS")
+    tried = msgcenter("message", "skip", a, *of_group, "--dry-run")
+    assert tried.status == 0, tried.err
+    assert "is not settled: not read yet, or with an instance." in tried.out
+    assert tried.out.endswith(
+        "It would be a dead letter; 0 others of the queue at most would come again. Nothing was changed.\n"
+    )
+    plan = msgcenter("message", "retry-now", c, *of_group, "--dry-run", "--json").json
+    assert (plan["message_id"], plan["standing"], plan["attempt"], plan["others"]) == (c, "UNSETTLED", 1, 0)
+    assert msgcenter("act", "list", "--json").json == []
+
+    done = msgcenter("message", "skip", a, *of_group, *WHY)
+    assert (done.status, done.out) == (0, f"Message {a} is skipped: it is dead letter 1.\n")
+    by_place = ("--queue", str(plan["queue_id"]), "--offset", str(plan["queue_offset"]))
+    hurried = msgcenter("message", "retry-now", *by_place, *of_group, *WHY, "--json").json
+    assert (hurried["plan"]["message_id"], hurried["dead_letter_id"], hurried["waiting_for"]) == (c, None, [])
+
+    arguments = ("subscribe", *of_group, "--topic", "TP_TRADE", "--count", "2", "--json")
+    came = [line for line in msgcenter(*arguments).out.splitlines() if line]
+    assert [c in came[0], b in came[1]] == [True, True]
+    (letter,) = msgcenter("dead-letters", "list", "--why", "SKIPPED", "--json").json
+    assert (letter["id"], letter["message_id"], letter["attempts"]) == (1, a, 0)
+    acts = msgcenter("act", "list", "--action", "message.", "--json").json
+    assert [act["action"] for act in acts] == ["message.retry-now", "message.skip"]
+
+
+def test_what_is_settled_is_refused(msgcenter: Msgcenter, stored: list[str]) -> None:
+    assert msgcenter("message", "skip", stored[0], "--group", "SG_POINTS", *WHY).status == 0
+
+    again = msgcenter("message", "skip", stored[0], "--group", "SG_POINTS", *WHY)
+
+    assert again.status == 1
+    assert again.err.endswith("`msgcenter dead-letters redrive 1` delivers it again (MESSAGE_STATE)\n")
+
+
+def flat(outcome: Outcome) -> str:
+    return " ".join(outcome.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("command", ["skip", "retry-now"])
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("--queue", "1", "--offset", "0"), "say why"),
+        (WHY, "give the message's id, or --queue and --offset"),
+        (("--queue", "1", *WHY), "give the message's id, or --queue and --offset"),
+        (("01a1f7af-5fdb-73ea-9123-a5b22c700000", "--offset", "1", *WHY), "give the message's id, or"),
+        (("not-an-id", *WHY), "UUID"),
+    ],
+)
+def test_what_is_mistyped_is_said(msgcenter: Msgcenter, command: str, arguments: tuple[str, ...], said: str) -> None:
+    outcome = msgcenter("message", command, "--group", "SG_POINTS", *arguments)
+
+    assert (outcome.status, said in flat(outcome)) == (2, True), outcome.err

@@ -1,0 +1,94 @@
+"""`msgcenter message try`, as operators type it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.msgconsole.cli.conftest import Msgcenter, Outcome
+
+WHY = ("--reason", "does the fix work?")
+_INSTANCE = """
+import asyncio, sys
+from msgbroker.client import Message, MessageCenter
+
+async def main() -> None:
+    async with MessageCenter(sys.argv[1], instance_id="points-0") as center:
+        @center.subscriber(group="SG_POINTS", topic="TP_TRADE")
+        async def handle(message: Message) -> None:
+            print(message.body.decode(), message.replayed, flush=True)
+            if message.replayed and message.body == b"bad":
+                raise ValueError("no such order")
+        await center.run()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def stored(msgcenter: Msgcenter, running_broker: str) -> Iterator[list[str]]:
+    """Publish two messages to a group with one instance, which has handled them; return their ids."""
+    for arguments in (
+        ("topic", "create", "TP_TRADE", "--queues", "1"),
+        ("event-code", "create", "TP_TRADE", "EC_PAID"),
+        ("group", "create", "SG_POINTS"),
+        ("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID"),
+    ):
+        outcome = msgcenter(*arguments)
+        assert outcome.status == 0, outcome.err
+    ids = [
+        msgcenter("publish", "TP_TRADE", "EC_PAID", body, "--json").json[0]["message_id"] for body in ("good", "bad")
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-c", _INSTANCE, running_broker], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert {process.stdout.readline() for _ in range(2)} == {"good False\n", "bad False\n"}
+            yield ids
+        finally:
+            process.kill()
+
+
+def test_what_an_instance_makes_of_messages_is_told(msgcenter: Msgcenter, stored: list[str]) -> None:
+    good, bad = stored
+    of_instance = ("--group", "SG_POINTS", "--instance", "points-0")
+    tried = msgcenter("message", "try", good, bad, *of_instance, "--dry-run")
+    assert (tried.status, tried.out) == (0, "2 messages would be tried by points-0. Nothing was changed.\n")
+
+    done = msgcenter("message", "try", good, *of_instance, *WHY)
+    assert done.status == 0, done.err
+    assert "ACKNOWLEDGED" in done.out
+    assert done.err.startswith(f"{good}: ACKNOWLEDGED after ")
+    failed = msgcenter("message", "try", good, bad, *of_instance, *WHY, "--json")
+    assert failed.status == 1
+    record = json.loads(failed.out)
+    assert (record["state"], record["untried"], record["error"]) == ("DONE", 0, None)
+    assert [(each["outcome"], each["error"]) for each in record["messages"]] == [
+        ("ACKNOWLEDGED", ""),
+        ("FAILED", "ValueError: no such order"),
+    ]
+    assert msgcenter("dead-letters", "list", "--json").json == []
+    assert [act["action"] for act in msgcenter("act", "list", "--json").json] == ["message.try"] * 2
+
+
+def flat(outcome: Outcome) -> str:
+    return " ".join(outcome.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("01a1f7af-5fdb-73ea-9123-a5b22c700000",), "say why"),
+        (WHY, "give the ids of the messages"),
+        (("not-an-id", *WHY), "UUID"),
+    ],
+)
+def test_what_is_mistyped_is_said(msgcenter: Msgcenter, arguments: tuple[str, ...], said: str) -> None:
+    outcome = msgcenter("message", "try", "--group", "SG_POINTS", "--instance", "points-0", *arguments)
+
+    assert (outcome.status, said in flat(outcome)) == (2, True), outcome.err

@@ -1,0 +1,85 @@
+"""Trials as rows: taken by one broker, written by it alone, ended by whoever waits."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from msgbroker.contract.errors import ThingNotFoundError
+from msgdb.acts import list_acts
+from msgdb.jobs.specs import Place
+from msgdb.jobs.trials import (
+    TrialOutcome,
+    TrialState,
+    Tried,
+    WantedTrial,
+    begin_trial,
+    end_trial,
+    get_trial,
+    list_wanted,
+    note_tried,
+    take_trial,
+)
+from msgdb.postgres.connections import Connection
+from tests.support.rows import GROUP, OTHER_OWNER, OWNER
+
+PLACES = [Place(1, 7, 1_700_000_000_000_000), Place(1, 9, 1_700_000_000_000_001)]
+TRIED = Tried(TrialOutcome.FAILED, 0.25, "no\0t yet")
+
+
+async def begin(conn: Connection) -> int:
+    async with conn.transaction():
+        return await begin_trial(conn, GROUP, "points-1", PLACES, actor="ada", reason="why", thing="instance points-1")
+
+
+async def take(conn: Connection, owner: UUID = OWNER) -> int:
+    trial_id = await begin(conn)
+    assert await take_trial(conn, trial_id, owner)
+    return trial_id
+
+
+async def test_a_trial_is_wanted_until_one_broker_takes_it(conn: Connection) -> None:
+    trial_id = await begin(conn)
+
+    assert await list_wanted(conn) == [WantedTrial(trial_id, GROUP, "points-1", PLACES)]
+    assert await take_trial(conn, trial_id, OWNER)
+    assert not await take_trial(conn, trial_id, OTHER_OWNER)
+    assert await list_wanted(conn) == []
+    (act,) = await list_acts(conn)
+    assert (act.action, act.detail) == ("message.try", {"trial_id": trial_id})
+
+
+async def test_what_became_of_messages_is_written_by_the_broker_that_has_it_alone(conn: Connection) -> None:
+    trial_id = await take(conn)
+
+    assert await note_tried(conn, trial_id, OWNER)
+    assert await note_tried(conn, trial_id, OWNER, [TRIED])
+    assert not await note_tried(conn, trial_id, OTHER_OWNER, [TRIED])
+    status = await get_trial(conn, trial_id)
+    assert (status.state, status.tried, status.error) == (TrialState.TRYING, [TRIED._replace(error="not yet")], None)
+    assert 0 <= status.silent_seconds < 10
+
+
+@pytest.mark.parametrize("state", [TrialState.DONE, TrialState.FAILED, TrialState.CANCELLED])
+async def test_a_trial_that_has_ended_stays_as_it_is(conn: Connection, state: TrialState) -> None:
+    trial_id = await take(conn)
+    assert not await end_trial(conn, trial_id, TrialState.FAILED, "nobody", if_in=[TrialState.WANTED])
+
+    assert await end_trial(conn, trial_id, state, "why")
+
+    assert not await end_trial(conn, trial_id, TrialState.CANCELLED)
+    assert not await note_tried(conn, trial_id, OWNER, [TRIED])
+    status = await get_trial(conn, trial_id)
+    assert (status.state, status.error, status.tried) == (state, "why", [])
+
+
+async def test_what_is_old_goes_with_what_is_new(conn: Connection) -> None:
+    old = await begin(conn)
+    await conn.execute("UPDATE trial SET created_at = clock_timestamp() - interval '31 days'")
+
+    new = await begin(conn)
+
+    assert [trial.trial_id for trial in await list_wanted(conn)] == [new]
+    with pytest.raises(ThingNotFoundError):
+        await get_trial(conn, old)
