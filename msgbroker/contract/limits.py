@@ -67,6 +67,8 @@ DESCRIPTION_CHARS_MAX: Final = 1_000
 ACTOR_CHARS_MAX: Final = 128
 PAGE_ITEMS_DEFAULT: Final = 100
 PAGE_ITEMS_MAX: Final = 1_000
+INSPECTED_PLACES_MAX: Final = 1_000
+"""Of so many messages a broker is asked at once where they are."""
 
 RETENTION_DAYS_MAX: Final = 7
 """Days of messages kept. May be set lower, never higher."""

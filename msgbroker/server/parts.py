@@ -50,6 +50,7 @@ from msgbroker.server.edge.directory_service import DirectoryService
 from msgbroker.server.edge.grpc_door import GrpcDoor
 from msgbroker.server.edge.health import HealthWatch
 from msgbroker.server.edge.health_service import HealthService
+from msgbroker.server.edge.inspecting.inspection_service import InspectionService
 from msgbroker.server.edge.overload import OverloadWatch
 from msgbroker.server.edge.publishing.publisher_service import PublisherService
 from msgbroker.server.edge.subscribing.pull_service import PullService
@@ -84,6 +85,8 @@ _POLL_SECONDS_AMONG_OTHERS: Final = 1.0
 _POLL_SECONDS_ALONE: Final = 10.0
 _DAY_SECONDS: Final = 86_400.0
 _HOUR_SECONDS: Final = 3_600.0
+_INSPECTIONS_MAX: Final = 16
+"""So many calls of operators' tools are answered at a time; each asks once in a while."""
 _HEALTH_READING_MAX: Final = 16
 """So many requests are read at a time; as large as gRPC takes them, they are 8 MiB."""
 
@@ -299,8 +302,10 @@ def make_door(
         subscriber=subscriber,
         pull=pull,
         directory=DirectoryService(cluster.heartbeats, config, client_registration=settings.client_registration),
+        inspection=InspectionService(hub),
         health=health,
         gate=gate,
+        inspection_gate=CallGate(Places("inspections", _INSPECTIONS_MAX, TooManyCallsError), hub.outgoing),
         health_gate=CallGate(health.checks, hub.outgoing, _HEALTH_READING_MAX),
     )
     places = (publisher.places, subscriber.places, pull.places, pull.calls, gate.places, health.places, health.checks)

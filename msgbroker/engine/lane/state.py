@@ -208,6 +208,7 @@ class LaneState(Generic[MessageT]):
                 ordering_key,
                 1,
                 flight.deadline,
+                handed_at=flight.handed_at,
                 begun=flight.begun,
                 place=flight.place + index,
                 keep_until=flight.keep_until,
@@ -259,6 +260,7 @@ class LaneState(Generic[MessageT]):
                 self.again.hand_out(
                     record,
                     flight.instance_id,
+                    handed_at=flight.handed_at,
                     deadline=flight.deadline,
                     begun=record.begun,
                     place=record.place,

@@ -14,12 +14,13 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha import reflection_pb2
 
 from msgbroker.server.app import Broker
-from msgbroker.v1 import directory_pb2, publisher_pb2, subscriber_pb2
+from msgbroker.v1 import directory_pb2, inspection_pb2, publisher_pb2, subscriber_pb2
 
 SERVICES = {
     "msgbroker.v1.Publisher",
     "msgbroker.v1.Subscriber",
     "msgbroker.v1.Directory",
+    "msgbroker.v1.Inspection",
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
@@ -27,7 +28,7 @@ SERVICES = {
 PROTOCOL = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()
 CALLS = [
     pytest.param(method, id=method.name)
-    for file in (publisher_pb2, subscriber_pb2, directory_pb2)
+    for file in (publisher_pb2, subscriber_pb2, directory_pb2, inspection_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
