@@ -302,7 +302,7 @@ def make_door(
         subscriber=subscriber,
         pull=pull,
         directory=DirectoryService(cluster.heartbeats, config, client_registration=settings.client_registration),
-        inspection=InspectionService(hub),
+        inspection=InspectionService(hub, lambda: publisher.connections),
         health=health,
         gate=gate,
         inspection_gate=CallGate(Places("inspections", _INSPECTIONS_MAX, TooManyCallsError), hub.outgoing),

@@ -5,10 +5,10 @@ It is here because the wire is known here and at the broker's front door, and no
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 import grpc
 
@@ -19,7 +19,7 @@ from msgbroker.client.values.config import ClientConfig
 from msgbroker.contract import limits
 from msgbroker.contract.errors import UnavailableCause
 from msgbroker.contract.whereabouts import Stand
-from msgbroker.v1 import inspection_pb2, inspection_pb2_grpc
+from msgbroker.v1 import inspection_pb2, inspection_pb2_grpc, subscriber_pb2
 
 _STANDS: Final = {
     inspection_pb2.STAND_NOT_OWNED: Stand.NOT_OWNED,
@@ -29,6 +29,14 @@ _STANDS: Final = {
     inspection_pb2.STAND_WAITING: Stand.WAITING,
     inspection_pb2.STAND_SHELVED: Stand.SHELVED,
     inspection_pb2.STAND_SETTLED: Stand.SETTLED,
+}
+
+
+_VERDICTS: Final = {
+    subscriber_pb2.VERDICT_ACK: "ACK",
+    subscriber_pb2.VERDICT_RETRY: "RETRY",
+    subscriber_pb2.VERDICT_RELEASE: "RELEASE",
+    subscriber_pb2.VERDICT_REJECT: "REJECT",
 }
 
 
@@ -61,6 +69,53 @@ class MessageStand:
     """Whether the instance has said that it has begun it."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectedInstance:
+    """An instance that is connected to the broker that tells of it. Times are as with `MessageStand`."""
+
+    namespace: str
+    group: str
+    group_id: int
+    instance_id: str
+    attachment: str
+    """Names this stream (or these pulls) at that broker alone, and never again."""
+    host: str
+    client_version: str
+    since_us: int
+    credit: int
+    unsettled: int
+    settled_per_second: float
+    last_verdict: str | None
+    """The last one that decided anything: ACK, RETRY, RELEASE, REJECT."""
+    last_verdict_at_us: int | None
+    paused: bool
+    pulls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedPublisher:
+    """A publisher that has a stream to the broker that tells of it."""
+
+    namespace: str
+    publisher_group: str
+    publisher_id: str
+    """In hexadecimal digits."""
+    host: str
+    client_version: str
+    since_us: int
+    unanswered_frames: int
+    messages_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class WhichInstances:
+    """Which instances are asked for; what is empty may be any."""
+
+    namespace: str = ""
+    group: str = ""
+    instance_id: str = ""
+
+
 class Inspector:
     """Asks the broker at the other end of a connection."""
 
@@ -78,18 +133,44 @@ class Inspector:
                 )
                 for place in places[first : first + limits.INSPECTED_PLACES_MAX]
             ]
-            try:
-                response = await self._stub.InFlight(inspection_pb2.InFlightRequest(places=asked))
-            except grpc.aio.AioRpcError as error:
-                self._fail(error)
+            response = await self._ask(self._stub.InFlight, inspection_pb2.InFlightRequest(places=asked))
             stands += [_stand_of(stand) for stand in response.stands]
         return stands
 
-    def _fail(self, error: grpc.aio.AioRpcError) -> NoReturn:
-        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            words = "it is of an earlier version, which cannot be asked"
-            raise unavailable(self._address, words, UnavailableCause.NOT_A_BROKER) from error
-        raise from_rpc_error(error, self._address) from error
+    async def list_instances(self, which: WhichInstances, count_max: int) -> list[ConnectedInstance]:
+        """Return up to *count_max* of the instances that are connected there. Raises as `in_flight` does."""
+        found: list[ConnectedInstance] = []
+        request = inspection_pb2.ListInstancesRequest(
+            namespace=which.namespace, group=which.group, instance_id=which.instance_id
+        )
+        while True:
+            request.limit = min(limits.CONNECTED_PAGE_MAX, count_max - len(found))
+            response = await self._ask(self._stub.ListInstances, request)
+            found += [_instance_of(said) for said in response.instances]
+            if not response.next_page or len(found) >= count_max:
+                return found[:count_max]
+            request.page = response.next_page
+
+    async def list_publishers(self, namespace: str, publisher_group: str, count_max: int) -> list[ConnectedPublisher]:
+        """Return up to *count_max* of the publishers that have a stream there. Raises as `in_flight` does."""
+        found: list[ConnectedPublisher] = []
+        request = inspection_pb2.ListPublishersRequest(namespace=namespace, publisher_group=publisher_group)
+        while True:
+            request.limit = min(limits.CONNECTED_PAGE_MAX, count_max - len(found))
+            response = await self._ask(self._stub.ListPublishers, request)
+            found += [_publisher_of(said) for said in response.publishers]
+            if not response.next_page or len(found) >= count_max:
+                return found[:count_max]
+            request.page = response.next_page
+
+    async def _ask(self, call: Callable[[Any], Awaitable[Any]], request: Any) -> Any:
+        try:
+            return await call(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                words = "it is of an earlier version, which cannot be asked"
+                raise unavailable(self._address, words, UnavailableCause.NOT_A_BROKER) from error
+            raise from_rpc_error(error, self._address) from error
 
 
 @asynccontextmanager
@@ -114,4 +195,37 @@ def _stand_of(said: inspection_pb2.MessageStand) -> MessageStand:
         handed_at_us=said.handed_at_us or None,
         deadline_at_us=said.deadline_at_us or None,
         has_begun=said.has_begun,
+    )
+
+
+def _instance_of(said: inspection_pb2.ConnectedInstance) -> ConnectedInstance:
+    return ConnectedInstance(
+        namespace=said.namespace,
+        group=said.group,
+        group_id=said.group_id,
+        instance_id=said.instance_id,
+        attachment=said.attachment,
+        host=said.host,
+        client_version=said.client_version,
+        since_us=said.since_us,
+        credit=said.credit,
+        unsettled=said.unsettled,
+        settled_per_second=said.settled_per_second,
+        last_verdict=_VERDICTS.get(said.last_verdict),
+        last_verdict_at_us=said.last_verdict_at_us or None,
+        paused=said.paused,
+        pulls=said.pulls,
+    )
+
+
+def _publisher_of(said: inspection_pb2.ConnectedPublisher) -> ConnectedPublisher:
+    return ConnectedPublisher(
+        namespace=said.namespace,
+        publisher_group=said.publisher_group,
+        publisher_id=said.publisher_id.hex(),
+        host=said.host,
+        client_version=said.client_version,
+        since_us=said.since_us,
+        unanswered_frames=said.unanswered_frames,
+        messages_per_second=said.messages_per_second,
     )

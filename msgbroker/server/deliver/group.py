@@ -143,6 +143,11 @@ class GroupDelivery:
         instance.outlet.on_room(partial(self._give_turns, instance))
         self._give_turns(instance)
 
+    def named(self, instance_id: str) -> list[Instance]:
+        """Return the attachment of the instance with that id, if there is one."""
+        instance = self._attached.get(instance_id)
+        return [] if instance is None else [instance]
+
     def _give_turns(self, instance: Instance) -> None:
         instance.say_room()
         self.mark()
@@ -209,6 +214,7 @@ class GroupDelivery:
             count = owned.lane.settle(instance.name, settlement, now).count
             if count:
                 instance.let_go(count)
+                instance.heard.note(settlement.verdict, count, now)
                 self.touched(owned)
                 self.activate(owned)
         return count

@@ -130,12 +130,7 @@ def add_services(
                 decoder(directory_pb2.RegisterRequest, bytes_max=_REQUEST_BYTES_MAX), directory.register
             ),
         },
-        INSPECTION: {
-            "InFlight": inspection_gate.unary(
-                decoder(inspection_pb2.InFlightRequest, limits.INSPECTED_PLACES_MAX, _REQUEST_BYTES_MAX),
-                inspection.in_flight,
-            ),
-        },
+        INSPECTION: _inspection_methods(inspection, inspection_gate),
         HEALTH: {
             "Check": health_gate.unary(decoder(health_pb2.HealthCheckRequest, bytes_max=small), health.check),
             "Watch": grpc.stream_stream_rpc_method_handler(health.watch),
@@ -145,3 +140,15 @@ def add_services(
     server.add_generic_rpc_handlers(
         tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in handlers.items())
     )
+
+
+def _inspection_methods(inspection: InspectionService, gate: CallGate) -> dict[str, Any]:
+    small = _SMALL_REQUEST_BYTES_MAX
+    in_flight = decoder(inspection_pb2.InFlightRequest, limits.INSPECTED_PLACES_MAX, _REQUEST_BYTES_MAX)
+    list_instances = decoder(inspection_pb2.ListInstancesRequest, bytes_max=small)
+    list_publishers = decoder(inspection_pb2.ListPublishersRequest, bytes_max=small)
+    return {
+        "InFlight": gate.unary(in_flight, inspection.in_flight),
+        "ListInstances": gate.unary(list_instances, inspection.list_instances),
+        "ListPublishers": gate.unary(list_publishers, inspection.list_publishers),
+    }

@@ -7,26 +7,33 @@ them. An answer costs what is asked for, in stretches between which others have 
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import grpc
 
 from msgbroker.contract import limits
-from msgbroker.contract.errors import InvalidRequestFieldError
+from msgbroker.contract.errors import InvalidRequestFieldError, MessageCenterError
 from msgbroker.contract.whereabouts import Stand
 from msgbroker.engine.lane.whereabouts import InFlight
 from msgbroker.server import clock
 from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
+from msgbroker.server.edge.inspecting.connected import instance_of, publisher_of
+from msgbroker.server.edge.inspecting.pages import Wanted, checked_limit, page_of, page_of_instances, place_of
+from msgbroker.server.edge.inspecting.wall_clock import WallClock
+from msgbroker.server.edge.publishing.publisher_connection import PublisherConnection
 from msgbroker.server.edge.refusals import abort_with
+from msgbroker.server.publish.admitted_types import Origin
 from msgbroker.v1 import inspection_pb2
+
+ThingT = TypeVar("ThingT")
 
 InspectionContext = grpc.aio.ServicerContext[Any, Any]
 
-_STRETCH_PLACES: Final = 100
-"""So many places are looked at without a turn for anybody else: less than a millisecond."""
+_STRETCH: Final = 100
+"""So many things are told of without a turn for anybody else: less than a millisecond."""
 _STANDS: Final[dict[Stand, inspection_pb2.Stand]] = {
     Stand.NOT_OWNED: inspection_pb2.STAND_NOT_OWNED,
     Stand.UNREAD: inspection_pb2.STAND_UNREAD,
@@ -39,10 +46,11 @@ _STANDS: Final[dict[Stand, inspection_pb2.Stand]] = {
 
 
 class InspectionService:
-    """Answers what is where in this broker's memory."""
+    """Answers what is where, and who is connected, by this broker's memory."""
 
-    def __init__(self, hub: DeliveryHub) -> None:
+    def __init__(self, hub: DeliveryHub, publishers: Callable[[], Collection[PublisherConnection]]) -> None:
         self._hub = hub
+        self._publishers = publishers
 
     async def in_flight(
         self, request: inspection_pb2.InFlightRequest, context: InspectionContext
@@ -53,10 +61,43 @@ class InspectionService:
             await abort_with(context, error)
         response = inspection_pb2.InFlightResponse()
         wall = WallClock()
-        for number, place in enumerate(request.places, 1):
-            response.stands.append(self._stand_of(place, wall))
-            if number % _STRETCH_PLACES == 0:
-                await asyncio.sleep(0)
+        for stretch in _stretches(request.places):
+            response.stands.extend(self._stand_of(place, wall) for place in stretch)
+            await asyncio.sleep(0)
+        return response
+
+    async def list_instances(
+        self, request: inspection_pb2.ListInstancesRequest, context: InspectionContext
+    ) -> inspection_pb2.ListInstancesResponse:
+        """Return a page of the instances that are connected."""
+        try:
+            after, limit = place_of(request.page), checked_limit(request.limit)
+        except MessageCenterError as error:
+            await abort_with(context, error)
+        wanted = Wanted(request.namespace, request.group, request.instance_id)
+        found, next_page = page_of_instances(self._hub.groups, wanted, after, limit)
+        response = inspection_pb2.ListInstancesResponse(next_page=next_page)
+        wall = WallClock()
+        for stretch in _stretches(found):
+            response.instances.extend(instance_of(attached, wall) for attached in stretch)
+            await asyncio.sleep(0)
+        return response
+
+    async def list_publishers(
+        self, request: inspection_pb2.ListPublishersRequest, context: InspectionContext
+    ) -> inspection_pb2.ListPublishersResponse:
+        """Return a page of the publishers that have a stream."""
+        try:
+            after, limit = place_of(request.page), checked_limit(request.limit)
+        except MessageCenterError as error:
+            await abort_with(context, error)
+        wanted = [each for each in self._publishers() if _is_wanted(each.publisher.origin, request)]
+        found, next_page = page_of(wanted, after, limit)
+        response = inspection_pb2.ListPublishersResponse(next_page=next_page)
+        wall = WallClock()
+        for stretch in _stretches(found):
+            response.publishers.extend(publisher_of(connection, wall) for connection in stretch)
+            await asyncio.sleep(0)
         return response
 
     def _stand_of(self, place: inspection_pb2.MessagePlace, wall: WallClock) -> inspection_pb2.MessageStand:
@@ -68,15 +109,13 @@ class InspectionService:
         return _stand_in(group, owned, place.queue_offset, wall)
 
 
-class WallClock:
-    """Makes moments of the broker's clock into those that people go by."""
+def _stretches(things: Sequence[ThingT]) -> Iterator[Sequence[ThingT]]:
+    for first in range(0, len(things), _STRETCH):
+        yield things[first : first + _STRETCH]
 
-    def __init__(self) -> None:
-        self._ahead_seconds = time.time() - clock.now()
 
-    def us(self, moment: float) -> int:
-        """Return microseconds since 1970."""
-        return round((moment + self._ahead_seconds) * 1_000_000)
+def _is_wanted(origin: Origin, request: inspection_pb2.ListPublishersRequest) -> bool:
+    return request.namespace in {"", origin.namespace} and request.publisher_group in {"", origin.publisher_group}
 
 
 def _stand_in(

@@ -93,8 +93,9 @@ async def test_a_tool_that_knows_only_reflection_can_call_a_broker(
     listed = await ask(channel, version, list_services="")
     names = [service.name for service in listed.list_services_response.service]
     files = {file.name: file for name in names for file in await files_with(channel, version, name)}
-    for name in sorted(files, key=lambda name: len(files[name].dependency)):
-        pool.Add(files[name])
+    while waiting := [file for file in files.values() if not _is_known(pool, file.name)]:
+        # Each behind those that it imports.
+        pool.Add(next(file for file in waiting if all(_is_known(pool, name) for name in file.dependency)))
     method = pool.FindServiceByName("msgbroker.v1.Directory").FindMethodByName("ListBrokers")
     request, response = (message_factory.GetMessageClass(each) for each in (method.input_type, method.output_type))
 
@@ -107,6 +108,14 @@ async def test_a_tool_that_knows_only_reflection_can_call_a_broker(
 
     assert [each.address for each in answer.brokers] == [broker.address]
     assert {name for name in names if pool.FindServiceByName(name).methods} == SERVICES
+
+
+def _is_known(pool: DescriptorPool, name: str) -> bool:
+    try:
+        pool.FindFileByName(name)
+    except KeyError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("method", CALLS)
