@@ -22,6 +22,7 @@ ACT: Final = "act"
 JOB: Final = "job"
 JOB_FAILURE: Final = "job_failure"
 REDRIVE: Final = "redrive"
+BROKER_REQUEST: Final = "broker_request"
 
 
 def partition_name(table: str, day_yyyymmdd: str) -> str:

@@ -40,6 +40,7 @@ from msgbroker.server.parts import (
     make_jobs,
     make_maintenance,
     make_publishing,
+    make_requests,
 )
 from msgbroker.server.report import Report
 from msgbroker.server.settings import BrokerSettings
@@ -56,7 +57,8 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     delivery = make_delivery(base)
     hub = delivery.hub
     cluster = make_cluster(base, delivery)
-    announcements = make_announcements(base, hub, cluster.heartbeats)
+    requests = make_requests(base, hub)
+    announcements = make_announcements(base, hub, cluster.heartbeats, requests)
     config = make_config_service(base)
     publishing = make_publishing(base, hub, config, on_stored=_on_stored(hub, announcements))
     jobs = make_jobs(base, publishing.committer)
@@ -85,6 +87,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
                 base, delivery=delivery, cluster=cluster, announcements=announcements, publishing=publishing, door=door
             ),
             BrokerLoop("jobs", jobs.run, is_dispensable=True),
+            BrokerLoop("requests", requests.run, is_dispensable=True),
         ],
         cut_connections=stores.cut,
     )

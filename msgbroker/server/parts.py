@@ -68,6 +68,7 @@ from msgbroker.server.log.topic_queues import TopicQueues
 from msgbroker.server.publish.admissions import Admissions
 from msgbroker.server.publish.committer import Committer, CommitterConfig
 from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
+from msgbroker.server.requests import BrokerRequests
 from msgbroker.server.settings import BrokerSettings
 from msgdb import names
 from msgdb.append.appender import AppendConfig, Appender
@@ -226,7 +227,14 @@ def _make_ownership(
     )
 
 
-def make_announcements(base: Foundation, hub: DeliveryHub, heartbeats: Heartbeats) -> Announcements:
+def make_requests(base: Foundation, hub: DeliveryHub) -> BrokerRequests:
+    """Make what carries out what operators ask of this very broker."""
+    return BrokerRequests(store=base.stores.messages, hub=hub, broker_id=base.identity.broker_id)
+
+
+def make_announcements(
+    base: Foundation, hub: DeliveryHub, heartbeats: Heartbeats, requests: BrokerRequests
+) -> Announcements:
     """Make what tells and hears of messages: soon by announcements, and for certain by asking msgdb."""
 
     def poll_seconds() -> float:
@@ -236,7 +244,7 @@ def make_announcements(base: Foundation, hub: DeliveryHub, heartbeats: Heartbeat
     return Announcements(
         announcer=Announcer(base.stores.messages),
         watched=WatchedTopics(heartbeats=heartbeats, feed=base.stores.feed),
-        listener=Listener(store=base.stores.messages, hub=hub, ends=ends),
+        listener=Listener(store=base.stores.messages, hub=hub, ends=ends, on_request=requests.wake.set),
         ends=ends,
     )
 

@@ -274,6 +274,7 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
         names.ARCHIVE_RANGE: "a manifest has it",
         names.JOB: "how far an act is, which commands show; what it did is in the log",
         names.JOB_FAILURE: "goes with its job",
+        names.BROKER_REQUEST: "of an hour, and what came of it is an act",
         names.REDRIVE: "where a dead letter's message lies since, which the log has under its id",
     }
 )

@@ -1,4 +1,4 @@
-"""`msgcenter instance`: the instances that are connected."""
+"""`msgcenter instance`: the instances that are connected, and disconnecting one."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Annotated, Final
 import typer
 
 from msgbroker.client.connect.inspection import WhichInstances
+from msgbroker.contract.errors import BrokerUnavailableError, ThingNotFoundError
 from msgconsole.cli.acting import act
-from msgconsole.cli.connections import Many, shown_age, shown_rate, tell_cut, tell_unanswered
-from msgconsole.cli.options import AsJson, OfGroup, OfNamespace
-from msgconsole.cli.output import plain, print_json, print_rows
+from msgconsole.cli.connections import Many, shown_age, shown_rate, tell_cut, tell_unanswered, tell_waiting_once
+from msgconsole.cli.options import AsJson, DryRun, OfGroup, OfNamespace, Reason, require_reason
+from msgconsole.cli.output import plain, print_json, print_line, print_rows
+from msgconsole.cli.service import actor
 from msgconsole.operations.connected import InstanceRow, list_instances
+from msgconsole.operations.disconnecting import disconnect, plan_disconnect
+from msgdb.requests import RequestOutcome
 
 app = typer.Typer(no_args_is_help=True)
 
 _COLUMNS: Final = ("group", "instance_id", "since", "unsettled", "rate", "last_verdict", "broker")
+_DONE_COLUMNS: Final = ("group", "instance_id", "broker", "outcome")
 _MORE_COLUMNS: Final = ("host", "client_version", "credit", "paused", "pulls")
-
-
-@app.callback()
-def _instance() -> None:
-    """Have commands of its own, even while there is a single one."""
 
 
 @app.command("list")
@@ -55,6 +55,46 @@ def list_(
     if report.has_more:
         tell_cut(limit)
     tell_unanswered(report.unanswered)
+
+
+@app.command("disconnect")
+def disconnect_(
+    instance_id: Annotated[str, typer.Argument(metavar="ID", help="The instance, as listed.")],
+    group: OfGroup = None,
+    namespace: OfNamespace = None,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """End the connections of an instance: one for each group that it is connected for, or that of --group.
+
+    What it holds goes to others of its group at once; what it had begun counts as an attempt that failed. It is ended
+    once, and the client of an instance that lives connects again by itself, to the same broker or another one: to keep
+    it away, stop its process, or pause the group. The command waits until each broker has done it, or has said that
+    the connection is not there any more; what a broker has not done after 10 s it does not do any more.
+
+    Example: msgcenter instance disconnect shop-1:4711 --dry-run
+    """
+    why = require_reason(reason, dry_run=dry_run)
+    which = WhichInstances(namespace or "", group or "", instance_id)
+    plan = act(lambda stores: plan_disconnect(stores, which))
+    tell_unanswered(plan.unanswered)
+    if not plan.connections:
+        raise ThingNotFoundError("connected instance", instance_id)
+    if dry_run:
+        if as_json:
+            print_json(plan)
+        else:
+            _print_table(plan.connections, is_wide=False)
+            print_line(f"{len(plan.connections)} would be ended. Nothing was changed.")
+        return
+    done = act(
+        lambda stores: disconnect(stores, plan.connections, actor=actor(), reason=why, on_waiting=tell_waiting_once())
+    )
+    print_rows(done, _DONE_COLUMNS, as_json=as_json, empty="")
+    late = sorted({each.broker for each in done if each.outcome is RequestOutcome.EXPIRED})
+    if late:
+        raise BrokerUnavailableError(f"not done, and it will not be: broker {', '.join(late)} has not taken it in time")
 
 
 def _print_table(instances: Sequence[InstanceRow], *, is_wide: bool) -> None:

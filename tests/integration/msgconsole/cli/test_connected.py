@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from confdb.brokers import BrokerBeat, BrokerRegistry
+from confdb.store import ConfigStore
 from msgbroker.client import SyncMessageCenter
 from msgconsole.cli import output
 from tests.integration.msgconsole.cli.conftest import Msgcenter
@@ -64,6 +68,59 @@ def test_a_publisher_is_listed(msgcenter: Msgcenter, instance: str, running_brok
 
     assert running_broker in listed.out
     assert (row["publisher_group"], row["broker"], row["unanswered_frames"]) == ("", running_broker, 0)
+
+
+def test_an_instance_is_disconnected_with_a_reason_and_comes_back_by_itself(
+    msgcenter: Msgcenter, instance: str, running_broker: str
+) -> None:
+    (before,) = msgcenter("instance", "list", "--json").json["instances"]
+    unexplained = msgcenter("instance", "disconnect", instance)
+    looked = msgcenter("instance", "disconnect", instance, "--dry-run")
+    planned = msgcenter("instance", "disconnect", instance, "--dry-run", "--json").json
+    done = msgcenter("instance", "disconnect", instance, "--reason", "it hangs", "--json").json
+
+    assert (unexplained.status, "say why" in unexplained.err) == (2, True)
+    assert "1 would be ended. Nothing was changed." in looked.out
+    assert [each["attachment"] for each in planned["connections"]] == [before["attachment"]]
+    assert [(each["group"], each["broker"], each["outcome"]) for each in done] == [
+        ("SG_POINTS", running_broker, "DISCONNECTED")
+    ]
+    (act,) = msgcenter("act", "list", "--json").json
+    assert (act["action"], act["thing"], act["reason"]) == (
+        "instance.disconnect",
+        f"instance {instance} of SG_POINTS",
+        "it hangs",
+    )
+
+    def is_back() -> bool:
+        rows = msgcenter("instance", "list", "--json").json["instances"]
+        return [row["attachment"] for row in rows] not in ([], [before["attachment"]])
+
+    eventually_blocking(is_back)
+
+
+def test_who_is_not_connected_cannot_be_disconnected(msgcenter: Msgcenter, instance: str) -> None:
+    nobody = msgcenter("instance", "disconnect", "nobody", "--reason", "x")
+    of_other_group = msgcenter("instance", "disconnect", instance, "--group", "SG_OTHER", "--reason", "x")
+
+    assert (nobody.status, nobody.err) == (1, "there is no connected instance 'nobody' (THING_NOT_FOUND)\n")
+    assert of_other_group.status == 1
+
+
+def test_a_broker_that_is_not_there_makes_an_answer_incomplete(
+    msgcenter: Msgcenter, running_broker: str, database_url: str, free_port: int
+) -> None:
+    gone = f"127.0.0.1:{free_port + 1}"
+
+    async def beat() -> None:
+        async with ConfigStore.open(database_url) as store:
+            await BrokerRegistry(store).beat(BrokerBeat(uuid4(), gone, "h", 1, 0))
+
+    asyncio.run(beat())
+    listed = msgcenter("instance", "list", "--json")
+
+    assert f"Incomplete: broker {gone} has not answered: " in listed.err
+    assert [each["broker"] for each in listed.json["unanswered"]] == [gone]
 
 
 def test_the_examples_of_help_run(msgcenter: Msgcenter, instance: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import grpc
 import pytest
@@ -14,8 +16,12 @@ from msgbroker.client import MessageCenter
 from msgbroker.client.connect.inspection import WhichInstances
 from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
+from msgconsole.operations import disconnecting
 from msgconsole.operations.connected import InstanceRow, list_instances, list_publishers
+from msgconsole.operations.disconnecting import DisconnectPlan, disconnect, plan_disconnect
 from msgconsole.operations.stores import Stores
+from msgdb.acts import list_acts
+from msgdb.requests import RequestOutcome
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import GROUP, PAID, TOPIC, register_group, register_topic, subscribed
@@ -141,3 +147,57 @@ async def test_a_publisher_is_told_of_with_what_it_publishes(
 
 async def _is_empty(stores: Stores) -> bool:
     return not (await list_publishers(stores, "", "PG_SHOP", 10)).publishers
+
+
+# --- disconnecting ----------------------------------------------------------------------------------------------------
+
+
+async def test_an_instance_is_disconnected_from_all_brokers_and_groups_and_others_stay(
+    stores: Stores, broker: Broker, start_broker: StartBroker, trade: ConfigService
+) -> None:
+    other = await start_broker()
+    await register_group(trade, "SG_OTHER")
+    async with (
+        raw_subscriber(broker.address, instance_id="a") as here,
+        raw_subscriber(other.address, "SG_OTHER", instance_id="a") as there,
+        raw_subscriber(other.address, instance_id="b") as another,
+    ):
+
+        async def plan() -> DisconnectPlan | None:
+            found = await plan_disconnect(stores, WhichInstances(instance_id="a"))
+            return found if len(found.connections) == 2 else None
+
+        found = await eventually(plan)
+        assert found is not None
+        assert not here.has_ended
+        done = await disconnect(stores, found.connections, actor="ada", reason="hangs", on_waiting=lambda _: None)
+        again = await disconnect(stores, found.connections, actor="ada", reason="hangs", on_waiting=lambda _: None)
+        await eventually(lambda: all(each.has_ended for each in (here, there)))
+        assert not another.has_ended
+
+    assert {(each.group, each.broker, each.outcome) for each in done} == {
+        (GROUP, broker.address, RequestOutcome.DISCONNECTED),
+        ("SG_OTHER", other.address, RequestOutcome.DISCONNECTED),
+    }
+    assert {each.outcome for each in again} == {RequestOutcome.GONE}
+    async with stores.messages.connection() as conn:
+        acts = await list_acts(conn)
+    assert {act.thing for act in acts} == {f"instance a of {GROUP}", "instance a of SG_OTHER"}
+    assert len(acts) == 2
+
+
+async def test_a_broker_that_does_not_take_it_in_time_will_not_and_is_named_meanwhile(
+    stores: Stores, broker: Broker, trade: ConfigService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disconnecting, "_TELL_SECONDS", 0.0)
+    waited_for: set[str] = set()
+    async with raw_subscriber(broker.address) as subscriber:
+        row = await named(stores, "raw")
+        # Of a broker that died a moment ago.
+        dead = dataclasses.replace(row, broker_id=uuid4())
+        (done,) = await disconnect(
+            stores, [dead], actor="ada", reason="hangs", on_waiting=waited_for.update, seconds=0.3
+        )
+
+        assert (done.outcome, waited_for) == (RequestOutcome.EXPIRED, {broker.address})
+        assert not subscriber.has_ended
