@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
+import grpc
 import pytest
 
 from confdb.brokers import BrokerBeat, BrokerRegistry
@@ -165,3 +166,16 @@ async def test_a_broker_that_is_not_there_or_does_not_answer_is_named_and_the_ot
     assert {each.broker for each in report.unanswered} == {f"127.0.0.1:{free_port}", silent_address}
     why = {each.broker: each.why for each in report.unanswered}
     assert "nothing listens there" in why[f"127.0.0.1:{free_port}"]
+
+
+async def test_a_broker_of_an_earlier_version_is_named_as_such(stores: Stores) -> None:
+    server = grpc.aio.server()
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    await beat_at(stores, address)
+    report = await find_in_flight(stores, [MessagePlace(1, 1, 0)])
+    await server.stop(None)
+
+    (unanswered,) = report.unanswered
+    assert unanswered.broker == address
+    assert "it is of an earlier version, which cannot be asked" in unanswered.why
