@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from confdb.services import ConfigService
-from msgbroker.client import MessageCenter, OutgoingMessage
+from msgbroker.client import MessageCenter
 from msgbroker.server.app import Broker
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
@@ -19,6 +19,7 @@ from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import GROUP, PAID, TOPIC, register_group, register_topic, subscribed
 from tests.support.eventually import eventually
 from tests.support.raw_streams import RawSubscriber, raw_subscriber
+from tests.support.unread_streams import at_rest, publish, unread_subscriber, wire_to
 
 BY_ADA = {"actor": "ada", "reason": "it hangs"}
 
@@ -137,28 +138,21 @@ async def test_what_was_asked_of_a_broker_is_not_carried_out_by_its_successor(
         assert attached(successor) == [instance]
 
 
-async def test_who_does_not_read_is_disconnected_all_the_same(
-    served: Broker, message_store: MessageStore, config: ConfigService
-) -> None:
-    async with grpc.aio.insecure_channel(served.address) as channel, MessageCenter(served.address) as center:
-        call = subscriber_pb2_grpc.SubscriberStub(channel).Subscribe()
-        hello = subscriber_pb2.SubscriberHello(group=GROUP, instance_id="deaf")
-        await call.write(subscriber_pb2.SubscribeRequest(hello=hello, credit=10_000))
-        await eventually(lambda: attached(served))
-        (instance,) = attached(served)
-        await center.publish_many([_large(number) for number in range(300)])
-        await eventually(lambda: instance.outlet.is_writing and instance.under_way)
+async def test_the_stream_of_who_does_not_read_ends_all_the_same(served: Broker, message_store: MessageStore) -> None:
+    async with (
+        wire_to(served.address) as wire,
+        unread_subscriber(wire),
+        MessageCenter(served.address) as center,
+    ):
+        await publish(center)
+        instance = await at_rest(served)
+        assert instance.outlet.is_writing
         request_id = await request_of(message_store, served, instance.name)
 
         assert await outcome_of(message_store, request_id) is RequestOutcome.DISCONNECTED
+        # With nobody having read a word.
+        await eventually(lambda: instance.outlet.is_closed)
         assert attached(served) == []
-        # Its stream has ended at the broker, though nobody has read a word.
-        await eventually(lambda: not served.hub.outgoing.writing)
-        call.cancel()
-
-
-def _large(number: int) -> OutgoingMessage:
-    return OutgoingMessage(TOPIC, PAID, b"x" * 8_000, key=str(number))
 
 
 async def test_a_puller_is_disconnected_and_its_next_pull_begins_anew(

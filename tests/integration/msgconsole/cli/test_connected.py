@@ -13,6 +13,8 @@ from confdb.brokers import BrokerBeat, BrokerRegistry
 from confdb.store import ConfigStore
 from msgbroker.client import SyncMessageCenter
 from msgconsole.cli import output
+from msgconsole.operations.disconnecting import Disconnected
+from msgdb.requests import RequestOutcome
 from tests.integration.msgconsole.cli.conftest import Msgcenter
 from tests.support.eventually import eventually_blocking
 from tests.support.examples import examples_of
@@ -105,6 +107,19 @@ def test_who_is_not_connected_cannot_be_disconnected(msgcenter: Msgcenter, insta
 
     assert (nobody.status, nobody.err) == (1, "there is no connected instance 'nobody' (THING_NOT_FOUND)\n")
     assert of_other_group.status == 1
+
+
+def test_what_a_broker_has_not_done_in_time_is_a_command_that_failed(
+    msgcenter: Msgcenter, instance: str, running_broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def not_taken(*_: object, **__: object) -> list[Disconnected]:
+        return [Disconnected("default", "SG_POINTS", instance, running_broker, RequestOutcome.EXPIRED)]
+
+    monkeypatch.setattr("msgconsole.cli.commands.instance.disconnect", not_taken)
+    outcome = msgcenter("instance", "disconnect", instance, "--reason", "it hangs")
+
+    assert (outcome.status, "EXPIRED" in outcome.out) == (1, True)
+    assert f"broker {running_broker} has not taken it in time (BROKER_UNAVAILABLE)" in outcome.err
 
 
 def test_a_broker_that_is_not_there_makes_an_answer_incomplete(

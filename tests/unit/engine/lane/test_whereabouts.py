@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from msgbroker.contract.whereabouts import Stand
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.lane.whereabouts import InFlight, Whereabouts
 from msgbroker.engine.verdicts import Verdict
 from msgdb.lanes.records import RedeliveryRow
-from tests.support.lane_builders import ALL_BYTES, begin, extend, fetch_due, make_lane, settle, stored_at_us, take_all
+from tests.support.lane_builders import (
+    ALL_BYTES,
+    CONFIG,
+    begin,
+    extend,
+    fetch_due,
+    make_lane,
+    settle,
+    stored_at_us,
+    take_all,
+)
 
 
 def test_what_is_handed_out_is_with_its_instance_from_then_until_its_time_to_answer_is_over() -> None:
@@ -87,3 +99,13 @@ def test_a_flight_with_holes_has_its_own_messages_only() -> None:
 
     stands = [lane.find(offset).stand for offset in range(5)]
     assert stands == [Stand.IN_FLIGHT, Stand.SETTLED, Stand.IN_FLIGHT, Stand.WAITING, Stand.IN_FLIGHT]
+
+
+def test_a_straggler_that_was_written_down_is_still_with_its_instance_and_since_then() -> None:
+    lane = make_lane(10, config=replace(CONFIG, window_max=10, redeliveries_max=20))
+    lane.take("stalled", 1, ALL_BYTES, 5.0)
+    take_all(lane, "a", now=6.0)
+    settle(lane, "a", Verdict.ACK, 1, 9, 1, now=7.0)
+
+    assert lane.redelivery_count == 1
+    assert lane.find(0) == Whereabouts(Stand.IN_FLIGHT, 1, flight=InFlight("stalled", 5.0, 35.0, has_begun=False))
