@@ -69,10 +69,10 @@ async def write_act(
     Raises InvalidSettingError where it is not said who does it, or why.
     """
     parameters = {
-        "actor": _said("actor", actor),
+        "actor": said("actor", actor),
         "action": action,
         "thing": thing,
-        "reason": _said("reason", reason),
+        "reason": said("reason", reason),
         "detail": None if detail is None else Jsonb(dict(detail)),
     }
     row = await (await conn.execute(_WRITE, parameters)).fetchone()
@@ -108,7 +108,8 @@ async def forget_acts(conn: Connection) -> int:
     return cursor.rowcount
 
 
-def _said(name: str, text: str) -> str:
+def said(name: str, text: str) -> str:
+    """Return who acts, or why, as it is stored. Raises InvalidSettingError where it is not said, or too long."""
     if not text.strip():
         raise InvalidSettingError(name, "must be said")
     if len(text) > TEXT_CHARS_MAX:

@@ -24,6 +24,7 @@ JOB_FAILURE: Final = "job_failure"
 REDRIVE: Final = "redrive"
 TRACE_EVENT: Final = "trace_event"
 TRIAL: Final = "trial"
+BROKER_REQUEST: Final = "broker_request"
 
 
 def partition_name(table: str, day_yyyymmdd: str) -> str:

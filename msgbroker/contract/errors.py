@@ -59,6 +59,7 @@ from msgbroker.contract.passing_errors import ConfigOutdatedError as ConfigOutda
 from msgbroker.contract.passing_errors import ConfigUnavailableError as ConfigUnavailableError
 from msgbroker.contract.passing_errors import DayClaimedError as DayClaimedError
 from msgbroker.contract.passing_errors import DayStillOpenError as DayStillOpenError
+from msgbroker.contract.passing_errors import DisconnectedError as DisconnectedError
 from msgbroker.contract.passing_errors import LookTooLongError as LookTooLongError
 from msgbroker.contract.passing_errors import NotReadingError as NotReadingError
 from msgbroker.contract.passing_errors import NotUnderstoodError as NotUnderstoodError

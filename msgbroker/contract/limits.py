@@ -10,6 +10,7 @@ EVENT_CODE_CHARS_MAX: Final = 64
 GROUP_CHARS_MAX: Final = 64
 INSTANCE_ID_CHARS_MAX: Final = 128
 HOST_CHARS_MAX: Final = 128
+CLIENT_VERSION_CHARS_MAX: Final = 64
 PROCESS_ID_BYTES: Final = 16
 KEY_BYTES_MAX: Final = 256
 
@@ -70,6 +71,11 @@ DESCRIPTION_CHARS_MAX: Final = 1_000
 ACTOR_CHARS_MAX: Final = 128
 PAGE_ITEMS_DEFAULT: Final = 100
 PAGE_ITEMS_MAX: Final = 1_000
+INSPECTED_PLACES_MAX: Final = 1_000
+"""Of so many messages a broker is asked at once where they are."""
+CONNECTED_PAGE_DEFAULT: Final = 100
+CONNECTED_PAGE_MAX: Final = 500
+"""So many connected instances, or publishers, a broker tells at once."""
 
 RETENTION_DAYS_MAX: Final = 7
 """Days of messages kept. May be set lower, never higher."""

@@ -161,6 +161,18 @@ class ConfigOutdatedError(UnavailableError):
         )
 
 
+class DisconnectedError(UnavailableError):
+    """An operator has ended this connection of the instance: connect again, and go on."""
+
+    reason = "DISCONNECTED"
+    instance_id = Fact(str, "")
+
+    def __init__(self, instance_id: str) -> None:
+        super().__init__(
+            f"an operator has ended this connection of instance {instance_id!r}: connect again", instance_id=instance_id
+        )
+
+
 class BrokerUnavailableError(UnavailableError):
     """No broker can be reached (client side), or this one is stopping (server side)."""
 

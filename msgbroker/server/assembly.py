@@ -41,6 +41,7 @@ from msgbroker.server.parts import (
     make_jobs,
     make_maintenance,
     make_publishing,
+    make_requests,
     make_trace,
     make_trials,
 )
@@ -60,7 +61,8 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     delivery = make_delivery(base, trace.tracing)
     hub = delivery.hub
     cluster = make_cluster(base, delivery)
-    announcements = make_announcements(base, hub, cluster.heartbeats)
+    requests = make_requests(base, hub)
+    announcements = make_announcements(base, hub, cluster.heartbeats, requests)
     config = make_config_service(base)
     publishing = make_publishing(base, hub, config, on_stored=_on_stored(hub, announcements))
     jobs = make_jobs(base, publishing.committer)
@@ -92,6 +94,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
             BrokerLoop("jobs", jobs.run, is_dispensable=True),
             BrokerLoop("trace", trace.writer.run, finishes_its_round=True, is_dispensable=True),
             BrokerLoop("trials", make_trials(base, hub).run, is_dispensable=True),
+            BrokerLoop("requests", requests.run, is_dispensable=True),
         ],
         cut_connections=stores.cut,
     )

@@ -50,6 +50,7 @@ from msgbroker.server.edge.directory_service import DirectoryService
 from msgbroker.server.edge.grpc_door import GrpcDoor
 from msgbroker.server.edge.health import HealthWatch
 from msgbroker.server.edge.health_service import HealthService
+from msgbroker.server.edge.inspecting.inspection_service import InspectionService
 from msgbroker.server.edge.overload import OverloadWatch
 from msgbroker.server.edge.publishing.publisher_service import PublisherService
 from msgbroker.server.edge.subscribing.pull_service import PullService
@@ -68,6 +69,7 @@ from msgbroker.server.log.topic_queues import TopicQueues
 from msgbroker.server.publish.admissions import Admissions
 from msgbroker.server.publish.committer import Committer, CommitterConfig
 from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
+from msgbroker.server.requests import BrokerRequests
 from msgbroker.server.settings import BrokerSettings
 from msgbroker.server.trace.tracing import Tracing
 from msgbroker.server.trace.writer import TraceWriter
@@ -87,6 +89,8 @@ _POLL_SECONDS_AMONG_OTHERS: Final = 1.0
 _POLL_SECONDS_ALONE: Final = 10.0
 _DAY_SECONDS: Final = 86_400.0
 _HOUR_SECONDS: Final = 3_600.0
+_INSPECTIONS_MAX: Final = 16
+"""So many calls of operators' tools are answered at a time; each asks once in a while."""
 _HEALTH_READING_MAX: Final = 16
 """So many requests are read at a time; as large as gRPC takes them, they are 8 MiB."""
 
@@ -240,7 +244,14 @@ def _make_ownership(
     )
 
 
-def make_announcements(base: Foundation, hub: DeliveryHub, heartbeats: Heartbeats) -> Announcements:
+def make_requests(base: Foundation, hub: DeliveryHub) -> BrokerRequests:
+    """Make what carries out what operators ask of this very broker."""
+    return BrokerRequests(store=base.stores.messages, hub=hub, broker_id=base.identity.broker_id)
+
+
+def make_announcements(
+    base: Foundation, hub: DeliveryHub, heartbeats: Heartbeats, requests: BrokerRequests
+) -> Announcements:
     """Make what tells and hears of messages: soon by announcements, and for certain by asking msgdb."""
 
     def poll_seconds() -> float:
@@ -250,7 +261,7 @@ def make_announcements(base: Foundation, hub: DeliveryHub, heartbeats: Heartbeat
     return Announcements(
         announcer=Announcer(base.stores.messages),
         watched=WatchedTopics(heartbeats=heartbeats, feed=base.stores.feed),
-        listener=Listener(store=base.stores.messages, hub=hub, ends=ends),
+        listener=Listener(store=base.stores.messages, hub=hub, ends=ends, on_request=requests.wake.set),
         ends=ends,
     )
 
@@ -317,8 +328,10 @@ def make_door(
         subscriber=subscriber,
         pull=pull,
         directory=DirectoryService(cluster.heartbeats, config, client_registration=settings.client_registration),
+        inspection=InspectionService(hub, lambda: publisher.connections),
         health=health,
         gate=gate,
+        inspection_gate=CallGate(Places("inspections", _INSPECTIONS_MAX, TooManyCallsError), hub.outgoing),
         health_gate=CallGate(health.checks, hub.outgoing, _HEALTH_READING_MAX),
     )
     places = (publisher.places, subscriber.places, pull.places, pull.calls, gate.places, health.places, health.checks)

@@ -46,6 +46,8 @@ COMMANDS: Final = (
     CommandEntry("publish", "msgconsole.cli.commands.publish", "Publish a message."),
     CommandEntry("subscribe", "msgconsole.cli.commands.subscribe", "Print messages as they come."),
     CommandEntry("lag", "msgconsole.cli.commands.lag", "How far each group is behind."),
+    CommandEntry("instance", "msgconsole.cli.commands.instance", "Instances that are connected: list, disconnect."),
+    CommandEntry("publisher", "msgconsole.cli.commands.publisher", "Publishers that are connected: list."),
     CommandEntry("alarm", "msgconsole.cli.commands.alarm", "What brokers have set aside, or found at its limit."),
     CommandEntry(
         "dead-letters", "msgconsole.cli.commands.dead_letters", "Messages given up on: list, show, redrive, purge."

@@ -5,6 +5,7 @@ days; `cursor` is one row per (group, member, queue). No foreign keys into parti
 """
 
 from msgdb.tables.acts import act as act
+from msgdb.tables.acts import broker_request as broker_request
 from msgdb.tables.acts import job as job
 from msgdb.tables.acts import job_failure as job_failure
 from msgdb.tables.acts import redrive as redrive

@@ -93,3 +93,24 @@ redrive = Table(
     Column("queue_id", BigInteger),
     Column("queue_offset", BigInteger),
 )
+
+# msgdb.requests: what operators ask of one broker, for an hour. Some rows at a time, each updated once.
+broker_request = Table(
+    names.BROKER_REQUEST,
+    metadata,
+    Column("request_id", BigInteger, Identity(always=True), primary_key=True),
+    # Of confdb's registry: a broker that is started anew has another one.
+    Column("broker_id", Uuid, nullable=False),
+    Column("group_id", BigInteger, nullable=False),
+    # A connection there, by a name that it gives once.
+    Column("attachment", Text, nullable=False),
+    Column("thing", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("asked_at", timestamp(), nullable=False, server_default=func.clock_timestamp()),
+    Column("expires_at", timestamp(), nullable=False),
+    # msgdb.requests.RequestOutcome; empty: nobody has carried it out yet.
+    Column("outcome", Text),
+    Column("ended_at", timestamp()),
+    Index(None, "broker_id"),
+)

@@ -276,6 +276,7 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
         names.JOB_FAILURE: "goes with its job",
         names.TRACE_EVENT: "a sample of what happened, for whoever looks for one message",
         names.TRIAL: "what somebody tried, which the command shows",
+        names.BROKER_REQUEST: "of an hour, and what came of it is an act",
         names.REDRIVE: "where a dead letter's message lies since, which the log has under its id",
     }
 )

@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from msgbroker.contract.whereabouts import Stand
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.lane.config import Handout, LaneConfig
+from msgbroker.engine.lane.whereabouts import InFlight, Whereabouts
 from msgbroker.engine.verdicts import Verdict
 from tests.support.lane_builders import FakeMessage
 from tests.support.model_store import ModelStore
@@ -32,6 +34,7 @@ class Unsettled:
     begun: Begun = Begun.NO
     keep_until: float | None = None
     """Extended: until then, however often."""
+    handed_at: float = 0.0
     place: int = 0
     """So many messages its instance was handed before it."""
     is_suspect: bool = False
@@ -89,7 +92,7 @@ class Mirror:
         assert offsets == sorted(offsets), "a hand-out is in the order of the queue"
         for index, message in enumerate(in_order):
             entry = self.unsettled[message.queue_offset]
-            entry.begun, entry.place, entry.keep_until = begun, place + index, None
+            entry.begun, entry.place, entry.keep_until, entry.handed_at = begun, place + index, None, now
             assert entry.is_suspect == handout.is_suspect
 
     def shelve(self, offset: int, by: str) -> None:
@@ -117,6 +120,27 @@ class Mirror:
         """Note that the message is settled."""
         self.unsettled.pop(offset, None)
         self.settled[offset] = reason
+
+    def check_found(self, offset: int, found: Whereabouts, next_offset: int, *, is_stopped: bool) -> None:
+        """Check what is said of where a message is."""
+        entry = self.unsettled.get(offset)
+        if offset in self.settled:
+            assert found == Whereabouts(Stand.SETTLED)
+        elif entry is None:
+            is_ready = offset < next_offset and not is_stopped
+            assert found == (Whereabouts(Stand.READY, 1) if is_ready else Whereabouts(Stand.UNREAD))
+        elif entry.instance_id is not None:
+            flight = InFlight(entry.instance_id, entry.handed_at, entry.deadline, entry.begun is Begun.YES)
+            assert found == Whereabouts(Stand.IN_FLIGHT, entry.attempt, flight=flight)
+        elif entry.shelved_by is not None:
+            assert found == Whereabouts(Stand.SHELVED, entry.attempt)
+        elif found.stand is Stand.UNREAD:
+            # It was read and nothing more, and the lane has stopped since.
+            assert (is_stopped, entry.attempt, entry.has_row) == (True, 1, False)
+        else:
+            assert found.attempt == entry.attempt
+            assert found.stand in {Stand.READY, Stand.WAITING}
+            assert found.due_at == (None if found.stand is Stand.READY else entry.not_before)
 
     # --- what the lane was told ---------------------------------------------------------------------------------
 

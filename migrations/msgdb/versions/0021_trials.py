@@ -10,7 +10,7 @@ from __future__ import annotations
 from alembic import op
 
 revision = "0021"
-down_revision = "0018"
+down_revision = "0019"
 branch_labels = None
 depends_on = None
 

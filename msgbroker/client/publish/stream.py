@@ -29,6 +29,7 @@ from msgbroker.client.publish.frames import Mark
 from msgbroker.client.publish.given_up import broken_by
 from msgbroker.client.publish.silence import Silence
 from msgbroker.client.publish.wire import frame_messages
+from msgbroker.client.values.client_version import client_version
 from msgbroker.client.values.config import ClientConfig
 from msgbroker.client.values.log_lines import log_line
 from msgbroker.contract.errors import BrokerUnavailableError, MessageCenterError, UnavailableCause
@@ -242,6 +243,7 @@ class PublisherStream:
             namespace=self._config.namespace,
             publisher_group=self._config.publisher_group,
             born_host=self._config.host,
+            client_version=client_version(),
         )
         return publisher_pb2.PublishFrame(hello=hello).SerializeToString()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from msgbroker.client.subscribe.settlements import BegunRanges, ExtendedRanges, SettledRanges, error_of
+from msgbroker.client.values.client_version import client_version
 from msgbroker.client.values.config import ClientConfig
 from msgbroker.contract import limits
 from msgbroker.v1 import subscriber_pb2
@@ -21,6 +22,7 @@ def hello_of(
         host=config.host,
         process_id=process_id,
         says_begun=True,
+        client_version=client_version(),
         handled=[
             subscriber_pb2.MessageType(topic=topic, event_code=event_code)
             for topic, event_code in message_types[: limits.SUBSCRIPTIONS_PER_GROUP_MAX]

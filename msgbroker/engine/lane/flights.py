@@ -42,10 +42,10 @@ class Flight:
         stored_at_us: list[int],
         ordering_keys: list[str],
         *,
+        handed_at: float,
         deadline: float,
         begun: Begun,
         place: int,
-        handed_at: float,
         keep_until: float = math.inf,
     ) -> None:
         self.instance_id = instance_id
@@ -69,10 +69,10 @@ class Flight:
             self.offsets[low:high],
             self.stored_at_us[low:high],
             self.ordering_keys[low:high],
+            handed_at=self.handed_at,
             deadline=self.deadline,
             begun=self.begun,
             place=self.place + low,
-            handed_at=self.handed_at,
             keep_until=self.keep_until,
         )
 
@@ -102,6 +102,15 @@ class Flights:
     def next_deadline(self) -> float:
         """A time before which no flight's deadline passes; infinite where there is none."""
         return self._next_deadline if self._flights else math.inf
+
+    def find(self, queue_offset: int) -> Flight | None:
+        """Return the flight that has the message at *queue_offset*."""
+        index = bisect_right(self._starts, queue_offset) - 1
+        if index < 0:
+            return None
+        flight = self._flights[index]
+        at = bisect_left(flight.offsets, queue_offset)
+        return flight if at < len(flight.offsets) and flight.offsets[at] == queue_offset else None
 
     def of_instance(self, instance_id: str) -> list[Flight]:
         """Return the flights of *instance_id*."""

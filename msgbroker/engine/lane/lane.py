@@ -19,6 +19,7 @@ from msgbroker.engine.lane.redeliveries import Redelivery
 from msgbroker.engine.lane.state import LaneState
 from msgbroker.engine.lane.taking import MayHandOut, take
 from msgbroker.engine.lane.watching import LaneWatcher
+from msgbroker.engine.lane.whereabouts import Whereabouts, find
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.verdicts import Held, Settled, Settlement
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, RedeliveryRow
@@ -325,6 +326,10 @@ class Lane(Generic[MessageT]):
     def has_redeliveries_full(self) -> bool:
         """Whether so many messages wait for another attempt that reading has stopped."""
         return self._state.again.moved_count >= self._state.config.redeliveries_max
+
+    def find(self, queue_offset: int) -> Whereabouts:
+        """Return where the message at *queue_offset* is; whatever is said of it, nothing changes."""
+        return find(self._state, queue_offset)
 
     @property
     def ready_count(self) -> int:

@@ -51,6 +51,8 @@ class Redelivery:
     """The cursor may pass it: its redelivery row is stored or is part of the next checkpoint. Never unset."""
     instance_id: str = ""
     """The instance that it is with, or was last, and (`deadline`) until when that may answer."""
+    handed_at: float = math.nan
+    """When that instance was handed it."""
     deadline: float = math.inf
     begun: Begun = Begun.NO
     """Whether it was begun there. A hand-out sets it anew: what comes again is not begun any more."""
@@ -58,8 +60,6 @@ class Redelivery:
     """How many messages that instance was handed before this one."""
     keep_until: float = math.inf
     """Until when it may be extended again, as with a flight. Infinite where it never was."""
-    handed_at: float = math.nan
-    """When it was handed out last, if it was."""
     is_suspect: bool = False
     """It was with an instance that went away without a word, and nobody has handled it since."""
     shelved_by: str = ""
@@ -159,14 +159,16 @@ class Redeliveries(Generic[MessageT]):
         record: Redelivery,
         instance_id: str,
         *,
+        handed_at: float,
         deadline: float,
         begun: Begun,
         place: int,
         keep_until: float = math.inf,
     ) -> None:
-        """Note that a record's message is in flight, with whom and until when."""
+        """Note that a record's message is in flight, with whom, since when and until when."""
         record.stage = Stage.IN_FLIGHT
         record.instance_id = instance_id
+        record.handed_at = handed_at
         record.deadline = deadline
         record.begun = begun
         record.place = place

@@ -211,9 +211,9 @@ class LaneState(Generic[MessageT]):
                 1,
                 flight.deadline,
                 instance_id=flight.instance_id,
+                handed_at=flight.handed_at,
                 begun=flight.begun,
                 place=flight.place + index,
-                handed_at=flight.handed_at,
                 keep_until=flight.keep_until,
             )
             for index, (offset, stored_at_us, ordering_key) in enumerate(
@@ -263,6 +263,7 @@ class LaneState(Generic[MessageT]):
                 self.again.hand_out(
                     record,
                     flight.instance_id,
+                    handed_at=flight.handed_at,
                     deadline=flight.deadline,
                     begun=record.begun,
                     place=record.place,

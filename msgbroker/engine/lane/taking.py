@@ -39,8 +39,9 @@ def take(
         handout.again.sort(key=_offset_of)
         for index, again in enumerate(handout.again):
             record = state.again.by_offset[again.message.queue_offset]
-            record.handed_at = now
-            state.again.hand_out(record, instance_id, deadline=deadline, begun=begun, place=place + index)
+            state.again.hand_out(
+                record, instance_id, handed_at=now, deadline=deadline, begun=begun, place=place + index
+            )
     count_max -= len(handout.again)
     while count_max > 0 and state.ready and not (handout.fresh or handout.is_suspect):
         first = state.ready.first
@@ -50,8 +51,8 @@ def take(
         handout.fresh = _take_fresh(state, count_max, bytes_max, may_hand_out)
     if handout.fresh:
         place += len(handout.again)
-        flight = _flight_of(handout.fresh, instance_id, deadline=deadline, begun=begun, place=place, handed_at=now)
-        state.flights.add(flight)
+        times = (now, deadline)
+        state.flights.add(_flight_of(handout.fresh, instance_id, times, begun=begun, place=place))
     count = handout.count
     if count:
         state.unsettled_by_instance[instance_id] += count
@@ -109,19 +110,20 @@ def _offset_of(again: Again[MessageT]) -> int:
 
 
 def _flight_of(
-    batch: Sequence[MessageT], instance_id: str, *, deadline: float, begun: Begun, place: int, handed_at: float
+    batch: Sequence[MessageT], instance_id: str, times: tuple[float, float], *, begun: Begun, place: int
 ) -> Flight:
     first, last = batch[0].queue_offset, batch[-1].queue_offset
     # Most batches have no holes: then a range says it all.
     is_dense = last - first + 1 == len(batch)
+    handed_at, deadline = times
     offsets = range(first, last + 1) if is_dense else [message.queue_offset for message in batch]
     return Flight(
         instance_id,
         offsets,
         [message.stored_at_us for message in batch],
         [message.ordering_key for message in batch],
+        handed_at=handed_at,
         deadline=deadline,
         begun=begun,
         place=place,
-        handed_at=handed_at,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import psycopg
@@ -24,6 +24,7 @@ from msgbroker.server.cluster.queue_ends import QueueEnds
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.loops import pause, woken
+from msgdb import requests
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -99,13 +100,21 @@ class Announcer:
             await connection.execute(_TELL, (CHANNEL, payload))
 
 
-class Listener:
-    """Hears from other brokers that queues went on."""
+def _nothing() -> None:
+    """Hear nothing of what is asked."""
 
-    def __init__(self, *, store: MessageStore, hub: DeliveryHub, ends: QueueEnds) -> None:
+
+class Listener:
+    """Hears from other brokers that queues went on, and that operators ask for something."""
+
+    def __init__(
+        self, *, store: MessageStore, hub: DeliveryHub, ends: QueueEnds, on_request: Callable[[], object] = _nothing
+    ) -> None:
+        """Make a listener; *on_request* hears that something may be asked of this broker."""
         self._store = store
         self._hub = hub
         self._ends = ends
+        self._on_request = on_request
         self._warn_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -114,6 +123,7 @@ class Listener:
             try:
                 async with self._store.dedicated_connection() as connection:
                     await connection.execute(f"LISTEN {CHANNEL}")
+                    await connection.execute(f"LISTEN {requests.CHANNEL}")
                     while not stop.is_set():
                         await self.listen_once(connection)
             except StoreUnavailableError:
@@ -123,7 +133,10 @@ class Listener:
     async def listen_once(self, connection: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         """Hear what is said within a moment."""
         async for notice in connection.notifies(timeout=_LISTEN_SECONDS):
-            self.hear(notice.payload)
+            if notice.channel == requests.CHANNEL:
+                self._on_request()
+            else:
+                self.hear(notice.payload)
 
     def hear(self, payload: str) -> None:
         """Take note of what somebody said: another broker, if it is in the form in which brokers say it."""

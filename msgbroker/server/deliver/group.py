@@ -146,6 +146,11 @@ class GroupDelivery:
         instance.outlet.on_room(partial(self._give_turns, instance))
         self._give_turns(instance)
 
+    def named(self, instance_id: str) -> list[Instance]:
+        """Return the attachment of the instance with that id, if there is one."""
+        instance = self._attached.get(instance_id)
+        return [] if instance is None else [instance]
+
     def _give_turns(self, instance: Instance) -> None:
         instance.say_room()
         self.mark()
@@ -217,6 +222,7 @@ class GroupDelivery:
                 if held.epoch >= FIRST_TRIAL_EPOCH:
                     self.trials.heard(settlement)
                     return count
+                instance.heard.note(settlement.verdict, count, now)
                 self.touched(owned)
                 self.activate(owned)
         return count

@@ -109,6 +109,11 @@ class Outlet:
         """How many bytes more it may hold."""
         return 0 if self.is_stalled else self._outgoing.room_bytes(self)
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write to it is under way, which lasts as long as its client does not read."""
+        return self in self._outgoing.writing
+
     def hold(self, size_bytes: int) -> None:
         """Count bytes that wait here; less, with a negative number."""
         if self.is_closed:

@@ -18,16 +18,19 @@ from msgbroker.server.edge.decoding import decoder, frame_decoder, stream_decode
 from msgbroker.server.edge.directory_service import DirectoryService
 from msgbroker.server.edge.health_service import SERVICE as HEALTH
 from msgbroker.server.edge.health_service import HealthService
+from msgbroker.server.edge.inspecting.inspection_service import InspectionService
 from msgbroker.server.edge.publishing.publisher_service import PublisherService
 from msgbroker.server.edge.reflection_service import reflection_methods
 from msgbroker.server.edge.subscribing.pull_service import PullService
 from msgbroker.server.edge.subscribing.subscriber_service import SubscriberService
-from msgbroker.v1 import directory_pb2, publisher_pb2, subscriber_pb2
+from msgbroker.v1 import directory_pb2, inspection_pb2, publisher_pb2, subscriber_pb2
 
 PUBLISHER: Final = "msgbroker.v1.Publisher"
 SUBSCRIBER: Final = "msgbroker.v1.Subscriber"
 DIRECTORY: Final = "msgbroker.v1.Directory"
-SERVICES: Final = (PUBLISHER, SUBSCRIBER, DIRECTORY)
+INSPECTION: Final = "msgbroker.v1.Inspection"
+"""For operators' tools: no client of an application calls it."""
+SERVICES: Final = (PUBLISHER, SUBSCRIBER, DIRECTORY, INSPECTION)
 MSGDB: Final = "msgdb"
 """Name under which health tells of the message store."""
 CONFDB: Final = "confdb"
@@ -92,11 +95,17 @@ def add_services(
     subscriber: SubscriberService,
     pull: PullService,
     directory: DirectoryService,
+    inspection: InspectionService,
     health: HealthService,
     gate: CallGate,
+    inspection_gate: CallGate,
     health_gate: CallGate,
 ) -> None:
-    """Register all services. Who asks for health has a gate apart: whatever others do, a supervisor gets its answer."""
+    """Register all services.
+
+    Who asks for health has a gate apart: whatever others do, a supervisor gets its answer. So have operators' tools:
+    they find out why clients fill all places, and take none of theirs.
+    """
     small = _SMALL_REQUEST_BYTES_MAX
     settle = decoder(subscriber_pb2.SettleRequest, limits.PULL_MESSAGES_MAX, _REQUEST_BYTES_MAX)
     extend = decoder(subscriber_pb2.ExtendRequest, limits.PULL_MESSAGES_MAX, _REQUEST_BYTES_MAX)
@@ -121,6 +130,7 @@ def add_services(
                 decoder(directory_pb2.RegisterRequest, bytes_max=_REQUEST_BYTES_MAX), directory.register
             ),
         },
+        INSPECTION: _inspection_methods(inspection, inspection_gate),
         HEALTH: {
             "Check": health_gate.unary(decoder(health_pb2.HealthCheckRequest, bytes_max=small), health.check),
             "Watch": grpc.stream_stream_rpc_method_handler(health.watch),
@@ -130,3 +140,15 @@ def add_services(
     server.add_generic_rpc_handlers(
         tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in handlers.items())
     )
+
+
+def _inspection_methods(inspection: InspectionService, gate: CallGate) -> dict[str, Any]:
+    small = _SMALL_REQUEST_BYTES_MAX
+    in_flight = decoder(inspection_pb2.InFlightRequest, limits.INSPECTED_PLACES_MAX, _REQUEST_BYTES_MAX)
+    list_instances = decoder(inspection_pb2.ListInstancesRequest, bytes_max=small)
+    list_publishers = decoder(inspection_pb2.ListPublishersRequest, bytes_max=small)
+    return {
+        "InFlight": gate.unary(in_flight, inspection.in_flight),
+        "ListInstances": gate.unary(list_instances, inspection.list_instances),
+        "ListPublishers": gate.unary(list_publishers, inspection.list_publishers),
+    }

@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from msgbroker.contract.errors import TooManyStreamsError
 from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.refusals import Context, abort_with
-from msgbroker.v1 import directory_pb2, publisher_pb2, subscriber_pb2
+from msgbroker.v1 import directory_pb2, inspection_pb2, publisher_pb2, subscriber_pb2
 
 V1ALPHA: Final = reflection.SERVICE_NAME
 V1: Final = V1ALPHA.replace(".v1alpha.", ".v1.")
@@ -28,6 +28,7 @@ _FILES: Final = (
     publisher_pb2.DESCRIPTOR,
     subscriber_pb2.DESCRIPTOR,
     directory_pb2.DESCRIPTOR,
+    inspection_pb2.DESCRIPTOR,
     health_pb2.DESCRIPTOR,
     reflection_pb2.DESCRIPTOR,
 )

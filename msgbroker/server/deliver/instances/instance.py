@@ -16,6 +16,7 @@ from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.lane.config import Handout
 from msgbroker.server import clock
 from msgbroker.server.deliver.instances.batch import Batch, Lease, Stress, wires_of
+from msgbroker.server.deliver.instances.heard import Heard
 from msgbroker.server.deliver.instances.notices import (
     Attached,
     Draining,
@@ -123,6 +124,7 @@ class Instance:
         begun: Begun = Begun.UNKNOWN,
         process_id: bytes = b"",
         host: str = "",
+        client_version: str = "",
         encode: EncodeNotice | None = None,
     ) -> None:
         self.say_room: Callable[[], object] = _nothing
@@ -132,16 +134,18 @@ class Instance:
         """What is known of a message when it is handed to it."""
         self.process_id = process_id
         """What tells its process from others; empty if it does not say."""
-        self.host = host
+        self.host, self.client_version = host, client_version
         self.handed_count = 0
         """How many messages it was given so far."""
         self.handed_max = sys.maxsize
-        self.said_at = clock.now()
-        """When the instance said something last."""
+        self.since = self.said_at = clock.now()
+        """When the instance said something last (`said_at`), and for the first time."""
+        self.heard = Heard(self.since)
         self.is_resting = False
         self.sent_on_count = 0
         """How often it was told to subscribe elsewhere."""
-        self.name = f"{instance_id}#{next(_serials)}"
+        self.serial = next(_serials)
+        self.name = f"{instance_id}#{self.serial}"
         """A name that no other attachment has: an instance that reconnects is another one to the lanes."""
         self.credit = credit
         self.credit_max = sys.maxsize

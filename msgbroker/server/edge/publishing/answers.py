@@ -51,6 +51,11 @@ class Answers:
         """Whether every frame of the stream is answered."""
         return not self._expected
 
+    @property
+    def unanswered_count(self) -> int:
+        """How many frames are not answered."""
+        return len(self._expected)
+
     def expect(self, sequence: int, result: asyncio.Future[FrameResult], refusals: int) -> None:
         """Take note of a frame that was submitted, and of how many of its messages are refused already."""
         expected = _Expected(result, refusals)

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
 from msgbroker.contract.errors import InvalidRequestFieldError, MessageCenterError
+from msgbroker.server import clock
 from msgbroker.server.edge.calls.ending import write
 from msgbroker.server.edge.decoding import Received
 from msgbroker.server.edge.publishing.answers import Answers
 from msgbroker.server.edge.publishing.frame_reading import FrameReader
 from msgbroker.server.log.message import MESSAGE_OVERHEAD_BYTES
 from msgbroker.server.publish.admission import Admission, Admitted, refused
+from msgbroker.server.publish.admitted_types import Origin
 from msgbroker.server.publish.committer import Committer
 from msgbroker.server.publish.give_way import GivingWay
+from msgbroker.server.rates import Rate
 from msgbroker.v1 import publisher_pb2
 from msgdb.append.plan import AppendFrame
+
+_serials = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Who publishes by a stream, as its hello says."""
+
+    publisher_id: bytes
+    origin: Origin
+    client_version: str
 
 
 class PublisherConnection:
@@ -28,7 +44,7 @@ class PublisherConnection:
     def __init__(
         self,
         context: grpc.aio.ServicerContext[Any, Any],
-        publisher_id: bytes,
+        publisher: Publisher,
         *,
         admission: Admission,
         check_current: Callable[[], None],
@@ -41,7 +57,11 @@ class PublisherConnection:
         self._frames = frames
         self._answers = answers
         self._context = context
-        self._publisher_id = publisher_id
+        self.publisher = publisher
+        self.serial = next(_serials)
+        self.since = clock.now()
+        self.arrived = Rate(self.since)
+        """The messages that have come, those that are refused too."""
         self.admission = admission
         self._check_current = check_current
         self._committer = committer
@@ -52,6 +72,11 @@ class PublisherConnection:
     def is_idle(self) -> bool:
         """Whether every frame is answered."""
         return self._answers.are_given
+
+    @property
+    def unanswered_frames(self) -> int:
+        """How many frames are not answered."""
+        return self._answers.unanswered_count
 
     def drain(self) -> None:
         """Tell the publisher to go elsewhere."""
@@ -88,6 +113,7 @@ class PublisherConnection:
         sequence = received.frame.sequence
         if not sequence:
             raise InvalidRequestFieldError("sequence", "must be given with messages, from 1")
+        self.arrived.add(len(received.spans), clock.now())
         # In turn with all other streams, and before admission makes objects of it.
         with await self._committer.budget.hold(bytes_held(received)) as hold:
             self._frames.done()
@@ -96,7 +122,7 @@ class PublisherConnection:
             self._check_current()
             admitted = self._admitted(received)
             hold.grow(admitted.more_bytes)
-            frame = append_frame(self._publisher_id, sequence, admitted, received)
+            frame = append_frame(self.publisher.publisher_id, sequence, admitted, received)
             result = self._committer.submit(frame, hold)
         self._answers.expect(sequence, result, len(admitted.refusals))
 

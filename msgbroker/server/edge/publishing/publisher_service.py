@@ -24,7 +24,13 @@ from msgbroker.server.edge.calls.places import Places
 from msgbroker.server.edge.decoding import Received
 from msgbroker.server.edge.publishing.answers import Answers
 from msgbroker.server.edge.publishing.frame_reading import FrameReader
-from msgbroker.server.edge.publishing.publisher_connection import PublisherConnection, append_frame, bytes_held, now_us
+from msgbroker.server.edge.publishing.publisher_connection import (
+    Publisher,
+    PublisherConnection,
+    append_frame,
+    bytes_held,
+    now_us,
+)
 from msgbroker.server.edge.publishing.results import encoded_answer, failure_of, result_of
 from msgbroker.server.edge.refusals import abort_with
 from msgbroker.server.publish.admissions import Admissions
@@ -75,6 +81,11 @@ class PublisherService:
             stream.drain()
 
     @property
+    def connections(self) -> Collection[PublisherConnection]:
+        """The publishers that have a stream here."""
+        return self._streams
+
+    @property
     def is_idle(self) -> bool:
         """Whether no stream has a frame that is not answered."""
         return all(stream.is_idle for stream in self._streams)
@@ -95,11 +106,13 @@ class PublisherService:
             if hello is None:
                 return
             self._check_current()
-            admission = self._admissions.for_stream(_origin_of(hello, context))
-            publisher_id = _check_publisher_id(hello.publisher_id)
+            origin = _origin_of(hello, context)
+            admission = self._admissions.for_stream(origin)
+            version = hello.client_version[: limits.CLIENT_VERSION_CHARS_MAX]
+            publisher = Publisher(_check_publisher_id(hello.publisher_id), origin, version)
             stream = PublisherConnection(
                 context,
-                publisher_id,
+                publisher,
                 admission=admission,
                 check_current=self._check_current,
                 committer=self._committer,

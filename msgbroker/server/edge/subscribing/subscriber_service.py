@@ -149,6 +149,7 @@ class SubscriberService:
             begun=begun,
             process_id=process_id,
             host=host,
+            client_version=first.hello.client_version[: limits.CLIENT_VERSION_CHARS_MAX],
             encode=encode_notice,
         )
         instance.outlet.on_stalled(instance.give_back)

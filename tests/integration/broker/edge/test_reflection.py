@@ -14,12 +14,13 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha import reflection_pb2
 
 from msgbroker.server.app import Broker
-from msgbroker.v1 import directory_pb2, publisher_pb2, subscriber_pb2
+from msgbroker.v1 import directory_pb2, inspection_pb2, publisher_pb2, subscriber_pb2
 
 SERVICES = {
     "msgbroker.v1.Publisher",
     "msgbroker.v1.Subscriber",
     "msgbroker.v1.Directory",
+    "msgbroker.v1.Inspection",
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
@@ -27,7 +28,7 @@ SERVICES = {
 PROTOCOL = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()
 CALLS = [
     pytest.param(method, id=method.name)
-    for file in (publisher_pb2, subscriber_pb2, directory_pb2)
+    for file in (publisher_pb2, subscriber_pb2, directory_pb2, inspection_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
@@ -92,8 +93,9 @@ async def test_a_tool_that_knows_only_reflection_can_call_a_broker(
     listed = await ask(channel, version, list_services="")
     names = [service.name for service in listed.list_services_response.service]
     files = {file.name: file for name in names for file in await files_with(channel, version, name)}
-    for name in sorted(files, key=lambda name: len(files[name].dependency)):
-        pool.Add(files[name])
+    while waiting := [file for file in files.values() if not _is_known(pool, file.name)]:
+        # Each behind those that it imports.
+        pool.Add(next(file for file in waiting if all(_is_known(pool, name) for name in file.dependency)))
     method = pool.FindServiceByName("msgbroker.v1.Directory").FindMethodByName("ListBrokers")
     request, response = (message_factory.GetMessageClass(each) for each in (method.input_type, method.output_type))
 
@@ -106,6 +108,14 @@ async def test_a_tool_that_knows_only_reflection_can_call_a_broker(
 
     assert [each.address for each in answer.brokers] == [broker.address]
     assert {name for name in names if pool.FindServiceByName(name).methods} == SERVICES
+
+
+def _is_known(pool: DescriptorPool, name: str) -> bool:
+    try:
+        pool.FindFileByName(name)
+    except KeyError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("method", CALLS)

@@ -160,7 +160,7 @@ def test_flights_that_are_extended_as_a_whole_are_not_made_anew() -> None:
     # There may be a flight for each of ten thousand messages, and a request may extend all of them again and again.
     flights = Flights()
     for offset in range(3):
-        flights.add(Flight("a", [offset], [0], [""], deadline=30.0, begun=Begun.NO, place=offset, handed_at=0.0))
+        flights.add(Flight("a", [offset], [0], [""], handed_at=0.0, deadline=30.0, begun=Begun.NO, place=offset))
     before = flights.of_instance("a")
 
     assert flights.extend("a", 0, 3, Extension(10.0, 30.0, 3_600.0)) == 3

@@ -649,6 +649,15 @@ class LaneMachine(RuleBasedStateMachine):
                 }
         assert len(self.store.rows) <= self.config.redeliveries_max + len(self.hurried)
 
+    @invariant()
+    def each_message_is_found(self) -> None:
+        for owner in (self.owner, self.stale):
+            if owner is not None:
+                lane = owner.lane
+                for offset in range(self.store.first_offset, self.store.end + 2):
+                    found = lane.find(offset)
+                    owner.mirror.check_found(offset, found, lane.next_offset, is_stopped=lane.is_stopped)
+
     # --- the end ------------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:

@@ -1,0 +1,1 @@
+"""The service `Inspection`: what operators' tools ask a broker for that nobody else knows."""
