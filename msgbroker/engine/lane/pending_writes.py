@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgbroker.engine.lane.offsets import SettledOffsets
 from msgbroker.engine.lane.redeliveries import Redelivery
+from msgbroker.engine.offsets import SettledOffsets
 from msgdb.lanes.records import SHELVED_SECONDS, DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
 
 

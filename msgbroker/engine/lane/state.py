@@ -15,12 +15,12 @@ from typing import Generic
 from msgbroker.contract import limits
 from msgbroker.engine.lane.config import Handed, LaneConfig, LaneCounters
 from msgbroker.engine.lane.flights import Flight, Flights
-from msgbroker.engine.lane.offsets import SettledOffsets, runs
 from msgbroker.engine.lane.pending_writes import PendingWrites
 from msgbroker.engine.lane.ready import ReadyMessages
 from msgbroker.engine.lane.redeliveries import Redeliveries, Redelivery, Stage
 from msgbroker.engine.lane.watching import LaneWatcher, Nobody
 from msgbroker.engine.messages import MessageT
+from msgbroker.engine.offsets import SettledOffsets, runs
 from msgbroker.engine.verdicts import DeadLetterReason, Settlement, Verdict
 from msgdb.lanes.records import ClaimedLane, RedeliveryRow
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from msgbroker.engine.lane.config import Handout
 from msgbroker.engine.lane.flights import Flight
-from msgbroker.engine.lane.offsets import runs
 from msgbroker.engine.lane.redeliveries import Redelivery
 from msgbroker.engine.lane.watching import Ending
+from msgbroker.engine.offsets import runs
 from msgbroker.engine.tracing import threshold_of
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.trace.buffer import Noted, OpenHandOut, TraceBuffer

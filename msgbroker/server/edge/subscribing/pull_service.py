@@ -25,7 +25,7 @@ from msgbroker.contract.errors import (
     TooManyCallsError,
 )
 from msgbroker.engine.lane.begun import Begun
-from msgbroker.engine.lane.offsets import runs
+from msgbroker.engine.offsets import runs
 from msgbroker.engine.verdicts import Held, Settlement
 from msgbroker.server import clock
 from msgbroker.server.alarms.not_understood import check_group_served

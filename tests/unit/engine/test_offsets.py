@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgbroker.engine.lane.offsets import SettledOffsets
+from msgbroker.engine.offsets import SettledOffsets
 
 _HIGHEST = 40
 _RANGES = st.lists(st.tuples(st.integers(0, _HIGHEST), st.integers(0, 8)), max_size=30)
