@@ -43,6 +43,7 @@ from tests.support.lane_builders import ALL_BYTES, KEY, FakeMessage, make_group,
 from tests.support.model_store import ModelStore, StoredMessage
 
 GROUP, TOPIC = "SG", "TP_1"
+OURS = PastGroup(KEY.group_id, GROUP, paused=False)
 LAG_SECONDS = UNCERTAIN_SECONDS - 1
 """No broker goes by what was changed longer ago."""
 CONFIG = LaneConfig(retry=RetryPolicy((5.0, 5.0), 3), window_max=40, redeliveries_max=40)
@@ -381,7 +382,7 @@ class Scene:
             ConfigMoment(
                 made_by=None if index == 0 else ConfigChange(index, self.time(at), "ada", (f"change {index}",)),
                 topic=PastTopic(1, registered.is_refused),
-                groups={GROUP: PastGroup(KEY.group_id, GROUP, paused=False)} if registered.is_registered else {},
+                groups={GROUP: OURS} if registered.is_registered else {},
                 subscriptions=registered.subscriptions if registered.is_registered else {},
                 allowed={1: (GROUP, "*")} if registered.is_allowed else {},
             )
@@ -418,7 +419,7 @@ class Scene:
             message=self.readable(message, since),
             group=GROUP,
             group_id=KEY.group_id,
-            moments=moments_of_group(self.moments(), KEY.group_id, 1, message.event_code),
+            moments=moments_of_group(self.moments(), OURS, 1, message.event_code),
             standing=standing,
             resets=resets,
             purges=[job for job in self.purges if job.created_at >= self.time(since)],

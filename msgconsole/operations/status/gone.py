@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from confdb.past import PastGroup
 from confdb.snapshot import load_snapshot
+from msgbroker.contract.errors import NamespaceNotFoundError
 from msgconsole.operations.status.answers import Basis, GroupStatus, MessageStatus, PlaceStatus, State
 from msgconsole.operations.status.letters import dead_letter_of, said_of_letter, state_of_letter
 from msgconsole.operations.status.wanted import WantedStatus, groups_of
@@ -18,6 +19,8 @@ from msgdb.postgres.binary_rows import datetime_of
 async def find_gone(stores: Stores, wanted: WantedStatus) -> MessageStatus:
     """Return what is left of a message whose day is gone. Raises ThingNotFoundError where there never was one."""
     snapshot = await load_snapshot(stores.config)
+    if wanted.namespace not in snapshot.namespaces:
+        raise NamespaceNotFoundError(wanted.namespace)
     own = {topic.topic_id: topic for (namespace, _), topic in snapshot.topics.items() if namespace == wanted.namespace}
     groups = groups_of(
         {

@@ -19,7 +19,7 @@ from msgconsole.operations.status.answers import GroupStatus, MessageStatus, Pla
 from msgconsole.operations.status.deciding import decide
 from msgconsole.operations.status.facts import GroupFacts
 from msgconsole.operations.status.gone import find_gone
-from msgconsole.operations.status.moments import moments_of_group
+from msgconsole.operations.status.moments import MOMENTS_MAX, moments_of_group
 from msgconsole.operations.status.purged import may_have_purged
 from msgconsole.operations.status.reading import Readable
 from msgconsole.operations.status.wanted import WantedStatus, groups_of
@@ -162,19 +162,21 @@ def _group_status(stored: _Stored, group: PastGroup, past: TopicPast, said: _Sai
         # Of an owner that has lost the lane, or before a reset.
         stand = None
     message = _readable(place)
+    moments = moments_of_group(past.moments, group, place.topic_id, place.event_code)
+    now = past.moments[-1].groups.get(group.name)
     return decide(
         GroupFacts(
             message=message,
             group=group.name,
             group_id=group.group_id,
-            moments=moments_of_group(past.moments, group.group_id, place.topic_id, place.event_code),
-            are_moments_whole=past.is_whole,
+            moments=moments[-MOMENTS_MAX:],
+            are_moments_whole=past.is_whole and len(moments) <= MOMENTS_MAX,
             standing=standing,
             resets=[act for act in stored.resets.acts if act.group_id == group.group_id],
             are_resets_whole=stored.resets.is_complete,
             purges=[job for job in stored.purges if may_have_purged(job, message, group, place.namespace)],
             stand=stand,
-            is_paused=any(each.paused for each in past.moments[-1].groups.values() if each.group_id == group.group_id),
+            is_paused=now is not None and now.paused,
             now_us=round(past.read_at.timestamp() * 1_000_000),
         )
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from confdb.past import UNCERTAIN_SECONDS, ConfigChange, ConfigMoment, PastSubscription
+from confdb.past import UNCERTAIN_SECONDS, ConfigChange, ConfigMoment, PastGroup, PastSubscription
 from msgbroker.contract.names import ANY_EVENT_CODE
 
-UNCERTAIN_US = UNCERTAIN_SECONDS * 1_000_000
+UNCERTAIN_US: Final = UNCERTAIN_SECONDS * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +40,43 @@ class GroupMoment:
         return mine == (other.is_registered, other.subscriptions, other.may_see_stress)
 
 
+MOMENTS_MAX: Final = 100
+"""So many changes that concern one group and topic are looked at, the newest: what may have come of each is asked of
+each one after it."""
+
+
 def moments_of_group(
-    moments: Iterable[ConfigMoment], group_id: int, topic_id: int, event_code: str
+    moments: Sequence[ConfigMoment], group: PastGroup, topic_id: int, event_code: str
 ) -> tuple[GroupMoment, ...]:
     """Return what a group was with a topic and an event code; changes that do not concern it are left out."""
     found: list[GroupMoment] = []
+    before: ConfigMoment | None = None
     for moment in moments:
-        own = _moment_of(moment, group_id, topic_id, event_code)
-        if not found or not found[-1].is_like(own):
-            found.append(own)
+        if before is None or not _is_alike(moment, before, group.name):
+            own = _moment_of(moment, group, topic_id, event_code)
+            if not found or not found[-1].is_like(own):
+                found.append(own)
+        before = moment
     return tuple(found)
 
 
-def _moment_of(moment: ConfigMoment, group_id: int, topic_id: int, event_code: str) -> GroupMoment:
+def _is_alike(moment: ConfigMoment, before: ConfigMoment, name: str) -> bool:
+    """Return whether nothing of this group and the topic was changed: what was not is the same thing, and no copy."""
+    return (
+        moment.subscriptions is before.subscriptions
+        and moment.allowed is before.allowed
+        and moment.topic is before.topic
+        and moment.groups.get(name) is before.groups.get(name)
+    )
+
+
+def _moment_of(moment: ConfigMoment, group: PastGroup, topic_id: int, event_code: str) -> GroupMoment:
     # By its id: of the same name there may have been another group before, and so with the topic.
-    name = next((group.name for group in moment.groups.values() if group.group_id == group_id), None)
-    if name is None or moment.topic is None or moment.topic.topic_id != topic_id:
-        return GroupMoment(moment.made_by, name is not None, (), may_see_stress=False)
+    name = group.name
+    registered = moment.groups.get(name)
+    is_registered = registered is not None and registered.group_id == group.group_id
+    if not is_registered or moment.topic is None or moment.topic.topic_id != topic_id:
+        return GroupMoment(moment.made_by, is_registered, (), may_see_stress=False)
     subscriptions = [each for _, each in sorted(moment.subscriptions.items()) if each.group == name]
     is_allowed = any(allowed in {(name, event_code), (name, ANY_EVENT_CODE)} for allowed in moment.allowed.values())
     return GroupMoment(

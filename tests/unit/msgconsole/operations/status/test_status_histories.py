@@ -113,17 +113,32 @@ class StatusMachine(RuleBasedStateMachine):
         self.scene.feed(count)
 
     @rule(
-        count=st.integers(1, 10),
-        verdicts=st.lists(st.sampled_from([Verdict.ACK, Verdict.ACK, *Verdict]), max_size=10),
-        is_fed=st.booleans(),
-        is_stored=st.booleans(),
+        code=CODES,
+        headers=st.lists(HEADERS, max_size=3),
+        is_stress=st.sampled_from([False, False, True]),
+        is_new_known=st.booleans(),
+        verdicts=st.lists(st.sampled_from([Verdict.ACK, Verdict.ACK, Verdict.ACK, *Verdict]), max_size=8),
+        is_stored=st.sampled_from([True, True, False]),
     )
-    def work(self, count: int, verdicts: list[Verdict], *, is_fed: bool, is_stored: bool) -> None:
+    def work(
+        self,
+        code: str,
+        headers: list[dict[str, str]],
+        verdicts: list[Verdict],
+        *,
+        is_stress: bool,
+        is_new_known: bool,
+        is_stored: bool,
+    ) -> None:
+        """Everything once, in the usual order: single steps alone seldom meet."""
         scene = self.scene
-        if is_fed:
-            scene.feed(count)
+        if headers:
+            self.publish(code, headers, stress=is_stress, only_for=None)
+        if is_new_known:
+            scene.follow(len(scene.versions) - 1)
+        scene.feed(10)
         scene.fetch()
-        for (offset, attempt), verdict in zip(scene.take(count), verdicts, strict=False):
+        for (offset, attempt), verdict in zip(scene.take(len(verdicts)), verdicts, strict=False):
             scene.answer(offset, attempt, verdict)
         if is_stored:
             scene.checkpoint(is_committed=True)
@@ -139,10 +154,10 @@ class StatusMachine(RuleBasedStateMachine):
 
     # --- operators ----------------------------------------------------------------------------------------------
 
-    @rule(data=st.data(), is_time=st.sampled_from([False, True]))
-    def reset(self, data: st.DataObject, *, is_time: bool) -> None:
-        if is_time:
-            self.scene.reset_to(data.draw(st.integers(0, self.scene.store.end)))
+    @precondition(lambda self: self.scene.store.end > 0)
+    @rule(data=st.data())
+    def reset(self, data: st.DataObject) -> None:
+        self.scene.reset_to(data.draw(st.integers(0, self.scene.store.end)))
 
     @precondition(lambda self: self.scene.letters)
     @rule(data=st.data())
