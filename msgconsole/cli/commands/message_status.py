@@ -11,7 +11,7 @@ import typer
 from msgconsole.cli.acting import act
 from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Namespace, OfGroup
 from msgconsole.cli.output import plain, print_json, print_line, print_rows
-from msgconsole.operations.status.answers import GroupStatus, MessageStatus, Other, PlaceStatus
+from msgconsole.operations.status.answers import GroupStatus, MessageStatus, PlaceStatus, Why
 from msgconsole.operations.status.message_status import find_status
 from msgconsole.operations.status.wanted import WantedStatus
 
@@ -89,16 +89,17 @@ def _place(place: PlaceStatus) -> str:
 
 
 def _rows(group: GroupStatus) -> Iterator[dict[str, str]]:
-    yield {"group": group.group, "status": _status(group), "by": group.basis.value, "detail": _detail(group)}
+    yield {"group": group.group, "status": group.state.value, "by": group.basis.value, "detail": _detail(group)}
     for other in group.others:
-        yield {"group": "", "status": f"or {_status(other)}", "by": "", "detail": f"{other.detail}; {other.when}"}
+        detail = f"{_reason(other.why)}{other.detail}; {other.when}"
+        yield {"group": "", "status": f"or {other.state.value}", "by": "", "detail": detail}
 
 
-def _status(told: GroupStatus | Other) -> str:
-    return told.state.value if told.why is None else f"{told.state.value} {told.why.value}"
+def _reason(why: Why | None) -> str:
+    return "" if why is None else f"{why.value}: "
 
 
 def _detail(group: GroupStatus) -> str:
     act = "" if group.reset_act_id is None else f" (act {group.reset_act_id})"
     error = "" if group.last_error is None else f"; last error: {group.last_error}"
-    return f"{group.detail}{act}{error}"
+    return f"{_reason(group.why)}{group.detail}{act}{error}"

@@ -48,7 +48,7 @@ def test_people_read_what_became_of_it_and_why(msgcenter: Msgcenter, stored: tup
     assert ", TP_TRADE/EC_PAID, key key-0 Queue 1, offset 0, stored at 20" in said
     assert "SG_ALL PENDING NOW no broker serves its lane" in said
     assert (
-        "SG_HZ NOT_MATCHED EXPRESSION_FAILED NOW the expression of the subscription to TP_TRADE/EC_PAID failed" in said
+        "SG_HZ NOT_MATCHED NOW EXPRESSION_FAILED: the expression of the subscription to TP_TRADE/EC_PAID failed" in said
     )
     assert "header 'vip' is missing" in said
 
@@ -68,7 +68,7 @@ def test_what_may_be_so_instead_stands_below(msgcenter: Msgcenter, stored: tuple
     told = msgcenter("message", "status", message_id, "--group", "SG_HZ")
     (place,) = msgcenter("message", "status", message_id, "--group", "SG_HZ", "--json").json["places"]
 
-    assert "SG_HZ NOT_MATCHED EXPRESSION_FAILED THEN" in flat(told)
+    assert "SG_HZ NOT_MATCHED THEN EXPRESSION_FAILED: " in flat(told)
     assert "or DELIVERED by the subscription to TP_TRADE/EC_PAID; if that was after" in flat(told)
     assert "after subscription.update SG_HZ TP_TRADE/EC_PAID of" in flat(told)
     (group,) = place["groups"]
