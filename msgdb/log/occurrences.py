@@ -51,9 +51,12 @@ WHERE m.queue_id = %(queue_id)s AND m.queue_offset = %(queue_offset)s
 
 
 async def find_occurrences(conn: Connection, message_id: UUID) -> list[Occurrence]:
-    """Return where the message with that id lies, the oldest place first; nothing where no live day has it."""
+    """Return where the message with that id lies, the oldest place first; nothing where no live day has it.
+
+    One more than OCCURRENCES_MAX: there are more.
+    """
     cursor = binary_cursor(conn)
-    await cursor.execute(_OF_MESSAGE, {"message_id": message_id, "limit": OCCURRENCES_MAX}, prepare=False)
+    await cursor.execute(_OF_MESSAGE, {"message_id": message_id, "limit": OCCURRENCES_MAX + 1}, prepare=False)
     return [_occurrence(row) for row in await cursor.fetchall()]
 
 

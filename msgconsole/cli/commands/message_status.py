@@ -53,6 +53,8 @@ def status(
         print_json(_record(found))
     else:
         _tell(found)
+    if found.has_more_places:
+        typer.echo(f"Incomplete: only the {len(found.places)} oldest places of the message are told of.", err=True)
     for broker in found.unanswered:
         typer.echo(f"Incomplete: {broker}.", err=True)
 

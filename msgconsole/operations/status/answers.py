@@ -142,10 +142,12 @@ class MessageStatus:
     key: str | None
     stress: bool | None
     places: tuple[PlaceStatus, ...]
+    has_more_places: bool
+    """Whether it lies in more places than are told of: those are the oldest."""
     unanswered: tuple[str, ...]
     """The brokers that serve it and did not answer: what only they know is missing."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether everybody answered who knows something."""
-        return not self.unanswered
+        """Whether everybody answered who knows something, and all places are told of."""
+        return not self.unanswered and not self.has_more_places

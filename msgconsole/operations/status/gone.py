@@ -63,6 +63,7 @@ def _told(
         key=None if copy is None else copy.key,
         stress=None if copy is None else copy.stress,
         places=(place,),
+        has_more_places=False,
         unanswered=(),
     )
 

@@ -27,7 +27,7 @@ from msgconsole.operations.stores import Stores
 from msgdb.jobs.purge_jobs import PurgeJob, list_purge_jobs
 from msgdb.lanes.reset_acts import ResetActs, list_reset_acts
 from msgdb.lanes.standing import Standing, find_standings
-from msgdb.log.occurrences import Occurrence, find_occurrence_at, find_occurrences
+from msgdb.log.occurrences import OCCURRENCES_MAX, Occurrence, find_occurrence_at, find_occurrences
 from msgdb.postgres.binary_rows import datetime_of
 
 
@@ -54,10 +54,10 @@ async def find_status(stores: Stores, wanted: WantedStatus) -> MessageStatus:
 
     Raises ThingNotFoundError where no live day has it, and GroupNotFoundError.
     """
-    places = await _find_places(stores, wanted)
-    if not places:
+    found = await _find_places(stores, wanted)
+    if not found:
         return await find_gone(stores, wanted)
-    first = places[0]
+    places, first = found[:OCCURRENCES_MAX], found[0]
     past = await _read_past(stores, first)
     groups = groups_of(past.moments[-1].groups, wanted)
     stored = await _read_stored(stores, places, groups)
@@ -75,6 +75,7 @@ async def find_status(stores: Stores, wanted: WantedStatus) -> MessageStatus:
         key=first.key,
         stress=first.stress,
         places=tuple(_place_status(each, groups, past, said) for each in stored),
+        has_more_places=len(found) > OCCURRENCES_MAX,
         unanswered=said.unanswered,
     )
 

@@ -21,6 +21,8 @@ from msgconsole.operations import asking_brokers
 from msgconsole.operations.group_reset import WantedReset, reset_group
 from msgconsole.operations.purge import purge
 from msgconsole.operations.redrive import redrive
+from msgconsole.operations.replay import WantedReplay, replay
+from msgconsole.operations.status import message_status
 from msgconsole.operations.status.answers import Basis, GroupStatus, MessageStatus, State, Why
 from msgconsole.operations.status.message_status import find_status
 from msgconsole.operations.status.wanted import WantedStatus
@@ -358,3 +360,19 @@ async def test_by_its_place_it_is_told_after_its_day_is_gone_as_far_as_anything_
         ("SG_OTHER", State.GONE),
         (GROUP, State.DEAD_LETTER),
     ]
+
+
+async def test_of_a_message_that_was_stored_very_often_the_oldest_places_are_told(
+    stores: Stores, broker: Broker, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipt = await center.publish(TOPIC, PAID, b"a")
+    for _ in range(2):
+        wanted = WantedReplay(namespace="default", group=GROUP, message_ids=(receipt.message_id,))
+        await ended(stores, (await replay(stores, wanted, **BY_ADA)).job_id)
+    whole = await look(stores, receipt.message_id)
+    monkeypatch.setattr(message_status, "OCCURRENCES_MAX", 2)
+
+    cut = await look(stores, receipt.message_id)
+
+    assert (len(whole.places), whole.is_complete) == (3, True)
+    assert (cut.places, cut.has_more_places, cut.is_complete) == (whole.places[:2], True, False)
