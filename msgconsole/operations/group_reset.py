@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -22,7 +22,15 @@ from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgdb.acts import write_act
 from msgdb.lanes.records import OffsetRange
-from msgdb.lanes.resets import LanePlace, OutsideOfLogError, effect_of, find_places, reset_lanes
+from msgdb.lanes.reset_acts import detail_of
+from msgdb.lanes.resets import (
+    LanePlace,
+    OutsideOfLogError,
+    effect_of,
+    find_places,
+    lock_places,
+    reset_lanes,
+)
 from msgdb.log.queues import QueueRow, list_topic_queues
 from msgdb.log.reads import next_offsets, offset_at_time
 from msgdb.postgres.connections import Connection
@@ -113,14 +121,16 @@ async def reset_group(
     planned = await plan_reset(stores, wanted)
     group, _ = await _resolve(stores, wanted)
     targets = {each.queue_id: each.to_offset for each in planned}
-    detail = {
-        "queues": [[each.queue_id, each.from_offset, each.to_offset] for each in planned],
-        "skipped": sum(each.skipped for each in planned),
-        "again": sum(each.again for each in planned),
-    }
     youngest_id = max((subscription.subscription_id for subscription in group.subscriptions), default=0)
     async with stores.messages.transaction() as conn:
         history = await get_history(conn)
+        # Of this very moment: what becomes of a message is told by it later.
+        places = await lock_places(conn, group.group_id, list(targets))
+        detail = {
+            **detail_of(group.group_id, youngest_id, targets, _places(planned, places)),
+            "skipped": sum(each.skipped for each in planned),
+            "again": sum(each.again for each in planned),
+        }
         try:
             epochs = await reset_lanes(conn, group.group_id, targets, youngest_id, history.epoch_floor)
         except OutsideOfLogError as error:
@@ -206,6 +216,11 @@ async def _plan_queue(
         waiting_skipped=effect.skipped_waiting,
         waiting_anew=effect.anew,
     )
+
+
+def _places(planned: Sequence[QueueReset], found: Mapping[int, LanePlace]) -> dict[int, LanePlace]:
+    """Return where each lane is; one that was never served is where it would begin."""
+    return {each.queue_id: found.get(each.queue_id) or LanePlace(each.from_offset) for each in planned}
 
 
 def _length(ranges: Sequence[OffsetRange]) -> int:

@@ -164,6 +164,19 @@ async def reset_lanes(
     return epochs
 
 
+async def lock_places(
+    conn: Connection, group_id: int, queue_ids: Sequence[int], *, lock_seconds: float = LOCK_SECONDS
+) -> dict[int, LanePlace]:
+    """Return where the group's lanes are, and let nobody move them before the caller's transaction ends.
+
+    What is then reset and written down is exactly what was there. Raises RowsHeldError as `reset_lanes` does.
+    """
+    await conn.execute(_WAIT_FOR_LOCKS, (f"{round(lock_seconds * 1_000)}",))
+    parameters = {"group_id": group_id, "queue_id": list(queue_ids), "to_offset": list(queue_ids)}
+    await conn.execute(_LOCK, parameters)
+    return await find_places(conn, group_id, queue_ids)
+
+
 async def find_places(conn: Connection, group_id: int, queue_ids: Sequence[int]) -> dict[int, LanePlace]:
     """Return where the group's lanes are, by queue; one that was never served has none."""
     rows = await (await conn.execute(_FIND_LANES, {"group_id": group_id, "queue_ids": list(queue_ids)})).fetchall()
@@ -185,6 +198,24 @@ def effect_of(place: LanePlace, to_offset: int) -> ResetEffect:
     settled = [(to_offset, place.acked_offset), *place.acked_ranges]
     waiting = [(offset, offset + 1) for offset in anew]
     return ResetEffect([], 0, [part for each in settled for part in _without(each, waiting)], len(anew))
+
+
+def skipped_by(place: LanePlace, to_offset: int) -> list[OffsetRange]:
+    """Return all that a lane put at *to_offset* never comes to, ascending: what waits for another attempt, too. Pure.
+
+    Nothing, where it goes back.
+    """
+    if to_offset < place.acked_offset:
+        return []
+    untried = _without((place.acked_offset, to_offset), place.acked_ranges)
+    waiting = [(offset, offset + 1) for offset in place.waiting if offset < to_offset]
+    merged: list[OffsetRange] = []
+    for first, end in sorted(untried + waiting):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return merged
 
 
 def _without(whole: OffsetRange, parts: Sequence[OffsetRange]) -> list[OffsetRange]:

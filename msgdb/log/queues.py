@@ -30,6 +30,8 @@ _COLUMNS: Final = "queue_id, topic_id, generation, ordinal, start_offset, sealed
 
 _LIST: Final = f"SELECT {_COLUMNS} FROM queue ORDER BY queue_id"
 
+_FIND: Final = f"SELECT {_COLUMNS} FROM queue WHERE queue_id = %s"
+
 # By the unique index on (topic_id, generation, ordinal).
 _LIST_OF_TOPIC: Final = f"SELECT {_COLUMNS} FROM queue WHERE topic_id = %s ORDER BY generation, ordinal"
 
@@ -96,6 +98,12 @@ async def list_topic_queues(conn: Connection, topic_id: int) -> list[QueueRow]:
     """Return the queues of all of a topic's layouts, the oldest first."""
     cursor = await conn.execute(_LIST_OF_TOPIC, (topic_id,))
     return [QueueRow._make(row) for row in await cursor.fetchall()]
+
+
+async def find_queue(conn: Connection, queue_id: int) -> QueueRow | None:
+    """Return one queue."""
+    row = await (await conn.execute(_FIND, (queue_id,))).fetchone()
+    return None if row is None else QueueRow._make(row)
 
 
 class QueueTailReader:

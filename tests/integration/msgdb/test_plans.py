@@ -16,8 +16,8 @@ from psycopg.rows import TupleRow
 from msgdb.archive import differences, stored_days
 from msgdb.days import deleting
 from msgdb.jobs import trials
-from msgdb.lanes import checkpoints, draining, lag, leases, lost_log, steering
-from msgdb.log import copies, queues, reads
+from msgdb.lanes import checkpoints, draining, lag, leases, lost_log, standing, steering
+from msgdb.log import copies, occurrences, queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.trace import reading as trace
@@ -108,6 +108,13 @@ def messages(count: int) -> dict[str, Any]:
 
 
 RANGE = {"queue_id": 1, "first_offset": 7_000, "limit": 500, "bytes_max": 1 << 20}
+OF_PLACE = {
+    "group_id": list(range(1, 21)),
+    "queue_id": 1,
+    "queue_offset": 500,
+    "stored_at": datetime_of(0),
+    "first_keeper": FIRST_KEEPER,
+}
 DAY = {"message_id": UUID(int=5), "first": datetime_of(0), "last": datetime_of(1 << 52)}
 OLD_DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=50)
 TODAYS = f"message_p{datetime.now(UTC):%Y%m%d}"
@@ -190,6 +197,10 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
             "first_keeper": FIRST_KEEPER,
         },
     ),
+    "standings": (standing._FIND, OF_PLACE),
+    "buried_at": (standing._BURIED_AT, OF_PLACE),
+    "occurrences": (occurrences._OF_MESSAGE, {"message_id": UUID(int=5), "limit": 100}),
+    "occurrence_at": (occurrences._AT, OF_PLACE),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
 }
 """A plan that depends on its values is judged with values only."""

@@ -14,6 +14,7 @@ from tests.integration.msgconsole.cli.conftest import Msgcenter
 
 _README = Path(__file__).parents[4] / "README.md"
 _COMMAND_LINE = _README.parent / "docs/command-line.md"
+_AN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def test_the_program_of_the_readme_works_as_pasted(running_broker: str, tmp_path: Path) -> None:
@@ -58,7 +59,9 @@ def test_the_commands_and_the_service_of_the_readme_and_then_the_tour_work_as_ty
     assert (dead["reason"], dead["last_error"]) == ("REJECTED", "nothing to reserve")
 
     # What is typed of the archive needs a day that is over: see test_etl_jobs.
-    tour, repeated, acts, _, refused, missing, stress = _blocks(_COMMAND_LINE, "console")[:7]
+    tour, repeated, asked, acts, _, refused, missing, stress = _blocks(_COMMAND_LINE, "console")[:8]
+    for command in _typed(_AN_ID.sub(dead["message_id"], asked)):
+        assert "ROWS" in msgcenter(*command).out
     for command in [*_typed(tour), *_typed(acts), *_typed(stress)]:
         if command != ["up"]:
             done = msgcenter(*command)

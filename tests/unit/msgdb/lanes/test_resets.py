@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgdb.lanes.records import OffsetRange
-from msgdb.lanes.resets import LanePlace, effect_of
+from msgdb.lanes.resets import LanePlace, effect_of, skipped_by
 
 END = 24
 
@@ -80,3 +80,13 @@ def test_a_lane_that_goes_back_begins_anew_with_what_waits_from_there_on() -> No
     effect = effect_of(LanePlace(10, [(12, 14)], [3, 8, 11]), 6)
 
     assert effect == ([], 0, [(6, 8), (9, 10), (12, 14)], 2)
+
+
+@given(places(), st.integers(0, END))
+def test_all_that_is_not_settled_below_the_new_place_is_skipped(place: LanePlace, to_offset: int) -> None:
+    skipped = skipped_by(place, to_offset)
+
+    goes_back = to_offset < place.acked_offset
+    unsettled = set() if goes_back else set(range(to_offset)) - settled_of(place)
+    assert offsets_of(skipped) == sorted(unsettled)
+    assert skipped == ranges_of(sorted(unsettled))

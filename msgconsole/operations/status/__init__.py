@@ -1,0 +1,1 @@
+"""What became of one message with each group of its namespace, and why."""

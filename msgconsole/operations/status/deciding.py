@@ -1,0 +1,141 @@
+"""What became of a message with one group: the facts of both databases in, the answer out. Pure.
+
+First what rows say for certain (it waits for another attempt, it is a dead letter, a reset skipped it), then what the
+broker says that serves the lane, and only then what the configuration tells of then and of now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from msgbroker.contract.whereabouts import Stand
+from msgconsole.operations.status.answers import Basis, GroupStatus, Other, State, Why
+from msgconsole.operations.status.coming import tell_unsettled, with_an_instance
+from msgconsole.operations.status.facts import NOT_ASKED, GroupFacts, answer
+from msgconsole.operations.status.letters import dead_letter_of, said_of_letter, state_of_letter
+from msgconsole.operations.status.passages import Way, way_over
+from msgconsole.operations.status.settled import tell_settled
+from msgdb.lanes.reset_acts import LaneResetAct
+from msgdb.lanes.standing import Buried, WaitingRow
+from msgdb.postgres.binary_rows import datetime_of
+
+_UNKNOWN_PAST: Final = "if something was changed then: there were more changes since than are looked at"
+_UNKNOWN_RESETS: Final = "if it was reset then: there were more resets since than are looked at"
+_ANYTHING: Final = "what the group was when the message came is not known"
+
+
+def decide(facts: GroupFacts) -> GroupStatus:
+    """Return what became of a message with a group."""
+    message = facts.message
+    if message.target_group not in {None, facts.group_id}:
+        detail = "it was redriven or replayed to another group alone"
+        return answer(facts, State.NOT_MATCHED, Basis.ROWS, detail, why=Why.FOR_ANOTHER_GROUP)
+    standing = facts.standing
+    if standing.waiting is not None:
+        return _waiting(facts, standing.waiting)
+    way = way_over(message.queue_offset, message.stored_at_us, facts.resets)
+    if not standing.is_settled:
+        is_in_memory = facts.stand is not None and facts.stand.stand is Stand.SETTLED
+        return _settled_in_memory(facts, way) if is_in_memory else tell_unsettled(facts, way)
+    buried = standing.dead_letter
+    if buried is not None and not _is_from_before(buried, way):
+        return _dead(facts, buried)
+    if way.skipped_by is not None:
+        return _skipped(facts, way.skipped_by)
+    return _settled(facts, way)
+
+
+def _is_from_before(buried: Buried, way: Way) -> bool:
+    """Return whether the lane was put back behind the message after it had died."""
+    return way.put_back_by is not None and datetime_of(buried.died_at_us) < way.put_back_by.at
+
+
+# --- what rows say --------------------------------------------------------------------------------------------------
+
+
+def _waiting(facts: GroupFacts, row: WaitingRow) -> GroupStatus:
+    if row.shelved_by is not None:
+        detail = f"only paused subscriptions want it ({row.shelved_by}): it waits for them"
+        return answer(facts, State.SHELVED, Basis.ROWS, detail, attempt=row.attempt)
+    stand = facts.stand
+    if stand is not None and stand.stand is Stand.IN_FLIGHT:
+        return with_an_instance(facts, stand, row.last_error)
+    detail = f"attempt {row.attempt} is due at {datetime_of(row.due_at_us):%H:%M:%S}"
+    if stand is not None and stand.stand is Stand.SETTLED:
+        detail = "its broker has settled it since: the next checkpoint tells how"
+    elif not facts.moments[-1].has_lane:
+        detail += "; nobody makes it: the group does not subscribe to the topic any more"
+    elif stand is None and facts.standing.owner is not None:
+        detail += f", or an instance has it: {NOT_ASKED}"
+    else:
+        detail += facts.if_paused
+    return answer(
+        facts,
+        State.RETRYING,
+        Basis.ROWS,
+        detail,
+        attempt=row.attempt,
+        due_at=datetime_of(row.due_at_us),
+        last_error=row.last_error,
+    )
+
+
+def _dead(facts: GroupFacts, buried: Buried) -> GroupStatus:
+    letter = dead_letter_of(buried)
+    state, detail = state_of_letter(letter), said_of_letter(letter)
+    return answer(facts, state, Basis.ROWS, detail, dead_letter=letter, last_error=buried.last_error)
+
+
+def _skipped(facts: GroupFacts, act: LaneResetAct) -> GroupStatus:
+    detail = f"the group was reset to offset {act.to_offset} at {act.at:%Y-%m-%d %H:%M:%S} by {act.actor}: {act.reason}"
+    return answer(facts, State.SKIPPED, Basis.ROWS, detail, reset_act_id=act.act_id)
+
+
+def _settled_in_memory(facts: GroupFacts, way: Way) -> GroupStatus:
+    """Tell what became of it where its broker has settled it and not written that down yet."""
+    told = _settled(facts, way)
+    others = told.others
+    if State.DELIVERED in {told.state, *(each.state for each in others)}:
+        dead = Other(State.DEAD_LETTER, None, "the next checkpoint writes it", "if its last attempt has failed")
+        others = (*others, dead)
+    detail = f"{told.detail}; its broker has settled it, and writes that down with the next checkpoint"
+    return replace(told, others=others, detail=detail)
+
+
+# --- what is settled, and left no row -------------------------------------------------------------------------------
+
+
+def _settled(facts: GroupFacts, way: Way) -> GroupStatus:
+    told = tell_settled(facts.message, facts.moments, way)
+    others = list(told.others)
+    if State.DELIVERED in {told.candidate.state, *(each.state for each in others)}:
+        others += _died_without_a_trace(facts)
+    act = way.perhaps_skipped_by
+    if act is not None:
+        others.append(Other(State.SKIPPED, None, f"the group was reset at {act.at:%Y-%m-%d %H:%M:%S}", "if by then"))
+    if facts.message.is_leaving:
+        others.append(Other(State.EXPIRED, None, "its day is about to be dropped", "if it was not settled before"))
+    if not facts.are_moments_whole:
+        others.append(Other(told.candidate.state, told.candidate.why, _ANYTHING, _UNKNOWN_PAST))
+    if not facts.are_resets_whole:
+        others.append(Other(State.SKIPPED, None, _ANYTHING, _UNKNOWN_RESETS))
+    state, why, detail, _ = told.candidate
+    return answer(facts, state, told.basis, detail, why=why, others=tuple(others))
+
+
+def _died_without_a_trace(facts: GroupFacts) -> list[Other]:
+    """Return that it may be a dead letter of which no row is left, where that can be."""
+    buried = facts.standing.dead_letter
+    if buried is not None:
+        detail = f"dead letter {buried.dead_letter_id} is of before the group was reset; a second one leaves no row"
+        return [Other(State.DEAD_LETTER, None, detail, "if it died again")]
+    return [
+        Other(
+            State.DEAD_LETTER,
+            None,
+            f"job {job.job_id} purged dead letters like it",
+            f"if it had died before {job.created_at:%Y-%m-%d %H:%M:%S}, and was purged",
+        )
+        for job in facts.purges[:1]
+    ]

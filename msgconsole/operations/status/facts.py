@@ -1,0 +1,51 @@
+"""All that is known of a message and a group, as the decision takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgbroker.client.connect.inspection import MessageStand
+from msgconsole.operations.status.answers import Basis, GroupStatus, State
+from msgconsole.operations.status.moments import GroupMoment
+from msgconsole.operations.status.reading import Readable
+from msgdb.jobs.purge_jobs import PurgeJob
+from msgdb.lanes.reset_acts import LaneResetAct
+from msgdb.lanes.standing import Standing
+
+NOT_ASKED: Final = "its broker was not asked, or did not answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """All that is known of a message and a group."""
+
+    message: Readable
+    group: str
+    group_id: int
+    moments: tuple[GroupMoment, ...]
+    """What the group was, from before the message was stored until now."""
+    are_moments_whole: bool = True
+    """Whether they reach back so far."""
+    standing: Standing
+    resets: Sequence[LaneResetAct] = ()
+    """Of this lane, since the message was stored; the oldest first."""
+    are_resets_whole: bool = True
+    purges: Sequence[PurgeJob] = ()
+    """Those that may have deleted a dead letter of this message and group."""
+    stand: MessageStand | None = None
+    """Where the message is by the word of the broker that serves the lane; None: nobody serves it, or has answered."""
+    is_paused: bool = False
+    """Whether the group is paused now."""
+    now_us: int
+
+    @property
+    def if_paused(self) -> str:
+        """What is to be added where the group is paused."""
+        return "; the group is paused" if self.is_paused else ""
+
+
+def answer(facts: GroupFacts, state: State, basis: Basis, detail: str, **said: Any) -> GroupStatus:
+    """Return what became of the message with this group."""
+    return GroupStatus(group=facts.group, group_id=facts.group_id, state=state, basis=basis, detail=detail, **said)

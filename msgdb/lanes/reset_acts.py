@@ -1,0 +1,90 @@
+"""What is written down of a reset, and what of that concerns one message later.
+
+The rows of a lane tell where it is. That it skipped a message, or came to it a second time, only the act tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from msgdb.lanes.resets import LanePlace, skipped_by
+from msgdb.postgres.connections import Connection
+
+RANGES_MAX: Final = 1_000
+"""So many ranges of skipped offsets an act keeps of each queue; of more it says that there were more."""
+_ACTS_MAX: Final = 1_000
+
+# By the index on the time: those since the message was stored, which people typed.
+_LIST: Final = """
+SELECT act_id, at, actor, reason, detail FROM act
+WHERE at >= %(since)s AND action = 'group.reset' AND detail ? 'group_id' ORDER BY act_id DESC LIMIT %(limit)s
+"""
+
+
+class LaneResetAct(NamedTuple):
+    """A reset of one lane, as far as it concerns one offset."""
+
+    act_id: int
+    at: datetime
+    actor: str
+    reason: str
+    group_id: int
+    from_offset: int
+    """Below it all was settled, or waited for another attempt."""
+    to_offset: int
+    subscription_id: int
+    """Up to this one subscriptions count from there on, though they may start later."""
+    skips: bool | None
+    """Whether it skipped the offset; None: that is not known any more."""
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether all from its new place on came again."""
+        return self.to_offset < self.from_offset
+
+
+class ResetActs(NamedTuple):
+    """The resets of one queue's lanes since a time, the oldest first."""
+
+    acts: list[LaneResetAct]
+    is_complete: bool
+    """Whether those are all; else they are the newest."""
+
+
+def detail_of(
+    group_id: int, subscription_id: int, targets: Mapping[int, int], places: Mapping[int, LanePlace]
+) -> dict[str, Any]:
+    """Return what an act keeps of where a reset found a group's lanes, and where it put them."""
+    skipped = {queue_id: skipped_by(places[queue_id], to_offset) for queue_id, to_offset in targets.items()}
+    return {
+        "group_id": group_id,
+        "subscription_id": subscription_id,
+        "queues": [[queue_id, places[queue_id].acked_offset, to_offset] for queue_id, to_offset in targets.items()],
+        "skipped_ranges": {str(queue_id): ranges[:RANGES_MAX] for queue_id, ranges in skipped.items() if ranges},
+        "cut": [queue_id for queue_id, ranges in skipped.items() if len(ranges) > RANGES_MAX],
+    }
+
+
+async def list_reset_acts(conn: Connection, queue_id: int, queue_offset: int, since: datetime) -> ResetActs:
+    """Return the resets of any group's lane of this queue since then."""
+    rows = await (await conn.execute(_LIST, {"since": since, "limit": _ACTS_MAX + 1})).fetchall()
+    found = [
+        _act_of(row, from_offset, to_offset, queue_id, queue_offset)
+        for row in reversed(rows[:_ACTS_MAX])
+        for reset_id, from_offset, to_offset in row[-1]["queues"]
+        if reset_id == queue_id
+    ]
+    return ResetActs(found, len(rows) <= _ACTS_MAX)
+
+
+def _act_of(row: Sequence[Any], from_offset: int, to_offset: int, queue_id: int, queue_offset: int) -> LaneResetAct:
+    act_id, at, actor, reason, detail = row
+    ranges = detail["skipped_ranges"].get(str(queue_id), ())
+    skips: bool | None = any(first <= queue_offset < end for first, end in ranges)
+    if not skips and queue_id in detail["cut"] and queue_offset >= ranges[-1][1] and queue_offset < to_offset:
+        skips = None
+    return LaneResetAct(
+        act_id, at, actor, reason, detail["group_id"], from_offset, to_offset, detail["subscription_id"], skips
+    )

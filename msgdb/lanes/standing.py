@@ -1,0 +1,159 @@
+"""Where one message stands with each of many groups: all that the rows of their lanes say of it, at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from msgdb.log.beginnings import FIRST_KEEPER
+from msgdb.postgres.array_rows import array_rows
+from msgdb.postgres.binary_rows import TO_1970, binary_cursor, datetime_of
+from msgdb.postgres.connections import Connection
+
+
+class WaitingRow(NamedTuple):
+    """A redelivery of the message."""
+
+    attempt: int
+    """The attempt that comes next."""
+    due_at_us: int
+    last_error: str | None
+    shelved_by: str | None
+
+
+class Redriven(NamedTuple):
+    """That the dead letter was delivered again."""
+
+    job_id: int
+    redriven_at_us: int
+    queue_id: int | None
+    queue_offset: int | None
+
+
+class Buried(NamedTuple):
+    """The dead letter of the message."""
+
+    dead_letter_id: int
+    died_at_us: int
+    attempts: int
+    reason: str
+    last_error: str | None
+    redriven: tuple[Redriven, ...]
+
+
+class BuriedCopy(NamedTuple):
+    """A dead letter, with what it has kept of a message that is gone with its day."""
+
+    group_id: int
+    message_id: UUID
+    event_code: str
+    key: str | None
+    stored_at_us: int
+    stress: bool
+    redrives: int
+    dead_letter: Buried
+
+
+class Standing(NamedTuple):
+    """What a lane's rows say of a message."""
+
+    group_id: int
+    has_cursor: bool
+    epoch: int
+    """Of the lane; 0: it has no cursor. What an owner of an earlier one says holds no more."""
+    is_settled: bool
+    """Whether the cursor has passed it, or holds it as settled."""
+    owner: UUID | None
+    """The broker that serves the lane; None: nobody does."""
+    waiting: WaitingRow | None
+    dead_letter: Buried | None
+
+
+_LETTER: Final = f"""
+d.id, d.died_at + {TO_1970}, d.attempts, d.reason, d.last_error, (
+    SELECT jsonb_agg(jsonb_build_array(
+        done.job_id, (extract(epoch FROM done.redriven_at) * 1000000)::bigint, done.queue_id, done.queue_offset
+    ) ORDER BY done.job_id)
+    FROM redrive done WHERE done.dead_letter_id = d.id
+)
+"""
+
+# One statement, so that all is of one moment: a checkpoint moves cursor, redelivery and dead letter in one transaction.
+# By the primary keys of cursor and redelivery, and the unique index of dead_letter; redrive has few rows for each.
+# Never prepared: it joins by an array. Rows of another message, whose offset this was before the log lost its end, have
+# another time.
+_FIND: Final = f"""
+SELECT w.group_id, c.group_id IS NOT NULL, coalesce(c.epoch, 0),
+       coalesce(%(queue_offset)s < c.acked_offset OR c.acked_ranges @> %(queue_offset)s::bigint, false),
+       CASE WHEN c.owner < %(first_keeper)s AND c.lease_until > clock_timestamp() THEN c.owner END,
+       r.attempt, r.due_at + {TO_1970}, r.last_error, r.shelved_by,
+       {_LETTER}
+FROM {array_rows("w", group_id="bigint")}
+LEFT JOIN cursor c ON c.group_id = w.group_id AND c.member = '' AND c.queue_id = %(queue_id)s
+LEFT JOIN redelivery r ON r.group_id = w.group_id AND r.member = '' AND r.queue_id = %(queue_id)s
+    AND r.queue_offset = %(queue_offset)s AND r.stored_at = %(stored_at)s
+LEFT JOIN dead_letter d ON d.group_id = w.group_id AND d.queue_id = %(queue_id)s
+    AND d.queue_offset = %(queue_offset)s AND d.stored_at = %(stored_at)s
+ORDER BY w.group_id
+"""
+
+# By the beginning of dead_letter's unique index: when a message was stored that is gone with its day nobody knows.
+_BURIED_AT: Final = f"""
+SELECT d.group_id, d.message_id, d.event_code, d.key, d.stored_at + {TO_1970}, d.stress, d.redrives, {_LETTER}
+FROM {array_rows("w", group_id="bigint")}
+JOIN dead_letter d ON d.group_id = w.group_id AND d.queue_id = %(queue_id)s AND d.queue_offset = %(queue_offset)s
+ORDER BY d.group_id, d.id DESC
+"""
+
+
+async def find_standings(
+    conn: Connection, group_ids: Sequence[int], queue_id: int, queue_offset: int, stored_at_us: int
+) -> dict[int, Standing]:
+    """Return where a message stands with each of these groups."""
+    parameters = {
+        "group_id": list(group_ids),
+        "queue_id": queue_id,
+        "queue_offset": queue_offset,
+        "stored_at": datetime_of(stored_at_us),
+        "first_keeper": FIRST_KEEPER,
+    }
+    cursor = binary_cursor(conn)
+    await cursor.execute(_FIND, parameters, prepare=False)
+    return {row[0]: _standing(row) for row in await cursor.fetchall()}
+
+
+async def find_buried_at(
+    conn: Connection, group_ids: Sequence[int], queue_id: int, queue_offset: int
+) -> list[BuriedCopy]:
+    """Return the dead letters of what lay at a place of the log, of these groups."""
+    parameters = {"group_id": list(group_ids), "queue_id": queue_id, "queue_offset": queue_offset}
+    cursor = binary_cursor(conn)
+    await cursor.execute(_BURIED_AT, parameters, prepare=False)
+    return [_copy(row) for row in await cursor.fetchall()]
+
+
+def _copy(row: Sequence[Any]) -> BuriedCopy:
+    group_id, message_id, event_code, key, stored_at_us, stress, redrives, *of_letter = row
+    buried = _buried(of_letter)
+    return BuriedCopy(group_id, UUID(bytes=message_id), event_code, key, stored_at_us, stress, redrives, buried)
+
+
+def _standing(row: Sequence[Any]) -> Standing:
+    group_id, has_cursor, epoch, is_settled, owner, *others = row
+    waiting, of_letter = others[:4], others[4:]
+    return Standing(
+        group_id=group_id,
+        has_cursor=has_cursor,
+        epoch=epoch,
+        is_settled=is_settled,
+        owner=None if owner is None else UUID(bytes=owner),
+        waiting=None if waiting[0] is None else WaitingRow(*waiting),
+        dead_letter=None if of_letter[0] is None else _buried(of_letter),
+    )
+
+
+def _buried(columns: Sequence[Any]) -> Buried:
+    dead_letter_id, died_at_us, attempts, reason, last_error, redriven = columns
+    jobs = tuple(Redriven(*each) for each in redriven or ())
+    return Buried(dead_letter_id, died_at_us, attempts, reason, last_error, jobs)
