@@ -46,6 +46,19 @@ def write(text: str) -> None:
         raise OutputFailedError(f"cannot be written: {error.strerror}") from error
 
 
+def print_bytes(content: bytes) -> None:
+    """Write *content* as it is, or nowhere once the reader has gone. Raises OutputFailedError."""
+    sys.stdout.flush()
+    try:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        drop_output()
+    except OSError as error:
+        drop_output()
+        raise OutputFailedError(f"cannot be written: {error.strerror}") from error
+
+
 def drop_output() -> None:
     """Let what is printed from now on go nowhere.
 

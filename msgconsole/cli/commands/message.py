@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from msgconsole.cli.commands import message_replay
+from msgconsole.cli.commands import message_export, message_find, message_replay, message_show
 
 app = typer.Typer(no_args_is_help=True)
+app.command("find")(message_find.find)
+app.command("show")(message_show.show)
+app.command("body")(message_show.body)
+app.command("export")(message_export.export)
 app.command("replay")(message_replay.replay)
-
-
-@app.callback()
-def _message() -> None:
-    """Have commands of its own, even while there is a single one."""

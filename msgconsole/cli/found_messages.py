@@ -1,0 +1,50 @@
+"""Messages that were found, as commands print them; and how an answer says that it is not all there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import typer
+
+from msgconsole.cli.output import plain, print_json, print_rows
+from msgconsole.operations.looking.answers import Answer
+from msgdb.looking.found import FoundMessage
+from msgdb.postgres.binary_rows import datetime_of
+
+_COLUMNS: Final = ("message_id", "stored_at", "topic", "event_code", "key", "queue", "offset", "body_bytes")
+
+
+def record_of(message: FoundMessage) -> dict[str, Any]:
+    """Return all fields of a message but its body, by the names that all commands have for them."""
+    record = message._asdict()
+    times = {name: datetime_of(record.pop(f"{name}_us")) for name in ("stored_at", "born_at")}
+    return {"message_id": UUID(bytes=record.pop("message_id")), **record, **times}
+
+
+def tell_answer(answer: Answer, *, as_json: bool, empty: str) -> None:
+    """Print what was found; on standard error, or in JSON, whether that is all, and how to go on where it is not."""
+    records = [record_of(message) for message in answer.found]
+    if as_json:
+        print_json(
+            {
+                "messages": plain(records),
+                "is_complete": answer.is_complete,
+                "why_not": list(answer.why_not),
+                "after": None if answer.after is None else str(answer.after),
+                "looked_at": answer.looked_at,
+            }
+        )
+        return
+    rows = [record | {"queue": record["queue_id"], "offset": record["queue_offset"]} for record in records]
+    print_rows(rows, _COLUMNS, as_json=False, empty=empty)
+    tell_why_not(answer.why_not)
+    if answer.after is not None:
+        typer.echo(f"Go on with --after {answer.after}.", err=True)
+
+
+def tell_why_not(why_not: Sequence[str]) -> None:
+    """Say on standard error why an answer may not be all there is."""
+    for why in why_not:
+        typer.echo(f"Not complete: {why}.", err=True)
