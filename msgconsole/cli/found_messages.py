@@ -13,7 +13,7 @@ from msgconsole.operations.looking.answers import Answer
 from msgdb.looking.found import FoundMessage
 from msgdb.postgres.binary_rows import datetime_of
 
-_COLUMNS: Final = ("message_id", "stored_at", "topic", "event_code", "key", "queue", "offset", "body_bytes")
+_COLUMNS: Final = ("message_id", "stored_at", "topic", "event_code", "key")
 
 
 def record_of(message: FoundMessage) -> dict[str, Any]:
@@ -37,8 +37,8 @@ def tell_answer(answer: Answer, *, as_json: bool, empty: str) -> None:
             }
         )
         return
-    rows = [record | {"queue": record["queue_id"], "offset": record["queue_offset"]} for record in records]
-    print_rows(rows, _COLUMNS, as_json=False, empty=empty)
+    # In 80 columns there is room for no more. An id is what all other commands are given.
+    print_rows(records, _COLUMNS, as_json=False, empty=empty, whole=["message_id"])
     tell_why_not(answer.why_not)
     if answer.after is not None:
         typer.echo(f"Go on with --after {answer.after}.", err=True)

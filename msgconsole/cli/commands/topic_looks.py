@@ -119,7 +119,8 @@ async def _look_once(looking: Tail, allowance: Allowance, printed: _Printed) -> 
     seen = await looking.look_once(granted if missing is None else min(granted, missing))
     for message, body in seen.messages:
         printed.print_message(message, body)
-    allowance.use(len(seen.messages))
+    # The last ones, which were there already, are not what comes too fast.
+    allowance.use(min(granted, len(seen.messages)))
     if seen.passed and printed.missing != 0:
         typer.echo(f"... {seen.passed:,} messages passed: they come faster than they are shown (--rate)", err=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +18,8 @@ from msgdb.looking.stretches import EVERY_MESSAGE, WantedMessages, read_stretche
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 
+SECONDS_MAX: Final = 2.0
+"""How long somebody waits for an answer, about: however slow the store is, each goes on where the one before ended."""
 MORE: Final = "there may be more"
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -74,8 +77,12 @@ async def merge_spans(
 ) -> LogMerge:
     """Look through these spans of queues, until there is enough or enough was looked at."""
     merge = LogMerge(spans, wanted=limit, newest_first=newest_first)
+    began = time.monotonic()
     while stretches := merge.next_spans():
         merge.take_in(await read_stretches(conn, stretches, wanted, merge.missing, newest_first=newest_first))
+        if time.monotonic() - began > SECONDS_MAX:
+            # Where the store is slow, what was seen so far is an answer, and the rest is another one.
+            merge.stop()
     return merge
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from confdb.expressions.compiled import compile_expression, cost_of_expression
-from confdb.routes import ExpressionFailedError, HeaderPredicate, Snapshot
+from confdb.routes import ExpressionFailedError, HeaderPredicate
 from msgbroker.contract import limits
-from msgbroker.contract.errors import InvalidSettingError
+from msgbroker.contract.errors import InvalidSettingError, TopicNotFoundError
 from msgconsole.operations.looking.in_log import merge_spans
-from msgconsole.operations.looking.where import find_searched, load_checked
+from msgconsole.operations.looking.where import load_checked
 from msgconsole.operations.stores import Stores
+from msgdb.log.queues import list_topic_queues
 from msgdb.log.reads import first_offsets, next_offsets
 from msgdb.looking.bodies import read_bodies, read_together
 from msgdb.looking.found import FoundMessage, Position
@@ -79,11 +80,11 @@ def predicate_of(expression: str | None) -> HeaderPredicate | None:
 class Tail:
     """A topic as it goes on. `look_once` shows what came since the last time."""
 
-    def __init__(self, stores: Stores, snapshot: Snapshot, wanted: WantedTail) -> None:
+    def __init__(self, stores: Stores, topic_id: int, wanted: WantedTail, predicate: HeaderPredicate | None) -> None:
         self._stores = stores
-        self._snapshot = snapshot
+        self._topic_id = topic_id
         self._wanted = wanted
-        self._predicate = predicate_of(wanted.expression)
+        self._predicate = predicate
         self._next: dict[int, int] | None = None
 
     async def look_once(self, count_max: int) -> Seen:
@@ -92,15 +93,17 @@ class Tail:
         The first time, the last that are there already.
         """
         async with self._stores.messages.looking() as conn:
-            wanted = self._wanted
-            queue_ids = (await find_searched(conn, self._snapshot, wanted.namespace, wanted.topic)).queue_ids
-            ends = await next_offsets(conn, queue_ids)
+            ends = await next_offsets(conn, [queue.queue_id for queue in await list_topic_queues(conn, self._topic_id)])
             if self._next is None:
                 found, passed = await self._newest(conn, ends), 0
             else:
                 found, passed = await self._since(conn, self._next, ends, count_max)
-            self._next = ends
-            return Seen([pair for each in read_together(found) for pair in await _with_bodies(conn, each)], passed)
+                # What is more than may be in memory at once is passed, as what is too many.
+                fitting = _fitting(found)
+                found, passed = fitting, passed + len(found) - len(fitting)
+            bodies = await read_bodies(conn, [message.position for message in found])
+        self._next = ends
+        return Seen([(each, bodies[each.position]) for each in found if each.position in bodies], passed)
 
     async def _newest(self, conn: Connection, ends: Mapping[int, int]) -> list[FoundMessage]:
         if not self._wanted.last:
@@ -108,7 +111,7 @@ class Tail:
         firsts = await first_offsets(conn, list(ends))
         spans = [Span(queue_id, firsts[queue_id], end) for queue_id, end in ends.items() if firsts[queue_id] < end]
         merge = await merge_spans(conn, spans, self._wanted.wanted, self._wanted.last, newest_first=True)
-        return [message for message in reversed(merge.found) if self._takes(message)]
+        return _fitting([message for message in merge.found if self._takes(message)])[::-1]
 
     async def _since(
         self, conn: Connection, next_offset: Mapping[int, int], ends: Mapping[int, int], count_max: int
@@ -145,13 +148,17 @@ class Tail:
 
 async def open_tail(stores: Stores, wanted: WantedTail) -> Tail:
     """Return a topic to look at. Raises a NotFoundError, InvalidExpressionError."""
-    return Tail(stores, await load_checked(stores, wanted.namespace), wanted)
+    predicate = predicate_of(wanted.expression)
+    topic = (await load_checked(stores, wanted.namespace)).topics.get((wanted.namespace, wanted.topic))
+    if topic is None:
+        raise TopicNotFoundError(wanted.namespace, wanted.topic)
+    return Tail(stores, topic.topic_id, wanted, predicate)
 
 
 def _position(message: FoundMessage) -> Position:
     return message.position
 
 
-async def _with_bodies(conn: Connection, found: list[FoundMessage]) -> list[tuple[FoundMessage, bytes]]:
-    bodies = await read_bodies(conn, [message.position for message in found])
-    return [(message, bodies[message.position]) for message in found if message.position in bodies]
+def _fitting(found: list[FoundMessage]) -> list[FoundMessage]:
+    """Return those, from the first on, whose bodies may be read at once."""
+    return next(read_together(found), [])
