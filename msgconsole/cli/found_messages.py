@@ -23,8 +23,11 @@ def record_of(message: FoundMessage) -> dict[str, Any]:
     return {"message_id": UUID(bytes=record.pop("message_id")), **record, **times}
 
 
-def tell_answer(answer: Answer, *, as_json: bool, empty: str) -> None:
-    """Print what was found; on standard error, or in JSON, whether that is all, and how to go on where it is not."""
+def tell_answer(answer: Answer, topic: str | None, *, as_json: bool, empty: str) -> None:
+    """Print what was found, of a *topic* or of all; whether it is complete, and how to go on where it is not.
+
+    That comes on standard error, or in the JSON.
+    """
     records = [record_of(message) for message in answer.found]
     if as_json:
         print_json(
@@ -38,7 +41,8 @@ def tell_answer(answer: Answer, *, as_json: bool, empty: str) -> None:
         )
         return
     # In 80 columns there is room for no more. An id is what all other commands are given.
-    print_rows(records, _COLUMNS, as_json=False, empty=empty, whole=["message_id"])
+    columns = [column for column in _COLUMNS if column != "topic" or topic is None]
+    print_rows(records, columns, as_json=False, empty=empty, whole=["message_id", "stored_at"])
     tell_why_not(answer.why_not)
     if answer.after is not None:
         typer.echo(f"Go on with --after {answer.after}.", err=True)

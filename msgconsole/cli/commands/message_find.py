@@ -25,7 +25,7 @@ _NONE: Final = "No such message."
 
 
 def find(
-    message_id: Annotated[str | None, typer.Argument(metavar="[MESSAGE_ID]", help="A message's id.")] = None,
+    message_id: Annotated[str | None, typer.Argument(metavar="MESSAGE_ID", help="A message's id.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="What it is about, as its publisher said: exactly.")] = None,
     topic: OfTopic = None,
     event_code: OfEventCode = None,
@@ -50,7 +50,7 @@ def find(
         if topic or since or until or after or not wanted.is_any:
             raise typer.BadParameter("give the id of a message, or conditions, and not both")
         answer = act(lambda stores: find_by_id(stores, namespace, read_id(message_id)))
-        tell_answer(answer, as_json=as_json, empty=_NONE)
+        tell_answer(answer, None, as_json=as_json, empty=_NONE)
         return
     if key is None and topic is None:
         raise typer.BadParameter("give the id of a message, or --key, or --topic (and what else you know)")
@@ -64,7 +64,7 @@ def find(
         after=None if after is None else PageToken.of_text(after),
         limit=limit,
     )
-    tell_answer(act(lambda stores: find_messages(stores, search)), as_json=as_json, empty=_NONE)
+    tell_answer(act(lambda stores: find_messages(stores, search)), topic, as_json=as_json, empty=_NONE)
 
 
 def read_id(text: str) -> UUID:

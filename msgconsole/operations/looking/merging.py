@@ -21,7 +21,8 @@ SCANNED_MAX: Final = 100_000
 """So many messages are looked at for one answer."""
 _STRETCH_FIRST: Final = 500
 _STRETCH_MAX: Final = 20_000
-_STRETCH_MIN: Final = 50
+STRETCH_MIN: Final = 50
+"""So many messages of a queue are read at once at least, however many queues there are."""
 _GROWTH: Final = 4
 
 
@@ -46,14 +47,20 @@ class LogMerge:
     """The messages of several queues that are wanted, merged in the order of their places, or in the reverse order."""
 
     def __init__(
-        self, spans: Sequence[Span], *, wanted: int, newest_first: bool = False, scanned_max: int = SCANNED_MAX
+        self,
+        spans: Sequence[Span],
+        *,
+        wanted: int,
+        newest_first: bool = False,
+        scanned_max: int = SCANNED_MAX,
+        stretch_min: int = STRETCH_MIN,
     ) -> None:
         self._queues = {span.queue_id: _Queue(span.first, span.end) for span in spans}
         self._wanted = wanted
         self._newest_first = newest_first
         self._scanned_max = scanned_max
         # All queues are read once before anything is known to come first.
-        self._stretch_max = min(_STRETCH_MAX, max(_STRETCH_MIN, scanned_max // (2 * len(spans) or 1)))
+        self._stretch_max = min(_STRETCH_MAX, max(stretch_min, scanned_max // (2 * len(spans) or 1)))
         self._stretch = min(_STRETCH_FIRST, self._stretch_max)
         self.looked_at = 0
         self.found: list[FoundMessage] = []

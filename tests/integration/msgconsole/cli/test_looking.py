@@ -26,6 +26,7 @@ from tests.integration.msgconsole.cli.conftest import Msgcenter, Outcome
 from tests.support.archive_runs import archive_day, days_ago
 from tests.support.dead_letter_rows import bury
 from tests.support.examples import examples_of
+from tests.support.jobs import buried
 from tests.support.message_rows import NOON, StoredMessage, drop_day, put_rows, run_of
 from tests.support.shown_message import EXAMPLE_ID, put_example
 from tests.support.typed_commands import typed_in
@@ -443,3 +444,35 @@ def test_what_is_mistyped_is_said(msgcenter: Msgcenter, arguments: tuple[str, ..
     outcome = msgcenter(*arguments)
 
     assert (outcome.status, said in flat(outcome)) == (status, True), outcome.err
+
+
+def test_a_redriven_message_is_shown_with_what_became_of_it_and_a_tail_takes_nothing_from_its_group(
+    msgcenter: Msgcenter, running_broker: str, database_url: str
+) -> None:
+    for arguments in (
+        ("topic", "create", "TP_TRADE"),
+        ("event-code", "create", "TP_TRADE", "EC_PAID"),
+        ("group", "create", "SG_POINTS", "--retry-schedule", "none"),
+        ("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID"),
+    ):
+        assert msgcenter(*arguments).status == 0
+
+    async def die() -> None:
+        async with MessageStore.open(database_url, pool_size=2) as store:
+            await buried(running_broker, store, 1)
+
+    asyncio.run(die())
+    (message,) = msgcenter("message", "find", "--topic", "TP_TRADE", "--json").json["messages"]
+    redriven = msgcenter("dead-letters", "redrive", "--group", "SG_POINTS", "--reason", "the warehouse is open again")
+    assert redriven.status == 0, redriven.err
+
+    tailed = msgcenter("topic", "tail", "TP_TRADE", "--last", "2", "--count", "2", "--json")
+    assert [json.loads(line)["redrives"] for line in tailed.out.splitlines()] == [0, 1]
+    received = msgcenter("subscribe", "--group", "SG_POINTS", "--topic", "TP_TRADE", "--count", "1", "--json")
+    assert received.json["message_id"] == message["message_id"]
+    shown = msgcenter("message", "show", message["message_id"], "--json").json
+    assert [(each["for_group"], each["redrives"]) for each in shown["stored_again"]] == [("SG_POINTS", 1)]
+    (death,) = shown["dead_letters"]
+    assert (death["group"], death["reason"], death["redriven_at"] is not None) == ("SG_POINTS", "REJECTED", True)
+    # What was redriven is open no more.
+    assert msgcenter("group", "errors", "SG_POINTS").out == "No errors.\n"

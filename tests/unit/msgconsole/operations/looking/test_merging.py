@@ -68,7 +68,7 @@ def spans_behind(log: Log, after: Position | None, *, newest_first: bool) -> lis
 
 def page(log: Log, after: Position | None, limit: int, scanned_max: int, *, newest_first: bool) -> LogMerge:
     spans = spans_behind(log, after, newest_first=newest_first)
-    merge = LogMerge(spans, wanted=limit, newest_first=newest_first, scanned_max=scanned_max)
+    merge = LogMerge(spans, wanted=limit, newest_first=newest_first, scanned_max=scanned_max, stretch_min=1)
     while stretches := merge.next_spans():
         missing = merge.missing
         merge.take_in([read(log, span, missing, newest_first=newest_first) for span in stretches])
@@ -117,8 +117,9 @@ def test_no_more_is_looked_at_than_it_may_and_a_stretch_of_each_queue() -> None:
 
 
 def test_what_has_gone_meanwhile_ends_a_queue_from_its_end_and_is_passed_from_its_start() -> None:
-    back = LogMerge([Span(1, 0, 10), Span(2, 0, 10)], wanted=5, newest_first=True)
-    back.take_in([ReadStretch(Span(1, 0, 10), None, []), ReadStretch(Span(2, 0, 10), 7, [message(2, 9, 9)])])
+    back = LogMerge([Span(1, 0, 999), Span(2, 0, 10)], wanted=5, newest_first=True)
+    assert back.next_spans() == [Span(1, 499, 999), Span(2, 0, 10)]
+    back.take_in([ReadStretch(Span(1, 499, 999), None, []), ReadStretch(Span(2, 0, 10), 7, [message(2, 9, 9)])])
     on = LogMerge([Span(1, 0, 600)], wanted=5)
     on.take_in([ReadStretch(Span(1, 0, 500), None, [])])
 
