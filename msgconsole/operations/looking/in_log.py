@@ -20,6 +20,7 @@ from msgdb.postgres.connections import Connection
 
 SECONDS_MAX: Final = 2.0
 """How long somebody waits for an answer, about: however slow the store is, each goes on where the one before ended."""
+_QUICK_SECONDS: Final = 0.4
 MORE: Final = "there may be more"
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -79,7 +80,10 @@ async def merge_spans(
     merge = LogMerge(spans, wanted=limit, newest_first=newest_first)
     began = time.monotonic()
     while stretches := merge.next_spans():
-        merge.take_in(await read_stretches(conn, stretches, wanted, merge.missing, newest_first=newest_first))
+        asked = time.monotonic()
+        read = await read_stretches(conn, stretches, wanted, merge.missing, newest_first=newest_first)
+        # Four times as much must be within the limit of a statement, too.
+        merge.take_in(read, may_grow=time.monotonic() - asked < _QUICK_SECONDS)
         if time.monotonic() - began > SECONDS_MAX:
             # Where the store is slow, what was seen so far is an answer, and the rest is another one.
             merge.stop()

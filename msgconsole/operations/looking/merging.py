@@ -94,12 +94,13 @@ class LogMerge:
             return []
         return [self._next_of(queue_id) for queue_id in self._lagging(blocking)]
 
-    def take_in(self, stretches: Sequence[ReadStretch]) -> None:
-        """Take what was read, of each stretch as many as were `missing` at most."""
+    def take_in(self, stretches: Sequence[ReadStretch], *, may_grow: bool = True) -> None:
+        """Take what was read, of each stretch as many as were `missing` at most. *may_grow*: it was read quickly."""
         missing = self.missing
         for stretch in stretches:
             self._take_one(stretch, missing)
-        self._stretch = min(self._stretch * _GROWTH, self._stretch_max)
+        if may_grow:
+            self._stretch = min(self._stretch * _GROWTH, self._stretch_max)
         self._emit()
 
     def _take_one(self, stretch: ReadStretch, missing: int) -> None:

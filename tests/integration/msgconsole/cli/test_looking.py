@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -299,6 +300,33 @@ def test_an_export_whose_reader_goes_ends(msgcenter: Msgcenter, topic: str) -> N
     _, said = process.communicate(timeout=20)
     assert (process.returncode, said) == (0, b"")
     assert msgcenter("message", "find", "--topic", "TP_TRADE").status == 0
+
+
+@pytest.mark.parametrize("unbuffered", [{"PYTHONUNBUFFERED": "1"}, {"PYTHONUNBUFFERED": ""}])
+def test_an_export_that_is_interrupted_says_how_to_go_on_and_no_line_is_cut(
+    msgcenter: Msgcenter, topic: str, unbuffered: dict[str, str]
+) -> None:
+    rows = [StoredMessage(queue_offset=at, body=b"x" * 8_000, stored_at=NOON - _DAY) for at in range(2_500)]
+    put_rows(topic, rows)
+    command = [sys.executable, "-m", "msgconsole.cli", "message", "export", "--topic", "TP_TRADE"]
+
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=os.environ | unbuffered) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = process.stdout.readline()
+        # It waits for its reader, in the middle of a page.
+        process.send_signal(signal.SIGINT)
+        rest, said = process.stdout.read(), process.stderr.read()
+        status = process.wait(timeout=30)
+
+    exported = [json.loads(line)["queue_offset"] for line in [first, *rest.splitlines()]]
+    assert (status, exported) == (130, list(range(len(exported))))
+    assert 0 < len(exported) < len(rows)
+    assert f"Exported: {len(exported):,} messages." in said
+    after = said.partition("--after ")[2].split()[0].removesuffix(".")
+    more = msgcenter("message", "export", "--topic", "TP_TRADE", "--after", after, "--bodies", "none").out.splitlines()
+    assert [json.loads(line)["queue_offset"] for line in more] == list(range(len(exported), len(rows)))
 
 
 def test_a_tail_shows_what_comes_and_what_was_there_last(msgcenter: Msgcenter, topic: str) -> None:

@@ -116,6 +116,17 @@ def test_no_more_is_looked_at_than_it_may_and_a_stretch_of_each_queue() -> None:
     assert merge.looked_at - 2 * (50_000 - merge.position.stored_at_us) < 5_000
 
 
+def test_stretches_grow_as_long_as_they_are_read_quickly() -> None:
+    merge = LogMerge([Span(1, 0, 90_000)], wanted=5)
+    sizes = []
+    for may_grow in (True, False, True, True, True):
+        (span,) = merge.next_spans()
+        sizes.append(span.end - span.first)
+        merge.take_in([ReadStretch(span, 1, [])], may_grow=may_grow)
+
+    assert sizes == [500, 2_000, 2_000, 8_000, 20_000]
+
+
 def test_what_has_gone_meanwhile_ends_a_queue_from_its_end_and_is_passed_from_its_start() -> None:
     back = LogMerge([Span(1, 0, 999), Span(2, 0, 10)], wanted=5, newest_first=True)
     assert back.next_spans() == [Span(1, 499, 999), Span(2, 0, 10)]
