@@ -36,9 +36,11 @@ COMMANDS: Final = (
     CommandEntry("migrate", "msgconsole.cli.commands.migrate", "Bring the databases to this version."),
     CommandEntry("check-config", "msgconsole.cli.commands.check_config", "Show the settings and try the connections."),
     CommandEntry("namespace", "msgconsole.cli.commands.namespace", "Namespaces: create, list, delete."),
-    CommandEntry("topic", "msgconsole.cli.commands.topic", "Topics: create, list, show, update, delete."),
+    CommandEntry("topic", "msgconsole.cli.commands.topic", "Topics: create, list, show, update, delete, tail."),
     CommandEntry("event-code", "msgconsole.cli.commands.event_code", "Event codes of a topic: create, list, delete."),
-    CommandEntry("group", "msgconsole.cli.commands.group", "Groups: create, list, show, update, delete, reset."),
+    CommandEntry(
+        "group", "msgconsole.cli.commands.group", "Groups: create, list, show, update, delete, reset, errors."
+    ),
     CommandEntry(
         "subscription", "msgconsole.cli.commands.subscription", "Subscriptions: create, list, show, update, delete."
     ),
@@ -52,7 +54,9 @@ COMMANDS: Final = (
     CommandEntry(
         "dead-letters", "msgconsole.cli.commands.dead_letters", "Messages given up on: list, show, redrive, purge."
     ),
-    CommandEntry("message", "msgconsole.cli.commands.message", "Stored messages: replay."),
+    CommandEntry(
+        "message", "msgconsole.cli.commands.message", "Stored messages: find, show, status, trace, ..."
+    ),
     CommandEntry("job", "msgconsole.cli.commands.job", "What brokers carry out for operators: list, show, pause, ..."),
     CommandEntry("etl", "msgconsole.cli.commands.etl", "The archive: days as Parquet files, before they are dropped."),
     CommandEntry("act", "msgconsole.cli.commands.act", "What operators did to messages, and why: list, show."),

@@ -44,11 +44,18 @@ def as_json_text(value: object, *, indent: int | None = None) -> str:
 
 
 def print_rows(
-    rows: Iterable[object], columns: Sequence[str], *, as_json: bool, empty: str, long: Collection[str] = ()
+    rows: Iterable[object],
+    columns: Sequence[str],
+    *,
+    as_json: bool,
+    empty: str,
+    long: Collection[str] = (),
+    whole: Collection[str] = (),
 ) -> None:
     """Print *rows* (dataclasses or mappings): all of them as JSON, or *columns* of them as a table.
 
-    *long*: columns whose text is cut in a table; there is a way to see all of it.
+    *long*: columns whose text is cut in a table; there is a way to see all of it. *whole*: those that people copy: they
+    are never broken.
     """
     records: list[dict[str, Any]] = [plain(row) for row in rows]
     if as_json:
@@ -59,16 +66,18 @@ def print_rows(
         print_table(
             [column.replace("_", " ") for column in columns],
             [[_in_table(record[column], is_long=column in long) for column in columns] for record in records],
+            whole=[place for place, column in enumerate(columns) if column in whole],
         )
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print *rows* below *head*, in the width there is."""
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, whole: Collection[int] = ()) -> None:
+    """Print *rows* below *head*, in the width there is; columns that are *whole* are never broken."""
     # A space of padding and one of the box are the gap that the layout counts with.
     _print_columns(
         Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0)),
         head,
         [[_cell(text) for text in row] for row in rows],
+        whole,
     )
 
 
@@ -85,9 +94,11 @@ def print_thing(thing: object, *, as_json: bool) -> None:
     )
 
 
-def _print_columns(table: Table, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print_columns(
+    table: Table, head: Sequence[str], rows: Sequence[Sequence[str]], whole: Collection[int] = ()
+) -> None:
     target = console()
-    widths = layout([head, *rows], target.width)
+    widths = layout([head, *rows], target.width, whole)
     # Where columns have reached what is the least for one, the terminal breaks the lines: a table would cut them.
     target.width = max(target.width, sum(widths) + GAP * (len(widths) - 1))
     for title, width in zip(head, widths, strict=True):

@@ -37,10 +37,29 @@ def print_text(text: str) -> None:
 def write(text: str) -> None:
     """Write *text* at once. Raises BrokenPipeError where the reader has gone, OutputFailedError for all else."""
     try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        if (raw := _unbuffered()) is not None:
+            _write_whole(raw, text.encode(sys.stdout.encoding, sys.stdout.errors or "strict"))
+        else:
+            sys.stdout.write(text)
+            sys.stdout.flush()
     except BrokenPipeError:
         raise
+    except OSError as error:
+        drop_output()
+        raise OutputFailedError(f"cannot be written: {error.strerror}") from error
+
+
+def print_bytes(content: bytes) -> None:
+    """Write *content* as it is, or nowhere once the reader has gone. Raises OutputFailedError."""
+    sys.stdout.flush()
+    try:
+        if (raw := _unbuffered()) is not None:
+            _write_whole(raw, content)
+        else:
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        drop_output()
     except OSError as error:
         drop_output()
         raise OutputFailedError(f"cannot be written: {error.strerror}") from error
@@ -64,6 +83,19 @@ def drop_output() -> None:
 def takes_all_characters() -> bool:
     """Return whether the encoding of standard output has every character."""
     return (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+
+
+def _unbuffered() -> io.RawIOBase | None:
+    """Return what is below standard output where Python does not buffer it (PYTHONUNBUFFERED), else None."""
+    below = getattr(sys.stdout, "buffer", None)
+    return below if isinstance(below, io.RawIOBase) else None
+
+
+def _write_whole(raw: io.RawIOBase, content: bytes) -> None:
+    # A signal in the middle of a write ends it early, and Python's text layer does not look at how much was written.
+    left = memoryview(content)
+    while left:
+        left = left[raw.write(left) or 0 :]
 
 
 def _fill_closed_descriptors() -> None:

@@ -8,7 +8,7 @@ terminal, in cells: many characters (Chinese, emoji) have two.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from rich.cells import cell_len
@@ -20,14 +20,21 @@ _LEFT_OUT: Final = "..."
 _PIECE: Final = re.compile(r"\s+|[^\s_\-/.,=@]*[_\-/.,=@]+|[^\s_\-/.,=@]+")
 
 
-def layout(rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the columns' widths: as wide as their text if that fits in *width*, the widest narrowed first if not."""
+def layout(rows: Sequence[Sequence[str]], width: int, whole: Collection[int] = ()) -> list[int]:
+    """Return the columns' widths: as wide as their text if that fits in *width*, the widest narrowed first if not.
+
+    *whole*: columns that are never narrowed, of what people copy.
+    """
     columns = list(zip(*rows, strict=True))
     widths = [min(max(width, _WIDTH_MIN), max(_longest(text.splitlines()) for text in column)) for column in columns]
     by_piece = [max(_longest(_pieces(text)) for text in column) for column in columns]
     available = width - GAP * (len(widths) - 1)
     # First down to whole pieces of names, then, if need be, through them.
-    for floors in (by_piece, [min(_WIDTH_MIN, each) for each in by_piece]):
+    by_character = [min(_WIDTH_MIN, each) for each in by_piece]
+    for place in whole:
+        longest = max(_longest(text.splitlines()) for text in columns[place])
+        widths[place] = by_piece[place] = by_character[place] = longest
+    for floors in (by_piece, by_character):
         while sum(widths) > available:
             spare = [(each, index) for index, each in enumerate(widths) if each > floors[index]]
             if not spare:

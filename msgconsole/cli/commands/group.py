@@ -10,7 +10,7 @@ import typer
 from confdb.services.views import PublisherGroupView, SubscriberGroupView
 from msgbroker.contract import limits
 from msgconsole.cli.acting import act
-from msgconsole.cli.commands import group_drain, group_reset
+from msgconsole.cli.commands import group_drain, group_errors, group_reset
 from msgconsole.cli.given import require_a_change
 from msgconsole.cli.if_not_exists import Existing
 from msgconsole.cli.options import (
@@ -32,6 +32,7 @@ from msgconsole.operations.deletions import delete_group, find_group_usage
 app = typer.Typer(no_args_is_help=True)
 app.command("reset")(group_reset.reset)
 app.command("drain")(group_drain.drain)
+app.command("errors")(group_errors.errors)
 
 NumberT = TypeVar("NumberT", int, float)
 

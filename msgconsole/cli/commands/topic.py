@@ -8,6 +8,7 @@ import typer
 
 from msgbroker.contract import limits
 from msgconsole.cli.acting import act
+from msgconsole.cli.commands import topic_looks
 from msgconsole.cli.given import is_given, require_a_change
 from msgconsole.cli.if_not_exists import Existing
 from msgconsole.cli.options import (
@@ -28,6 +29,8 @@ from msgconsole.cli.usage import tell_usage
 from msgconsole.operations.deletions import delete_topic, find_topic_usage
 
 app = typer.Typer(no_args_is_help=True)
+app.command("tail")(topic_looks.tail)
+app.command("headers")(topic_looks.headers)
 
 _FIELDS = {
     "queues": "queue_count",

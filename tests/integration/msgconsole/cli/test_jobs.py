@@ -21,6 +21,7 @@ from tests.support.dead_letter_rows import bury
 from tests.support.examples import examples_of
 from tests.support.jobs import buried
 from tests.support.rows import OWNER, make_queue, put_messages
+from tests.support.shown_message import put_example
 
 Do = Callable[[Callable[[Connection], Awaitable[Any]]], Any]
 WHY = ("--reason", "the warehouse is open again")
@@ -110,7 +111,7 @@ def test_one_is_mended_by_hand_and_delivered(msgcenter: Msgcenter) -> None:
     assert (message["body"], message["headers"]) == ('{"mended": 1}', {"a": "b=c"})
 
 
-def test_every_example_of_these_commands_works_as_typed(msgcenter: Msgcenter, do: Do) -> None:
+def test_every_example_of_these_commands_works_as_typed(msgcenter: Msgcenter, do: Do, database_url: str) -> None:
     async def prepare(conn: Connection) -> None:
         await bury(conn, 20, group_name="SG_POINTS", last_error="Timeout")
         await put_messages(conn, await make_queue(conn), range(1))
@@ -119,6 +120,7 @@ def test_every_example_of_these_commands_works_as_typed(msgcenter: Msgcenter, do
             await begin_job(conn, NewJob(JobKind.PURGE, "default", "nothing", spec, 0), actor="ada", reason="why")
 
     do(prepare)
+    put_example(database_url)
     msgcenter("topic", "create", "TP_TRADE")
     msgcenter("group", "create", "SG_POINTS", "--no-wait")
     assert msgcenter("subscription", "create", "SG_POINTS", "TP_TRADE", "--no-wait").status == 0

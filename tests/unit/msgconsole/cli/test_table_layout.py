@@ -33,6 +33,14 @@ def test_at_80_columns_names_break_between_their_parts() -> None:
     assert wrapped[5] == "ATTEMPTS_\nEXHAUSTED"
 
 
+def test_what_people_copy_is_never_broken() -> None:
+    rows = [("message id", "topic", "key"), ("019a9f6c-7d2a-7c31-b2a4-5d1f0e3c9a10", "TP_" + "TRADE_" * 9, "order-1")]
+
+    for width in (80, 40, 10):
+        assert layout(rows, width, whole=[0])[0] == 36
+    assert sum(layout(rows, 80, whole=[0])) + 2 * GAP <= 80
+
+
 def test_a_word_wider_than_its_column_is_broken_and_nothing_is_lost() -> None:
     assert wrap("abcdefghij klm", 4) == "abcd\nefgh\nij\nklm"
     widths = layout([("name",), ("x" * 500,)], 80)

@@ -1,0 +1,25 @@
+"""Finding messages by what is known of them: by key where there is one, else by looking through the log."""
+
+from __future__ import annotations
+
+from confdb.routes import Snapshot
+from msgconsole.operations.looking.answers import Answer
+from msgconsole.operations.looking.by_key import look_by_key
+from msgconsole.operations.looking.in_log import LogSearch, look_through
+from msgconsole.operations.looking.where import find_searched, load_checked
+from msgconsole.operations.stores import Stores
+from msgdb.postgres.connections import Connection
+
+
+async def find_messages(stores: Stores, search: LogSearch) -> Answer:
+    """Return a page of what is looked for. Raises NamespaceNotFoundError, TopicNotFoundError."""
+    snapshot = await load_checked(stores, search.namespace)
+    async with stores.messages.looking() as conn:
+        return await find_page(conn, snapshot, search)
+
+
+async def find_page(conn: Connection, snapshot: Snapshot, search: LogSearch) -> Answer:
+    """Return a page of what is looked for, by this configuration."""
+    searched = await find_searched(conn, snapshot, search.namespace, search.topic)
+    look = look_through if search.wanted.key is None else look_by_key
+    return await look(conn, searched, search)

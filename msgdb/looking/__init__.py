@@ -1,0 +1,1 @@
+"""Looking messages up: by id, by key, by time and by what they have; bounded, and saying so."""

@@ -1,0 +1,506 @@
+"""Finding messages, looking at them and taking them away, as operators type it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from msgdb import ids
+from msgdb.looking.by_key import COMPARED_MAX
+from msgdb.postgres.connections import Connection
+from msgdb.store import MessageStore
+from tests.integration.msgconsole.cli.conftest import Msgcenter, Outcome
+from tests.support.archive_runs import archive_day, days_ago
+from tests.support.dead_letter_rows import bury
+from tests.support.examples import examples_of
+from tests.support.jobs import buried
+from tests.support.message_rows import NOON, StoredMessage, drop_day, put_rows, run_of
+from tests.support.shown_message import EXAMPLE_ID, put_example
+from tests.support.typed_commands import typed_in
+
+_DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def topic(msgcenter: Msgcenter, database_url: str) -> str:
+    """Register a topic and a group; return the database's URL."""
+    for arguments in (("topic", "create", "TP_TRADE"), ("group", "create", "SG_POINTS")):
+        assert msgcenter(*arguments, "--no-wait").status == 0
+    return database_url
+
+
+def do(url: str, act: Callable[[Connection], Awaitable[Any]]) -> Any:
+    async def inner() -> Any:
+        async with MessageStore.open(url, pool_size=1) as store, store.connection() as connection:
+            return await act(connection)
+
+    return asyncio.run(inner())
+
+
+def found(outcome: Outcome) -> list[tuple[int, int]]:
+    """Return the queues and offsets of what was found."""
+    return [(each["queue_id"], each["queue_offset"]) for each in outcome.json["messages"]]
+
+
+def minted(days: int) -> UUID:
+    """Return an id of a day before today."""
+    return UUID(int=ids.mint_run(round((NOON - days * _DAY).timestamp() * 1_000_000)))
+
+
+def flat(outcome: Outcome) -> str:
+    return " ".join(outcome.err.replace("│", " ").split())
+
+
+def test_a_message_is_found_by_its_id_its_key_and_its_time(msgcenter: Msgcenter, topic: str) -> None:
+    message_id = minted(0)
+    others = run_of(1, 5) + run_of(2, 5, stored_at=NOON + timedelta(seconds=30))
+    at = NOON + timedelta(seconds=5)
+    meant = StoredMessage(queue_offset=5, message_id=message_id, key="order-4711", event_code="EC_B", stored_at=at)
+    put_rows(topic, [*others, meant])
+
+    by_id = msgcenter("message", "find", str(message_id), "--json")
+    assert (found(by_id), by_id.json["is_complete"]) == ([(1, 5)], True)
+    assert found(msgcenter("message", "find", "--key", "order-4711", "--json")) == [(1, 5)]
+    table = msgcenter("message", "find", "--key", "order-4711", "--topic", "TP_TRADE")
+    assert (str(message_id) in table.out, table.err) == (True, "")
+    assert found(msgcenter("message", "find", "--topic", "TP_TRADE", "--event-code", "EC_B", "--json")) == [(1, 5)]
+    span = ("--since", f"{NOON:%Y-%m-%dT%H:%M:%S}", "--until", f"{NOON + timedelta(seconds=2):%Y-%m-%dT%H:%M:%S}")
+    assert found(msgcenter("message", "find", "--topic", "TP_TRADE", *span, "--json")) == [(1, 1), (1, 0)]
+    assert found(msgcenter("message", "find", "--topic", "TP_TRADE", *span, "--oldest-first", "--json")) == [
+        (1, 0),
+        (1, 1),
+    ]
+
+
+def test_what_is_no_id_may_be_a_key_and_that_is_said(msgcenter: Msgcenter) -> None:
+    outcome = msgcenter("message", "find", "4711")
+
+    assert outcome.status == 2
+    assert "'4711' is no message id; if it is a key: msgcenter message find --key 4711" in flat(outcome)
+
+
+def test_a_page_says_how_the_next_one_goes_on(msgcenter: Msgcenter, topic: str) -> None:
+    put_rows(
+        topic, [StoredMessage(queue_offset=at, key="k", stored_at=NOON + timedelta(seconds=at)) for at in range(5)]
+    )
+
+    for how in (("--key", "k"), ("--topic", "TP_TRADE")):
+        told = msgcenter("message", "find", *how, "--limit", "3")
+        assert "Not complete: there may be more." in told.err
+        first = msgcenter("message", "find", *how, "--limit", "3", "--json")
+        assert f"Go on with --after {first.json['after']}." in told.err
+        second = msgcenter("message", "find", *how, "--limit", "3", "--after", first.json["after"], "--json")
+        assert (found(first), found(second)) == ([(1, 4), (1, 3), (1, 2)], [(1, 1), (1, 0)])
+        assert (second.json["is_complete"], second.json["after"]) == (True, None)
+
+
+def test_looking_by_headers_is_bounded_and_says_how_far_it_got(msgcenter: Msgcenter, topic: str) -> None:
+    put_rows(topic, run_of(1, 1))
+    with psycopg.connect(topic) as connection:
+        connection.execute(
+            "INSERT INTO message (queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, headers,"
+            " body, born_at, stress) SELECT 1, o, %s + o * interval '1 millisecond', gen_random_uuid(), 'default',"
+            " 'TP_TRADE', 'EC', CASE o WHEN 7 THEN '{\"region\": \"sh\"}'::jsonb END, '', now(), false"
+            " FROM generate_series(1, 120000) o",
+            (NOON,),
+        )
+
+    looking = ("message", "find", "--topic", "TP_TRADE", "--header", "region=sh", "--json")
+    first = msgcenter(*looking).json
+    assert (first["messages"], first["is_complete"]) == ([], False)
+    assert 100_000 <= first["looked_at"] < 120_000
+    (why,) = first["why_not"]
+    assert why.startswith(f"only {first['looked_at']:,} messages were looked at: those that were stored since ")
+    second = msgcenter(*looking, "--after", first["after"]).json
+    assert ([each["queue_offset"] for each in second["messages"]], second["is_complete"]) == ([7], True)
+
+
+def test_a_key_that_very_many_have_is_looked_for_in_the_log(msgcenter: Msgcenter, topic: str) -> None:
+    put_rows(topic, [StoredMessage(queue_offset=0, key="k")])
+    with psycopg.connect(topic) as connection:
+        connection.execute(
+            "INSERT INTO message (queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, key,"
+            " body, born_at, stress) SELECT 9, o, %s, gen_random_uuid(), 'other', 'TP_TRADE', 'EC', 'k', '', now(),"
+            " false FROM generate_series(1, %s) o",
+            (NOON, COMPARED_MAX + 1),
+        )
+
+    answer = msgcenter("message", "find", "--key", "k", "--json")
+
+    assert (found(answer), answer.json["is_complete"], answer.json["looked_at"]) == ([(1, 0)], True, 1)
+
+
+def test_what_is_in_the_archive_or_gone_is_said(msgcenter: Msgcenter, topic: str) -> None:
+    for days in (0, 2, 3):
+        put_rows(topic, run_of(1, 1, first=3 - days, stored_at=NOON - days * _DAY))
+    do(topic, lambda conn: archive_day(conn, days_ago(3)))
+    for days in (2, 3):
+        drop_day(topic, NOON - days * _DAY, [(1, 3)])
+
+    archived = msgcenter("message", "find", str(minted(3)), "--json").json
+    (why,) = archived["why_not"]
+    assert why.startswith(f"by its id it is of {days_ago(3)}, which is not in the log any more; the archive has it")
+    gone = msgcenter("message", "show", str(minted(2)))
+    assert (gone.status, "in no archive that is known" in gone.err, "(THING_NOT_FOUND)" in gone.err) == (1, True, True)
+    assert msgcenter("message", "find", str(minted(0)), "--json").json["is_complete"]
+    by_time = msgcenter("message", "find", "--topic", "TP_TRADE")
+    assert f"; the archive has {days_ago(3)}." in by_time.err
+    assert msgcenter("message", "find", "--topic", "TP_TRADE", "--since", f"{days_ago(0)}").err == ""
+    assert (
+        "no archive is known that has it" in msgcenter("message", "find", "--key", "k", "--since", f"{days_ago(2)}").err
+    )
+
+
+def test_a_topic_that_was_deleted_is_looked_through_as_long_as_it_has_messages(
+    msgcenter: Msgcenter, topic: str
+) -> None:
+    put_rows(topic, [StoredMessage(queue_offset=0, key="k")])
+    assert msgcenter("topic", "delete", "TP_TRADE", "--no-wait").status == 0
+
+    for how in (("--key", "k"), ("--topic", "TP_TRADE"), ("--topic", "TP_TRADE", "--key", "k")):
+        assert found(msgcenter("message", "find", *how, "--json")) == [(1, 0)]
+    assert msgcenter("message", "find", "--topic", "TP_NONE").err.endswith("(TOPIC_NOT_FOUND)\n")
+    assert msgcenter("message", "find", "--key", "k", "-n", "typo").err.endswith("(NAMESPACE_NOT_FOUND)\n")
+
+
+@pytest.mark.usefixtures("topic")
+def test_another_namespaces_messages_are_not_told_of(msgcenter: Msgcenter, database_url: str) -> None:
+    message_id = minted(0)
+    put_rows(database_url, [StoredMessage(queue_offset=0, message_id=message_id, namespace="other", key="k")])
+
+    assert found(msgcenter("message", "find", str(message_id), "--json")) == []
+    assert found(msgcenter("message", "find", "--key", "k", "--json")) == []
+    assert msgcenter("message", "body", str(message_id)).status == 1
+
+
+def test_all_there_is_of_a_message_is_shown(msgcenter: Msgcenter, topic: str) -> None:
+    message_id = minted(0)
+    (group,) = msgcenter("group", "list", "--json").json
+    row = StoredMessage(queue_offset=0, message_id=message_id, key="k", headers={"region": "hz"}, born_host="h-1")
+    again = StoredMessage(queue_offset=1, message_id=message_id, target_group=group["group_id"], redrives=1)
+    put_rows(topic, [row, again])
+
+    async def die(conn: Connection) -> None:
+        (dead_letter_id,) = await bury(conn, 1, queue_id=1, last_error="Timeout")
+        await conn.execute(
+            "UPDATE dead_letter SET queue_offset = 0, stored_at = %s WHERE id = %s", (NOON, dead_letter_id)
+        )
+        await bury(conn, 3)
+        await conn.execute("INSERT INTO redrive (dead_letter_id, job_id) VALUES (%s, 1)", (dead_letter_id,))
+
+    do(topic, die)
+    shown = msgcenter("message", "show", str(message_id), "--json").json
+
+    assert (shown["message_id"], shown["key"], shown["headers"]) == (str(message_id), "k", {"region": "hz"})
+    assert (shown["queue_id"], shown["queue_offset"], shown["body_bytes"], shown["born_host"]) == (1, 0, 4, "h-1")
+    assert [(each["for_group"], each["redrives"]) for each in shown["stored_again"]] == [("SG_POINTS", 1)]
+    (death,) = shown["dead_letters"]
+    assert (death["last_error"], death["redriven_at"] is not None) == ("Timeout", True)
+    text = msgcenter("message", "show", str(message_id)).out
+    assert "Stored once more:" in text
+    assert "Dead letters:" in text
+
+
+@pytest.mark.parametrize(
+    "body, form, printed",
+    [
+        (b'{"id":12345678901234567890123,"a":[1.10]}', "auto", '{\n  "id": 12345678901234567890123,\n  "a": [\n'),
+        (b'{"id":1}', "text", '{"id":1}\n'),
+        ("订单\x1b[1m".encode(), "auto", "订单\\x1b[1m\n"),
+        (b"\xff\x00abc", "auto", "00000000  ff 00 61 62 63\n"),
+        (b"0123456789abcdef0", "hex", "00000000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66\n00000010  30\n"),
+        (b"", "auto", "\n"),
+    ],
+)
+def test_a_body_is_printed_as_it_is_asked_for(
+    msgcenter: Msgcenter, topic: str, body: bytes, form: str, printed: str
+) -> None:
+    message_id = minted(0)
+    put_rows(topic, [StoredMessage(queue_offset=0, message_id=message_id, body=body)])
+
+    assert msgcenter("message", "body", str(message_id), "--as", form).out.startswith(printed)
+
+
+def test_a_bodys_bytes_come_untouched(msgcenter: Msgcenter, topic: str, tmp_path: Path) -> None:
+    message_id = minted(0)
+    body = bytes(range(256))
+    put_rows(topic, [StoredMessage(queue_offset=0, message_id=message_id, body=body)])
+
+    assert msgcenter("message", "body", str(message_id), "--out", "body.bin").status == 0
+    assert (tmp_path / "body.bin").read_bytes() == body
+    again = msgcenter("message", "body", str(message_id), "--out", "body.bin")
+    assert (again.status, again.err) == (1, "File exists: body.bin (SYSTEM_ERROR)\n")
+    command = [sys.executable, "-m", "msgconsole.cli", "message", "body", str(message_id), "--as", "raw"]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == body
+    for form, said in (("text", "the body is no text"), ("json", "the body is no text")):
+        assert said in flat(msgcenter("message", "body", str(message_id), "--as", form))
+
+
+def test_an_export_has_every_message_and_goes_on_where_it_ended(
+    msgcenter: Msgcenter, topic: str, tmp_path: Path
+) -> None:
+    rows = [
+        StoredMessage(
+            queue_id=queue_id,
+            queue_offset=at,
+            stored_at=NOON - _DAY + timedelta(seconds=at),
+            body=b"\xff" if at == 3 else b'{"n": 12345678901234567890}',
+        )
+        for queue_id in (1, 2)
+        for at in range(5)
+    ]
+    put_rows(topic, rows)
+
+    first = msgcenter("message", "export", "--topic", "TP_TRADE", "--limit", "4", "--out", "all.jsonl")
+    assert (first.status, first.out, "Exported: 4 messages." in first.err) == (0, "", True)
+    # A busy machine may have had time for a line on how far it is.
+    after = first.err.splitlines()[-1].partition("--after ")[2].removesuffix(".")
+    second = msgcenter("message", "export", "--topic", "TP_TRADE", "--out", "all.jsonl", "--after", after)
+    assert second.err.splitlines()[-1] == "Exported: 6 messages."
+    exported = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    assert [(each["queue_id"], each["queue_offset"]) for each in exported] == [
+        (queue_id, at) for at in range(5) for queue_id in (1, 2)
+    ]
+    assert exported[0]["body"] == '{"n": 12345678901234567890}'
+    assert exported[6]["body_base64"] == "/w=="
+    assert msgcenter("message", "export", "--topic", "TP_TRADE", "--out", "all.jsonl").status == 1
+
+    plainly = msgcenter("message", "export", "--topic", "TP_TRADE", "--bodies", "none")
+    assert len(plainly.out.splitlines()) == 10
+    assert "body_bytes" in plainly.out
+    assert '"body"' not in plainly.out
+    encoded = msgcenter("message", "export", "--topic", "TP_TRADE", "--bodies", "base64", "--limit", "1")
+    assert json.loads(encoded.out)["body_base64"] == "eyJuIjogMTIzNDU2Nzg5MDEyMzQ1Njc4OTB9"
+
+
+def test_an_export_whose_reader_goes_ends(msgcenter: Msgcenter, topic: str) -> None:
+    yesterday = NOON - _DAY
+    put_rows(topic, [StoredMessage(queue_offset=at, body=b"x" * 8_000, stored_at=yesterday) for at in range(1_500)])
+    command = [sys.executable, "-m", "msgconsole.cli", "message", "export", "--topic", "TP_TRADE"]
+
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["queue_offset"] == 0
+    process.stdout.close()
+    process.stdout = None
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (0, b"")
+    assert msgcenter("message", "find", "--topic", "TP_TRADE").status == 0
+
+
+@pytest.mark.parametrize("unbuffered", [{"PYTHONUNBUFFERED": "1"}, {"PYTHONUNBUFFERED": ""}])
+def test_an_export_that_is_interrupted_says_how_to_go_on_and_no_line_is_cut(
+    msgcenter: Msgcenter, topic: str, unbuffered: dict[str, str]
+) -> None:
+    rows = [StoredMessage(queue_offset=at, body=b"x" * 8_000, stored_at=NOON - _DAY) for at in range(2_500)]
+    put_rows(topic, rows)
+    command = [sys.executable, "-m", "msgconsole.cli", "message", "export", "--topic", "TP_TRADE"]
+
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=os.environ | unbuffered) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = process.stdout.readline()
+        # It waits for its reader, in the middle of a page.
+        process.send_signal(signal.SIGINT)
+        rest, said = process.stdout.read(), process.stderr.read()
+        status = process.wait(timeout=30)
+
+    exported = [json.loads(line)["queue_offset"] for line in [first, *rest.splitlines()]]
+    assert (status, exported) == (130, list(range(len(exported))))
+    assert 0 < len(exported) < len(rows)
+    assert f"Exported: {len(exported):,} messages." in said
+    after = said.partition("--after ")[2].split()[0].removesuffix(".")
+    more = msgcenter("message", "export", "--topic", "TP_TRADE", "--after", after, "--bodies", "none").out.splitlines()
+    assert [json.loads(line)["queue_offset"] for line in more] == list(range(len(exported), len(rows)))
+
+
+def test_a_tail_shows_what_comes_and_what_was_there_last(msgcenter: Msgcenter, topic: str) -> None:
+    put_rows(topic, [StoredMessage(queue_offset=at, body=b"old %d" % at) for at in range(5)])
+    command = [sys.executable, "-m", "msgconsole.cli", "topic", "tail", "TP_TRADE", "--last", "2", "--json"]
+
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    last = [json.loads(process.stdout.readline())["body"] for _ in range(2)]
+    # Also a queue that was not there when it began.
+    with psycopg.connect(topic) as connection:
+        connection.execute(
+            "INSERT INTO queue (queue_id, topic_id, generation, ordinal) OVERRIDING SYSTEM VALUE VALUES (2, 1, 2, 0)"
+        )
+    put_rows(topic, [StoredMessage(queue_offset=5, body=b"new"), StoredMessage(queue_id=2, queue_offset=0, body=b"2")])
+    came = sorted(json.loads(process.stdout.readline())["body"] for _ in range(2))
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+
+    assert (last, came) == (["old 3", "old 4"], ["2", "new"])
+    assert (process.returncode, said) == (0, b"Shown: 4.\n")
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_tail_whose_reader_goes_ends_with_the_next_message(database_url: str) -> None:
+    put_rows(database_url, run_of(1, 1))
+    command = [sys.executable, "-m", "msgconsole.cli", "topic", "tail", "TP_TRADE", "--last", "1"]
+
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert b"TP_TRADE/EC_PAID" in process.stdout.readline()
+    process.stdout.close()
+    process.stdout = None
+    put_rows(database_url, run_of(1, 1, first=1))
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (0, b"")
+
+
+def test_header_names_and_errors_are_counted(msgcenter: Msgcenter, topic: str) -> None:
+    put_rows(
+        topic,
+        [
+            StoredMessage(
+                queue_offset=at,
+                stored_at=NOON + timedelta(seconds=at),
+                event_code="EC_B" if at == 4 else "EC_A",
+                headers={"region": f"r{at}"} | ({"amount": "1"} if at < 2 else {}),
+            )
+            for at in range(5)
+        ],
+    )
+    (group,) = msgcenter("group", "list", "--json").json
+
+    async def fail(conn: Connection) -> None:
+        group_id = group["group_id"]
+        for number in (1, 22):
+            await bury(conn, 2, group_id=group_id, last_error=f"Timeout after {number} s\nTraceback")
+        dead = await bury(conn, 1, group_id=group_id, last_error=f"no {uuid4()}", reason="REJECTED")
+        await bury(conn, 1, last_error="of another group")
+        await conn.execute("INSERT INTO redrive (dead_letter_id, job_id) VALUES (%s, 1)", (dead[0] - 1,))
+        await conn.execute(
+            "INSERT INTO redelivery (group_id, member, queue_id, queue_offset, stored_at, attempt, due_at, last_error)"
+            " SELECT %s, '', 1, o, stored_at, 3, now(), 'refused by 10.0.0.' || o FROM message, generate_series(1, 3) o"
+            " WHERE queue_offset = o",
+            (group_id,),
+        )
+
+    do(topic, fail)
+    headers = msgcenter("topic", "headers", "TP_TRADE", "--json").json
+    assert [
+        (each["event_code"], each["header"], each["messages"], each["of_messages"]) for each in headers["headers"]
+    ] == [
+        ("EC_A", "region", 4, 4),
+        ("EC_A", "amount", 2, 4),
+        ("EC_B", "region", 1, 1),
+    ]
+    assert (headers["headers"][0]["example"], headers["looked_at"]) == ("r3", 5)
+    assert "region" in msgcenter("topic", "headers", "TP_TRADE").out
+
+    counted = msgcenter("group", "errors", "SG_POINTS", "--json").json["errors"]
+    assert [(each["state"], each["error"], each["messages"]) for each in counted] == [
+        ("RETRYING", "refused by #.#.#.#", 3),
+        ("DEAD", "Timeout after # s", 3),
+        ("DEAD", "no #", 1),
+    ]
+    newest = msgcenter("message", "show", counted[0]["newest"], "--json").json
+    assert newest["queue_offset"] == 3
+    assert "Timeout after # s" in msgcenter("group", "errors", "SG_POINTS", "--topic", "TP_TRADE").out
+    later = f"{NOON + timedelta(hours=1):%Y-%m-%dT%H:%M}"
+    assert msgcenter("group", "errors", "SG_POINTS", "--since", later).out == "No errors.\n"
+    assert msgcenter("group", "errors", "SG_TYPO").err.endswith("(GROUP_NOT_FOUND)\n")
+
+
+@pytest.mark.usefixtures("topic")
+def test_every_example_of_these_commands_works_as_typed(msgcenter: Msgcenter, database_url: str) -> None:
+    put_example(database_url)
+    put_rows(database_url, run_of(1, 10))
+    looking = {"find", "show", "body", "export", "tail", "headers", "errors"}
+
+    typed = [each for each in examples_of("message", "topic", "group") if each[1] in looking]
+
+    assert {each[1] for each in typed} == looking
+    for example in typed:
+        done = msgcenter(*example)
+        assert done.status == 0, (example, done.err)
+    assert str(EXAMPLE_ID) in msgcenter("message", "find", "--key", "order-4711").out
+
+
+def test_what_the_page_of_the_command_line_says_of_finding_works_as_typed(
+    msgcenter: Msgcenter, database_url: str, tmp_path: Path
+) -> None:
+    assert msgcenter("topic", "create", "TP_PAYMENT", "--no-wait").status == 0
+    assert msgcenter("group", "create", "SG_LEDGER", "--no-wait").status == 0
+    at = NOON - _DAY
+    row = StoredMessage(queue_offset=0, topic="TP_PAYMENT", key="payment-1", stored_at=at, headers={"region": "hz"})
+    put_rows(database_url, [replace(row, queue_offset=offset, message_id=uuid4()) for offset in range(5)])
+
+    for typed in typed_in("command-line.md", "Finding messages", 0):
+        done = msgcenter(*shlex.split(typed, comments=True)[1:])
+        assert done.status == 0, (typed, done.err)
+
+    assert len((tmp_path / "payments.jsonl").read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    "arguments, status, said",
+    [
+        (("message", "find"), 2, "give the id of a message, or --key, or --topic"),
+        (("message", "find", str(EXAMPLE_ID), "--key", "k"), 2, "and not both"),
+        (("message", "find", "--topic", "TP", "--after", "x"), 1, "is what an answer says how to go on with"),
+        (("message", "find", "--topic", "TP", "--after", "1-2-99999999999999999999"), 1, "(INVALID_SETTING)"),
+        (("message", "find", "--topic", "TP", "--header", "x"), 2, "is not name=value"),
+        (("message", "find", "--key", "a\0b"), 1, "no NUL (INVALID_SETTING)"),
+        (("message", "show", "x"), 2, "is no message id"),
+        (("message", "body", str(EXAMPLE_ID), "--as", "xml"), 2, "'xml' is not one of"),
+        (("message", "export"), 2, "--topic"),
+        (("topic", "tail", "TP_NONE"), 1, "(TOPIC_NOT_FOUND)"),
+        (("topic", "tail", "TP", "--expression", "headers.a +"), 1, "(INVALID_EXPRESSION)"),
+        (("topic", "headers", "TP_NONE"), 1, "(TOPIC_NOT_FOUND)"),
+    ],
+)
+def test_what_is_mistyped_is_said(msgcenter: Msgcenter, arguments: tuple[str, ...], status: int, said: str) -> None:
+    outcome = msgcenter(*arguments)
+
+    assert (outcome.status, said in flat(outcome)) == (status, True), outcome.err
+
+
+def test_a_redriven_message_is_shown_with_what_became_of_it_and_a_tail_takes_nothing_from_its_group(
+    msgcenter: Msgcenter, running_broker: str, database_url: str
+) -> None:
+    for arguments in (
+        ("topic", "create", "TP_TRADE"),
+        ("event-code", "create", "TP_TRADE", "EC_PAID"),
+        ("group", "create", "SG_POINTS", "--retry-schedule", "none"),
+        ("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID"),
+    ):
+        assert msgcenter(*arguments).status == 0
+
+    async def die() -> None:
+        async with MessageStore.open(database_url, pool_size=2) as store:
+            await buried(running_broker, store, 1)
+
+    asyncio.run(die())
+    (message,) = msgcenter("message", "find", "--topic", "TP_TRADE", "--json").json["messages"]
+    redriven = msgcenter("dead-letters", "redrive", "--group", "SG_POINTS", "--reason", "the warehouse is open again")
+    assert redriven.status == 0, redriven.err
+
+    tailed = msgcenter("topic", "tail", "TP_TRADE", "--last", "2", "--count", "2", "--json")
+    assert [json.loads(line)["redrives"] for line in tailed.out.splitlines()] == [0, 1]
+    received = msgcenter("subscribe", "--group", "SG_POINTS", "--topic", "TP_TRADE", "--count", "1", "--json")
+    assert received.json["message_id"] == message["message_id"]
+    shown = msgcenter("message", "show", message["message_id"], "--json").json
+    assert [(each["for_group"], each["redrives"]) for each in shown["stored_again"]] == [("SG_POINTS", 1)]
+    (death,) = shown["dead_letters"]
+    assert (death["group"], death["reason"], death["redriven_at"] is not None) == ("SG_POINTS", "REJECTED", True)
+    # What was redriven is open no more.
+    assert msgcenter("group", "errors", "SG_POINTS").out == "No errors.\n"
