@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgbroker.contract.limits import DEAD_LETTER_DAYS_DEFAULT, DEAD_LETTER_DAYS_MAX, RETENTION_DAYS_MAX
+from msgbroker.contract.limits import DEAD_LETTER_DAYS_DEFAULT, DEAD_LETTER_DAYS_MAX, FIGURE_DAYS, RETENTION_DAYS_MAX
 from msgdb import names
 
 
@@ -70,6 +70,22 @@ _ALL: Final = (
         is_archivable=True,
         retention_days=DEAD_LETTER_DAYS_DEFAULT,
         retention_days_max=DEAD_LETTER_DAYS_MAX,
+    ),
+    DayTable(
+        names.USAGE_MINUTE,
+        "minute",
+        is_partitioned=True,
+        is_archivable=False,
+        retention_days=FIGURE_DAYS,
+        retention_days_max=FIGURE_DAYS,
+    ),
+    DayTable(
+        names.BACKLOG_MINUTE,
+        "minute",
+        is_partitioned=True,
+        is_archivable=False,
+        retention_days=FIGURE_DAYS,
+        retention_days_max=FIGURE_DAYS,
     ),
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import grpc
 
@@ -37,12 +37,14 @@ from msgbroker.server.parts import (
     make_config_service,
     make_delivery,
     make_door,
+    make_figures,
     make_jobs,
     make_maintenance,
     make_publishing,
 )
 from msgbroker.server.report import Report
 from msgbroker.server.settings import BrokerSettings
+from msgdb.append.outcome import FrameOutcome
 from msgdb.reports.alarms import AlarmKind
 
 
@@ -58,12 +60,15 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     cluster = make_cluster(base, delivery)
     announcements = make_announcements(base, hub, cluster.heartbeats)
     config = make_config_service(base)
-    publishing = make_publishing(base, hub, config, on_stored=_on_stored(hub, announcements))
+    publishing = make_publishing(
+        base, config, on_stored=_on_stored(hub, announcements), on_stored_before=_on_stored_before(hub)
+    )
+    figures = make_figures(base, hub, publishing.committer)
     jobs = make_jobs(base, publishing.committer)
     door = make_door(base, server, hub=hub, cluster=cluster, publishing=publishing, config=config)
 
     _on_snapshot(base, hub=hub, cluster=cluster, door=door)
-    _on_history(base, publishing=publishing, cluster=cluster)
+    _on_history(base, publishing=publishing, cluster=cluster, hub=hub)
     _on_behind(base, hub=hub, cluster=cluster)
     # A write has ended that kept this broker from saying that it obeys the new configuration.
     hub.outgoing.on_obeyed(cluster.heartbeats.wake.set)
@@ -79,12 +84,15 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         grpc_door=door.grpc,
         alarms=base.board,
         failures=delivery.failures,
+        figures=figures,
         jobs=jobs,
         loops=[
             *_loops(
                 base, delivery=delivery, cluster=cluster, announcements=announcements, publishing=publishing, door=door
             ),
             BrokerLoop("jobs", jobs.run, is_dispensable=True),
+            BrokerLoop("usage", figures.usage.run, is_dispensable=True),
+            BrokerLoop("backlog", figures.backlog.run, is_dispensable=True),
         ],
         cut_connections=stores.cut,
     )
@@ -99,9 +107,20 @@ def _on_stored(hub: DeliveryHub, announcements: Announcements) -> TellStored:
 
     def tell(by_queue: Mapping[int, list[LogMessage]]) -> None:
         hub.stored(by_queue)
+        hub.usage.stored(by_queue)
         ends = {q: messages[-1].queue_offset + 1 for q, messages in by_queue.items() if watched.includes(messages[0])}
         if ends:
             announcer.announce(ends)
+
+    return tell
+
+
+def _on_stored_before(hub: DeliveryHub) -> Callable[[FrameOutcome], None]:
+    """Return what hears of frames that turn out to be stored."""
+
+    def tell(outcome: FrameOutcome) -> None:
+        hub.stored_before(outcome)
+        hub.usage.stored_before(outcome)
 
     return tell
 
@@ -125,12 +144,14 @@ def _on_snapshot(base: Foundation, *, hub: DeliveryHub, cluster: Cluster, door: 
     base.stores.feed.on_change(follow)
 
 
-def _on_history(base: Foundation, *, publishing: Publishing, cluster: Cluster) -> None:
+def _on_history(base: Foundation, *, publishing: Publishing, cluster: Cluster, hub: DeliveryHub) -> None:
     """Let everybody who remembers something of the log forget it, where msgdb goes on with another history."""
     store = base.stores.messages
     store.on_new_history(lambda _: base.stores.queues.forget())
     store.on_new_history(lambda _: publishing.committer.forget_log())
     store.on_new_history(cluster.ownership.follow_history)
+    # What was counted of the lost end is counted still.
+    store.on_new_history(lambda _: hub.usage.doubt_lately())
 
 
 def _on_behind(base: Foundation, *, hub: DeliveryHub, cluster: Cluster) -> None:

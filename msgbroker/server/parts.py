@@ -54,6 +54,9 @@ from msgbroker.server.edge.overload import OverloadWatch
 from msgbroker.server.edge.publishing.publisher_service import PublisherService
 from msgbroker.server.edge.subscribing.pull_service import PullService
 from msgbroker.server.edge.subscribing.subscriber_service import SubscriberService
+from msgbroker.server.figures.backlog_looks import BacklogLooks
+from msgbroker.server.figures.figures import Figures
+from msgbroker.server.figures.usage_writer import Storing, UsageWriter
 from msgbroker.server.jobs.purging import Purging
 from msgbroker.server.jobs.receivers import Receivers
 from msgbroker.server.jobs.redriving import Redriving
@@ -70,6 +73,7 @@ from msgbroker.server.publish.event_code_registrar import EventCodeRegistrar
 from msgbroker.server.settings import BrokerSettings
 from msgdb import names
 from msgdb.append.appender import AppendConfig, Appender
+from msgdb.append.outcome import FrameOutcome
 from msgdb.days.maintenance import Maintenance, MaintenanceConfig
 from msgdb.jobs.records import JobKind
 from msgdb.log.partitions import ensure_for
@@ -238,8 +242,14 @@ def make_announcements(base: Foundation, hub: DeliveryHub, heartbeats: Heartbeat
     )
 
 
-def make_publishing(base: Foundation, hub: DeliveryHub, config: ConfigService, *, on_stored: TellStored) -> Publishing:
-    """Make what stores messages; *on_stored* hears of each commit."""
+def make_publishing(
+    base: Foundation,
+    config: ConfigService,
+    *,
+    on_stored: TellStored,
+    on_stored_before: Callable[[FrameOutcome], None],
+) -> Publishing:
+    """Make what stores messages; *on_stored* hears of each commit, *on_stored_before* of frames that were there."""
 
     async def ensure_partitions(days: Collection[date]) -> None:
         async with base.stores.messages.connection() as connection:
@@ -252,7 +262,7 @@ def make_publishing(base: Foundation, hub: DeliveryHub, config: ConfigService, *
         appender=appender,
         queues=base.stores.queues,
         on_stored=on_stored,
-        on_stored_before=hub.stored_before,
+        on_stored_before=on_stored_before,
         topics_aside=base.topics_aside,
         config=CommitterConfig(
             waiting_bytes_max=base.settings.ingest_bytes_max,
@@ -343,6 +353,17 @@ def make_jobs(base: Foundation, committer: Committer) -> JobRunner:
     }
     config = JobRunnerConfig(lease_seconds=base.settings.lease_seconds)
     return JobRunner(store=store, owner=base.identity.broker_id, works=works, config=config)
+
+
+def make_figures(base: Foundation, hub: DeliveryHub, committer: Committer) -> Figures:
+    """Make what writes figures."""
+    storing = Storing(lambda: committer.in_flight_seconds, lambda: committer.counters.unknown)
+    broker_id, address = base.identity.broker_id, base.identity.address
+    store = base.stores.messages
+    return Figures(
+        UsageWriter(hub.usage, store, broker_id=broker_id, broker=address, storing=storing),
+        BacklogLooks(store, broker_id, base.stores.feed.get),
+    )
 
 
 def make_maintenance(base: Foundation) -> Maintenance:

@@ -274,6 +274,9 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
         names.ARCHIVE_RANGE: "a manifest has it",
         names.JOB: "how far an act is, which commands show; what it did is in the log",
         names.JOB_FAILURE: "goes with its job",
+        names.USAGE_MINUTE: "what brokers counted, which commands add up; what it counts is in the log",
+        names.USAGE_BROKER: "whether that is all of it",
+        names.BACKLOG_MINUTE: "how far groups were behind, which commands show",
         names.REDRIVE: "where a dead letter's message lies since, which the log has under its id",
     }
 )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from msgbroker.engine.lane.begun import Begun, Late
 from msgbroker.engine.lane.extension import Extension
+from msgbroker.engine.lane.tally import UNSEEN, Counted
 
 
 class Flight:
@@ -23,6 +24,7 @@ class Flight:
 
     __slots__ = (
         "begun",
+        "counted",
         "deadline",
         "end",
         "first",
@@ -45,6 +47,7 @@ class Flight:
         begun: Begun,
         place: int,
         keep_until: float = math.inf,
+        counted: Counted = UNSEEN,
     ) -> None:
         self.instance_id = instance_id
         self.deadline = deadline
@@ -56,6 +59,7 @@ class Flight:
         """How many messages its instance was handed before these."""
         self.keep_until = keep_until
         """Until when it may be extended again. Infinite where it never was: its first extension sets it."""
+        self.counted = counted
         self.first = offsets[0]
         self.end = offsets[-1] + 1
 
@@ -70,6 +74,7 @@ class Flight:
             begun=self.begun,
             place=self.place + low,
             keep_until=self.keep_until,
+            counted=self.counted.part(low, high),
         )
 
 

@@ -18,6 +18,7 @@ from msgbroker.engine.lane.reading import read, read_gap
 from msgbroker.engine.lane.redeliveries import Redelivery
 from msgbroker.engine.lane.state import LaneState
 from msgbroker.engine.lane.taking import MayHandOut, take
+from msgbroker.engine.lane.tally import Tally
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.verdicts import Held, Settled, Settlement
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, RedeliveryRow
@@ -27,12 +28,17 @@ class Lane(Generic[MessageT]):
     """Delivery state of one (group, member, queue)."""
 
     def __init__(
-        self, claimed: ClaimedLane, redeliveries: Iterable[RedeliveryRow], config: LaneConfig, now: float
+        self,
+        claimed: ClaimedLane,
+        redeliveries: Iterable[RedeliveryRow],
+        config: LaneConfig,
+        now: float,
+        tally: Tally | None = None,
     ) -> None:
         self.key = claimed.key
         self.epoch = claimed.epoch
         self._is_held_back = False
-        self._state: LaneState[MessageT] = LaneState(claimed, redeliveries, config, now)
+        self._state: LaneState[MessageT] = LaneState(claimed, redeliveries, config, now, tally)
 
     def reconfigure(self, config: LaneConfig) -> None:
         """Replace the configuration; what is in flight keeps its deadline."""

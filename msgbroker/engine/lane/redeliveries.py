@@ -15,6 +15,7 @@ from typing import Generic
 
 from msgbroker.engine.lane.begun import Begun, Late
 from msgbroker.engine.lane.extension import Extension
+from msgbroker.engine.lane.tally import UNSEEN, Counted
 from msgbroker.engine.messages import MessageT
 
 
@@ -62,6 +63,8 @@ class Redelivery:
     """It was with an instance that went away without a word, and nobody has handled it since."""
     shelved_by: str = ""
     """The paused subscriptions that want it, as the driver names them; empty: it is not shelved."""
+    counted: Counted = UNSEEN
+    """What is counted of it, since an instance was given it."""
 
 
 class Redeliveries(Generic[MessageT]):

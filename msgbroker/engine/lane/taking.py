@@ -9,6 +9,7 @@ from msgbroker.engine.lane.config import Again, Handout
 from msgbroker.engine.lane.flights import Flight
 from msgbroker.engine.lane.reading import settle_between
 from msgbroker.engine.lane.state import LaneState
+from msgbroker.engine.lane.tally import counted_of
 from msgbroker.engine.messages import MessageT
 
 MayHandOut = Callable[[MessageT], bool]
@@ -39,6 +40,7 @@ def take(
         handout.again.sort(key=_offset_of)
         for index, again in enumerate(handout.again):
             record = state.again.by_offset[again.message.queue_offset]
+            record.counted = counted_of((again.message,))
             state.again.hand_out(record, instance_id, deadline=deadline, begun=begun, place=place + index)
     count_max -= len(handout.again)
     while count_max > 0 and state.ready and not (handout.fresh or handout.is_suspect):
@@ -116,4 +118,5 @@ def _flight_of(batch: Sequence[MessageT], instance_id: str, *, deadline: float, 
         deadline=deadline,
         begun=begun,
         place=place,
+        counted=counted_of(batch),
     )

@@ -38,14 +38,14 @@ def test_it_migrates_up_down_and_up_again(empty_database_url: str) -> None:
     schema.upgrade(empty_database_url)
 
     assert describe(empty_database_url) == first
-    assert schema.find_revision(empty_database_url) == "0012"
+    assert schema.find_revision(empty_database_url) == "0017"
 
 
 def test_migrating_twice_changes_nothing(empty_database_url: str) -> None:
     schema.upgrade(empty_database_url)
     schema.upgrade(empty_database_url)
 
-    assert schema.find_revision(empty_database_url) == "0012"
+    assert schema.find_revision(empty_database_url) == "0017"
 
 
 def test_two_processes_may_migrate_at_the_same_time(empty_database_url: str) -> None:
