@@ -46,6 +46,7 @@ COMMANDS: Final = (
     CommandEntry("publish", "msgconsole.cli.commands.publish", "Publish a message."),
     CommandEntry("subscribe", "msgconsole.cli.commands.subscribe", "Print messages as they come."),
     CommandEntry("lag", "msgconsole.cli.commands.lag", "How far each group is behind."),
+    CommandEntry("usage", "msgconsole.cli.commands.usage", "How many messages were published and delivered."),
     CommandEntry("alarm", "msgconsole.cli.commands.alarm", "What brokers have set aside, or found at its limit."),
     CommandEntry(
         "dead-letters", "msgconsole.cli.commands.dead_letters", "Messages given up on: list, show, redrive, purge."

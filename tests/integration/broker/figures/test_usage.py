@@ -68,7 +68,9 @@ async def test_attempts_that_fail_and_dead_letters_are_counted(
     await broker.figures.usage.write_once()
 
     rows = await usages(message_store, group_id=await id_of(trade, GROUP))
-    assert [sum(row[place] for row in rows) for place in (8, 9, 10)] == [1, 2, 1]
+    assert sum(row.delivered for row in rows) == 1
+    assert sum(row.retried for row in rows) == 2
+    assert sum(row.dead_lettered for row in rows) == 1
 
 
 async def test_stress_traffic_is_counted_apart(
@@ -104,7 +106,9 @@ async def test_what_is_redriven_is_not_published_once_more(
 
     assert await published(message_store) == await published_by_the_log(message_store)
     rows = await usages(message_store, group_id=await id_of(trade, GROUP))
-    assert [sum(row[place] for row in rows) for place in (6, 7, 8, 10)] == [3, 0, 3, 3]
+    assert sum(row.redriven for row in rows) == sum(row.delivered for row in rows) == 3
+    assert sum(row.dead_lettered for row in rows) == 3
+    assert sum(row.replayed for row in rows) == 0
 
 
 async def test_two_brokers_add_up_and_one_that_ends_in_good_order_leaves_nothing_out(
@@ -112,13 +116,16 @@ async def test_two_brokers_add_up_and_one_that_ends_in_good_order_leaves_nothing
 ) -> None:
     await register_group(trade)
     other = await start_broker()
-    async with MessageCenter(broker.address) as one, MessageCenter(other.address) as two:
-        async with subscribed(broker.address) as got:
-            await asyncio.gather(
-                *(center.publish(TOPIC, PAID, str(n), key=str(n)) for n in range(50) for center in (one, two))
-            )
-            await got.until(100)
-            await eventually(lambda: is_settled(broker), what="everything settled")
+    async with (
+        MessageCenter(broker.address) as one,
+        MessageCenter(other.address) as two,
+        subscribed(broker.address) as got,
+    ):
+        await asyncio.gather(
+            *(center.publish(TOPIC, PAID, str(n), key=str(n)) for n in range(50) for center in (one, two))
+        )
+        await got.until(100)
+        await eventually(lambda: is_settled(broker), what="everything settled")
     await other.shut_down()
     await broker.shut_down()
 
