@@ -13,12 +13,12 @@ from confdb.brokers import BrokerRegistry
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
-from msgconsole.operations.pace import PACE_MINUTES, drain_seconds, paces
+from msgconsole.operations.pace import PACE_MINUTES, drain_seconds, pace_between, paces
 from msgconsole.operations.stores import Stores
 from msgdb.archive.listing import find_oldest_waiting
 from msgdb.archive.records import WaitingDay
 from msgdb.dead_letters.reading import DeadLetterCount, count_dead_letters
-from msgdb.figures.backlog import list_backlog, list_late, list_looked_at
+from msgdb.figures.backlog import ROWS_MAX, list_backlog, list_late, list_looked_at
 from msgdb.lanes.lag import LaneLag, list_lag
 from msgdb.log.queues import QueueRow, list_queues
 from msgdb.log.reads import next_offsets
@@ -175,8 +175,12 @@ async def read_lag(stores: Stores, wanted: LagOf = _EVERYBODY) -> LagReport:
 
 async def _read_paces(connection: Connection) -> Mapping[tuple[int, int], float]:
     now = datetime.now(UTC)
-    since = now - timedelta(minutes=PACE_MINUTES + 1)
-    return paces(await list_backlog(connection, since, now), await list_looked_at(connection, since, now), now)
+    ends = pace_between(await list_looked_at(connection, now - timedelta(minutes=PACE_MINUTES + 1), now), now)
+    if ends is None:
+        return {}
+    first, last = [await list_backlog(connection, minute, minute + timedelta(minutes=1)) for minute in ends]
+    # Of more groups nobody could tell one that is not named from one that was not behind.
+    return {} if ROWS_MAX in {len(first), len(last)} else paces(first, last, *ends)
 
 
 def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:

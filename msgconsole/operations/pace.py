@@ -14,22 +14,23 @@ _MINUTE: Final = timedelta(minutes=1)
 _SECONDS: Final = 60
 
 
-def paces(backlogs: Iterable[Backlog], looked_at: Sequence[datetime], now: datetime) -> Mapping[tuple[int, int], float]:
+def pace_between(looked_at: Sequence[datetime], now: datetime) -> tuple[datetime, datetime] | None:
+    """Return the first and the last of these minutes that are over; None where there are no two."""
+    over = [minute for minute in looked_at if minute + _MINUTE <= now]
+    return (over[0], over[-1]) if len(over) > 1 else None
+
+
+def paces(
+    at_first: Iterable[Backlog], at_last: Iterable[Backlog], first: datetime, last: datetime
+) -> Mapping[tuple[int, int], float]:
     """Return by how many messages a minute each group came further behind on each topic; negative: it catches up.
 
-    Of minutes that are over and were looked at, the first and the last count: a group that is not named in one was not
-    behind then. Groups that were behind in neither are left out, and all are where there are no two such minutes.
+    A group that is not named in one of the two minutes was not behind then.
     """
-    over = [minute for minute in looked_at if minute + _MINUTE <= now]
-    if len(over) < 2:
-        return {}
-    first, last = over[0], over[-1]
+    before = {(row.group_id, row.topic_id): row.behind for row in at_first}
+    after = {(row.group_id, row.topic_id): row.behind for row in at_last}
     minutes = (last - first) / _MINUTE
-    behind: dict[tuple[int, int], dict[datetime, int]] = {}
-    for backlog in backlogs:
-        if backlog.minute in {first, last}:
-            behind.setdefault((backlog.group_id, backlog.topic_id), {})[backlog.minute] = backlog.behind
-    return {names: (at.get(last, 0) - at.get(first, 0)) / minutes for names, at in behind.items()}
+    return {names: (after.get(names, 0) - before.get(names, 0)) / minutes for names in before.keys() | after.keys()}
 
 
 def drain_seconds(behind: int, per_minute: float | None) -> float | None:

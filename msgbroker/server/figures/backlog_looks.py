@@ -49,7 +49,9 @@ class BacklogLooks:
             try:
                 await self.look_once()
             except StoreUnavailableError:
-                # Nobody can tell how far groups were behind then, and that minute has no row.
+                # Nobody can tell how far groups were behind then, and that minute has no row. It may have taken longer
+                # than a statement may.
+                self._seconds = _LOOK_SECONDS_MAX
                 log.warning("backlog.store_unavailable")
             await pause(stop, self._seconds)
 

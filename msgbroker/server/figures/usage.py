@@ -119,16 +119,23 @@ class UsageCounts:
             topic_id, stored_at_us = first.route.topic_id, first.stored_at_us
             codes = [message.event_code for message in messages]
             apart = [message.stress or message.target_group is not None for message in messages]
-            if True not in apart and codes.count(codes[0]) == len(codes):
-                counts = self.at(stored_at_us, (topic_id, NO_GROUP, codes[0], False))
-                counts.published += len(messages)
-                counts.size_bytes += sum([message.size_bytes for message in messages])
-                counts.is_changed = True
-            else:
+            if True in apart:
                 self._stored_apart(topic_id, stored_at_us, messages)
+                continue
+            if codes.count(codes[0]) == len(codes):
+                sizes = {codes[0]: sum([message.size_bytes for message in messages])}
+            else:
+                sizes = dict.fromkeys(codes, 0)
+                for message in messages:
+                    sizes[message.event_code] += message.size_bytes
+            for event_code, size_bytes in sizes.items():
+                counts = self.at(stored_at_us, (topic_id, NO_GROUP, event_code, False))
+                counts.published += codes.count(event_code)
+                counts.size_bytes += size_bytes
+                counts.is_changed = True
 
     def _stored_apart(self, topic_id: int, stored_at_us: int, messages: Iterable[LogMessage]) -> None:
-        """Count messages of several types, or that are redriven or replayed, or stress traffic."""
+        """Count messages of which some are redriven or replayed, or stress traffic."""
         for message in messages:
             group_id = NO_GROUP if message.target_group is None else message.target_group
             counts = self.at(stored_at_us, (topic_id, group_id, message.event_code, message.stress))

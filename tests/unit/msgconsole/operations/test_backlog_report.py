@@ -8,7 +8,7 @@ import pytest
 
 from msgbroker.contract.errors import InvalidSettingError
 from msgconsole.operations.backlog_report import check_times, gaps, in_steps
-from msgconsole.operations.pace import drain_seconds, paces
+from msgconsole.operations.pace import drain_seconds, pace_between, paces
 from msgdb.figures.backlog import Backlog
 
 TEN = datetime(2026, 11, 20, 10, tzinfo=UTC)
@@ -46,17 +46,20 @@ def test_minutes_that_nobody_looked_at_are_told() -> None:
 
 def test_the_pace_is_that_of_the_minutes_that_are_over() -> None:
     looked_at = [minutes(number) for number in range(6)]
-    rows = [at(5, 999), at(4, 600), at(0, 1_000), at(4, 40, group_id=8), at(2, 5, group_id=9)]
 
-    found = paces(rows, looked_at, minutes(5) + timedelta(seconds=10))
+    ends = pace_between(looked_at, minutes(5) + timedelta(seconds=10))
 
-    # Of the third nothing was behind in the first minute, nor in the last.
-    assert found == {(7, 1): -100.0, (8, 1): 10.0}
+    assert ends == (minutes(0), minutes(4))
+    assert paces([at(0, 1_000), at(0, 7, group_id=9)], [at(4, 600), at(4, 40, group_id=8)], *ends) == {
+        (7, 1): -100.0,
+        (8, 1): 10.0,
+        (9, 1): -1.75,
+    }
 
 
 @pytest.mark.parametrize("looked_at", [[], [TEN], [TEN, minutes(1)]])
 def test_without_two_minutes_there_is_no_pace(looked_at: list[datetime]) -> None:
-    assert paces([at(0, 5), at(1, 3)], looked_at, minutes(1) + timedelta(seconds=59)) == {}
+    assert pace_between(looked_at, minutes(1) + timedelta(seconds=59)) is None
 
 
 @pytest.mark.parametrize(
