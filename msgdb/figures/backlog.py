@@ -66,8 +66,9 @@ _READINGS: Final = {"group_id": "bigint", "topic_id": "bigint", "starts": "text"
 
 # For each lane: a probe of the log's end and of the cursor, a range of redelivery's primary key, and for those that are
 # behind a probe of the log at the cursor and one of what was last written. All by primary keys, and by no join of two
-# long lists: so it takes as long for each lane whatever there are of others. It takes no row locks but those of the
-# rows it writes, and nobody else writes these: of two brokers that look at once the second finds the lock taken.
+# long lists: so it takes as long for each lane whatever there are of others (a LIMIT keeps the planner from looking for
+# the cursors of all groups at once). It takes no row locks but those of the rows it writes, and nobody else writes
+# these: of two brokers that look at once the second finds the lock taken.
 LOOK: Final = f"""
 WITH turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock({BACKLOG_LOCK_CLASS}, 0) AND NOT EXISTS (
@@ -80,7 +81,10 @@ WITH turn AS MATERIALIZED (
     FROM {array_rows("g", **_READINGS)}
     JOIN queue q ON q.topic_id = g.topic_id
     LEFT JOIN LATERAL {last_message("q.queue_id")} tail ON true
-    LEFT JOIN cursor c ON c.group_id = g.group_id AND c.member = '' AND c.queue_id = q.queue_id
+    LEFT JOIN LATERAL (
+        SELECT c.acked_offset, c.acked_ranges FROM cursor c
+        WHERE c.group_id = g.group_id AND c.member = '' AND c.queue_id = q.queue_id LIMIT 1
+    ) c ON true
     CROSS JOIN LATERAL (
         SELECT greatest(coalesce(c.acked_offset, (g.starts::jsonb ->> q.queue_id::text)::bigint, 0), q.start_offset)
                AS queue_offset
