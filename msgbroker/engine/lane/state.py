@@ -224,7 +224,8 @@ class LaneState(Generic[MessageT]):
                 begun=flight.begun,
                 place=flight.place + index,
                 keep_until=flight.keep_until,
-                counted=flight.counted.part(index, index + 1),
+                counted_among=flight.counted,
+                counted_at=index,
             )
             for index, (offset, stored_at_us, ordering_key) in enumerate(
                 zip(flight.offsets, flight.stored_at_us, flight.ordering_keys, strict=True)

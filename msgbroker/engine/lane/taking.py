@@ -40,7 +40,7 @@ def take(
         handout.again.sort(key=_offset_of)
         for index, again in enumerate(handout.again):
             record = state.again.by_offset[again.message.queue_offset]
-            record.counted = counted_of((again.message,))
+            record.counted_among, record.counted_at = counted_of((again.message,)), 0
             state.again.hand_out(record, instance_id, deadline=deadline, begun=begun, place=place + index)
     count_max -= len(handout.again)
     while count_max > 0 and state.ready and not (handout.fresh or handout.is_suspect):
