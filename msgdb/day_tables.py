@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgbroker.contract.limits import DEAD_LETTER_DAYS_DEFAULT, DEAD_LETTER_DAYS_MAX, RETENTION_DAYS_MAX
+from msgbroker.contract.limits import DEAD_LETTER_DAYS_DEFAULT, DEAD_LETTER_DAYS_MAX, FIGURE_DAYS, RETENTION_DAYS_MAX
 from msgdb import names
 
 
@@ -78,6 +78,22 @@ _ALL: Final = (
         is_archivable=False,
         retention_days=RETENTION_DAYS_MAX,
         retention_days_max=RETENTION_DAYS_MAX,
+    ),
+    DayTable(
+        names.USAGE_MINUTE,
+        "minute",
+        is_partitioned=True,
+        is_archivable=False,
+        retention_days=FIGURE_DAYS,
+        retention_days_max=FIGURE_DAYS,
+    ),
+    DayTable(
+        names.BACKLOG_MINUTE,
+        "minute",
+        is_partitioned=True,
+        is_archivable=False,
+        retention_days=FIGURE_DAYS,
+        retention_days_max=FIGURE_DAYS,
     ),
 )
 

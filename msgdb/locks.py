@@ -22,6 +22,8 @@ MIGRATION_LOCK_CLASS: Final = 1_297_237_589
 """Held while migrating; the key is 0."""
 HISTORY_LOCK_CLASS: Final = 1_297_237_590
 """Held while a new history is noted; the key is 0. Taken alone."""
+BACKLOG_LOCK_CLASS: Final = 1_297_237_591
+"""Held by the one broker that looks how far groups are behind; the key is 0. Taken alone."""
 
 
 def queue_lock_key(queue_id: int) -> int:

@@ -82,6 +82,8 @@ RETENTION_DAYS_MAX: Final = 7
 DEAD_LETTER_DAYS_DEFAULT: Final = 90
 DEAD_LETTER_DAYS_MAX: Final = 3_650
 """Days of dead letters kept."""
+FIGURE_DAYS: Final = 30
+"""Days of what is counted of each minute kept."""
 
 ATTEMPTS_MAX_CEILING: Final = 100
 ACK_TIMEOUT_SECONDS_DEFAULT: Final = 60.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import grpc
 
@@ -31,13 +31,13 @@ from msgbroker.server.parts import (
     Publishing,
     Stores,
     TellStored,
-    Trace,
     lay_foundation,
     make_announcements,
     make_cluster,
     make_config_service,
     make_delivery,
     make_door,
+    make_figures,
     make_jobs,
     make_maintenance,
     make_publishing,
@@ -47,6 +47,7 @@ from msgbroker.server.parts import (
 )
 from msgbroker.server.report import Report
 from msgbroker.server.settings import BrokerSettings
+from msgdb.append.outcome import FrameOutcome
 from msgdb.reports.alarms import AlarmKind
 
 
@@ -64,12 +65,15 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     requests = make_requests(base, hub)
     announcements = make_announcements(base, hub, cluster.heartbeats, requests)
     config = make_config_service(base)
-    publishing = make_publishing(base, hub, config, on_stored=_on_stored(hub, announcements))
+    publishing = make_publishing(
+        base, hub, config, on_stored=_on_stored(hub, announcements), on_stored_before=_on_stored_before(hub)
+    )
+    figures = make_figures(base, hub, publishing.committer)
     jobs = make_jobs(base, publishing.committer)
     door = make_door(base, server, hub=hub, cluster=cluster, publishing=publishing, config=config)
 
     _on_snapshot(base, hub=hub, cluster=cluster, door=door)
-    _on_history(base, publishing=publishing, cluster=cluster, trace=trace)
+    _on_history(base, publishing=publishing, cluster=cluster, hub=hub)
     _on_behind(base, hub=hub, cluster=cluster)
     # A write has ended that kept this broker from saying that it obeys the new configuration.
     hub.outgoing.on_obeyed(cluster.heartbeats.wake.set)
@@ -85,6 +89,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
         grpc_door=door.grpc,
         alarms=base.board,
         failures=delivery.failures,
+        figures=figures,
         jobs=jobs,
         trace=trace.writer,
         loops=[
@@ -95,6 +100,8 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
             BrokerLoop("trace", trace.writer.run, finishes_its_round=True, is_dispensable=True),
             BrokerLoop("trials", make_trials(base, hub).run, is_dispensable=True),
             BrokerLoop("requests", requests.run, is_dispensable=True),
+            BrokerLoop("usage", figures.usage.run, is_dispensable=True),
+            BrokerLoop("backlog", figures.backlog.run, is_dispensable=True),
         ],
         cut_connections=stores.cut,
     )
@@ -110,9 +117,20 @@ def _on_stored(hub: DeliveryHub, announcements: Announcements) -> TellStored:
     def tell(by_queue: Mapping[int, list[LogMessage]]) -> None:
         hub.stored(by_queue)
         hub.tracing.stored(by_queue)
+        hub.usage.stored(by_queue)
         ends = {q: messages[-1].queue_offset + 1 for q, messages in by_queue.items() if watched.includes(messages[0])}
         if ends:
             announcer.announce(ends)
+
+    return tell
+
+
+def _on_stored_before(hub: DeliveryHub) -> Callable[[FrameOutcome], None]:
+    """Return what hears of frames that turn out to be stored."""
+
+    def tell(outcome: FrameOutcome) -> None:
+        hub.stored_before(outcome)
+        hub.usage.stored_before(outcome)
 
     return tell
 
@@ -137,14 +155,16 @@ def _on_snapshot(base: Foundation, *, hub: DeliveryHub, cluster: Cluster, door: 
     base.stores.feed.on_change(follow)
 
 
-def _on_history(base: Foundation, *, publishing: Publishing, cluster: Cluster, trace: Trace) -> None:
+def _on_history(base: Foundation, *, publishing: Publishing, cluster: Cluster, hub: DeliveryHub) -> None:
     """Let everybody who remembers something of the log forget it, where msgdb goes on with another history."""
     store = base.stores.messages
     store.on_new_history(lambda _: base.stores.queues.forget())
     store.on_new_history(lambda _: publishing.committer.forget_log())
     store.on_new_history(cluster.ownership.follow_history)
     # Last: what was closed just now noted that it is.
-    store.on_new_history(lambda _: trace.tracing.buffer.forget())
+    store.on_new_history(lambda _: hub.tracing.buffer.forget())
+    # What was counted of the lost end is counted still.
+    store.on_new_history(lambda _: hub.usage.doubt_lately())
 
 
 def _on_behind(base: Foundation, *, hub: DeliveryHub, cluster: Cluster) -> None:

@@ -19,6 +19,7 @@ from msgbroker.server.deliver.checkpoints import Checkpointer
 from msgbroker.server.deliver.expressions.failures import FailureWriter
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.edge.grpc_door import GrpcDoor
+from msgbroker.server.figures.figures import Figures
 from msgbroker.server.jobs.runner import JobRunner
 from msgbroker.server.publish.committer import Committer
 from msgbroker.server.trace.writer import TraceWriter
@@ -91,6 +92,7 @@ class Broker:
     grpc_door: GrpcDoor
     alarms: AlarmBoard
     failures: FailureWriter
+    figures: Figures
     jobs: JobRunner
     trace: TraceWriter
     loops: Sequence[BrokerLoop]
@@ -107,6 +109,7 @@ class Broker:
     async def start(self) -> None:
         """Join the cluster, and serve. Raises ConfigUnavailableError or StoreUnavailableError."""
         await self._join()
+        await self.figures.begin()
         for door in self._doors:
             await door.open()
         side = SideLoops(self.alarms)
@@ -174,7 +177,7 @@ class Broker:
         """Say goodbye to both databases at once; return what was not answered in time."""
         seconds_left = deadline - asyncio.get_running_loop().time()
         goodbyes = [
-            asyncio.create_task(self.cluster.ownership.leave(seconds_left - _LAST_LEAVE_SECONDS), name="leave-lanes"),
+            asyncio.create_task(self._leave_lanes(seconds_left - _LAST_LEAVE_SECONDS), name="leave-lanes"),
             asyncio.create_task(self.cluster.heartbeats.leave(), name="leave-registry"),
             asyncio.create_task(self.alarms.leave(), name="leave-alarms"),
             asyncio.create_task(self.failures.leave(), name="leave-failures"),
@@ -190,6 +193,11 @@ class Broker:
                 # again from the next owner, when the leases have passed.
                 log.warning("broker.left_without_goodbye", goodbye=goodbye.get_name(), exc_info=True)
         return left
+
+    async def _leave_lanes(self, seconds: float) -> None:
+        """Give up the lanes, and then write what was counted: nobody's verdict counts from then on."""
+        await self.cluster.ownership.leave(seconds)
+        await self.figures.leave()
 
     async def _end_loops(self, deadline: float) -> list[asyncio.Task[None]]:
         """End what runs beside the calls, and return what does not end."""

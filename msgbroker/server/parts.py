@@ -55,6 +55,9 @@ from msgbroker.server.edge.overload import OverloadWatch
 from msgbroker.server.edge.publishing.publisher_service import PublisherService
 from msgbroker.server.edge.subscribing.pull_service import PullService
 from msgbroker.server.edge.subscribing.subscriber_service import SubscriberService
+from msgbroker.server.figures.backlog_looks import BacklogLooks
+from msgbroker.server.figures.figures import Figures
+from msgbroker.server.figures.usage_writer import Storing, UsageWriter
 from msgbroker.server.jobs.purging import Purging
 from msgbroker.server.jobs.receivers import Receivers
 from msgbroker.server.jobs.redriving import Redriving
@@ -75,6 +78,7 @@ from msgbroker.server.trace.tracing import Tracing
 from msgbroker.server.trace.writer import TraceWriter
 from msgdb import names
 from msgdb.append.appender import AppendConfig, Appender
+from msgdb.append.outcome import FrameOutcome
 from msgdb.days.maintenance import Maintenance, MaintenanceConfig
 from msgdb.jobs.records import JobKind
 from msgdb.log.partitions import ensure_for
@@ -266,8 +270,15 @@ def make_announcements(
     )
 
 
-def make_publishing(base: Foundation, hub: DeliveryHub, config: ConfigService, *, on_stored: TellStored) -> Publishing:
-    """Make what stores messages; *on_stored* hears of each commit."""
+def make_publishing(
+    base: Foundation,
+    hub: DeliveryHub,
+    config: ConfigService,
+    *,
+    on_stored: TellStored,
+    on_stored_before: Callable[[FrameOutcome], None],
+) -> Publishing:
+    """Make what stores messages; *on_stored* hears of each commit, *on_stored_before* of frames that were there."""
 
     async def ensure_partitions(days: Collection[date]) -> None:
         async with base.stores.messages.connection() as connection:
@@ -280,7 +291,7 @@ def make_publishing(base: Foundation, hub: DeliveryHub, config: ConfigService, *
         appender=appender,
         queues=base.stores.queues,
         on_stored=on_stored,
-        on_stored_before=hub.stored_before,
+        on_stored_before=on_stored_before,
         topics_aside=base.topics_aside,
         trace_threshold=lambda: hub.tracing.threshold_max,
         config=CommitterConfig(
@@ -380,6 +391,17 @@ def make_trials(base: Foundation, hub: DeliveryHub) -> TrialRunner:
     """Make what hands single instances here what somebody wants them to try."""
     return TrialRunner(
         store=base.stores.messages, owner=base.identity.broker_id, hub=hub, snapshot=base.stores.feed.get
+    )
+
+
+def make_figures(base: Foundation, hub: DeliveryHub, committer: Committer) -> Figures:
+    """Make what writes figures."""
+    storing = Storing(lambda: committer.in_flight_seconds, lambda: committer.counters.unknown)
+    broker_id, address = base.identity.broker_id, base.identity.address
+    store = base.stores.messages
+    return Figures(
+        UsageWriter(hub.usage, store, broker_id=broker_id, broker=address, storing=storing),
+        BacklogLooks(store, broker_id, base.stores.feed.get),
     )
 
 

@@ -50,13 +50,12 @@ COMMANDS: Final = (
     CommandEntry("lag", "msgconsole.cli.commands.lag", "How far each group is behind."),
     CommandEntry("instance", "msgconsole.cli.commands.instance", "Instances that are connected: list, disconnect."),
     CommandEntry("publisher", "msgconsole.cli.commands.publisher", "Publishers that are connected: list."),
+    CommandEntry("usage", "msgconsole.cli.commands.usage", "How many messages were published and delivered."),
     CommandEntry("alarm", "msgconsole.cli.commands.alarm", "What brokers have set aside, or found at its limit."),
     CommandEntry(
         "dead-letters", "msgconsole.cli.commands.dead_letters", "Messages given up on: list, show, redrive, purge."
     ),
-    CommandEntry(
-        "message", "msgconsole.cli.commands.message", "Stored messages: find, show, status, trace, ..."
-    ),
+    CommandEntry("message", "msgconsole.cli.commands.message", "Stored messages: find, show, status, trace, ..."),
     CommandEntry("job", "msgconsole.cli.commands.job", "What brokers carry out for operators: list, show, pause, ..."),
     CommandEntry("etl", "msgconsole.cli.commands.etl", "The archive: days as Parquet files, before they are dropped."),
     CommandEntry("act", "msgconsole.cli.commands.act", "What operators did to messages, and why: list, show."),

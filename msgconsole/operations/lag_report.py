@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -13,13 +13,16 @@ from confdb.brokers import BrokerRegistry
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
+from msgconsole.operations.pace import PACE_MINUTES, drain_seconds, pace_between, paces
 from msgconsole.operations.stores import Stores
 from msgdb.archive.listing import find_oldest_waiting
 from msgdb.archive.records import WaitingDay
 from msgdb.dead_letters.reading import DeadLetterCount, count_dead_letters
+from msgdb.figures.backlog import ROWS_MAX, list_backlog, list_late, list_looked_at
 from msgdb.lanes.lag import LaneLag, list_lag
 from msgdb.log.queues import QueueRow, list_queues
 from msgdb.log.reads import next_offsets
+from msgdb.postgres.connections import Connection
 from msgdb.reports.alarms import AlarmKind, AlarmRow, list_alarms
 from msgdb.reports.expression_failures import ExpressionFailureRow, list_expression_failures
 
@@ -51,6 +54,11 @@ class QueueLag:
     last_failed_header: str | None = None
     """The header that was missing the last time, if that was why."""
     last_failed_at: datetime | None = None
+    since: datetime | None = None
+    """Since when it is behind: when the message was stored with which it began to be late, or else the oldest that is
+    not settled. None: it is not behind, or nobody knows since when."""
+    per_minute: float | None = None
+    """By how many messages a minute the whole topic came further behind lately; negative: it catches up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,10 @@ class TopicLag:
     failures: int = 0
     last_failed_header: str | None = None
     last_failed_at: datetime | None = None
+    since: datetime | None = None
+    per_minute: float | None = None
+    drain_seconds: float | None = None
+    """In how many seconds nothing is behind any more, should it go on like that. None: not at this pace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +131,10 @@ class _Found:
     alarms: Sequence[AlarmRow]
     failures: Mapping[int, ExpressionFailureRow]
     """How often expressions failed, by subscription_id."""
+    late: Mapping[tuple[int, int], datetime]
+    """Since when lanes are late, by group_id and queue_id."""
+    paces: Mapping[tuple[int, int], float]
+    """By how many messages a minute groups came further behind, by group_id and topic_id."""
     brokers: Mapping[UUID, str]
     """Addresses of the live brokers, by the ids that lanes are owned by: of confdb, which has the registry."""
 
@@ -145,6 +161,8 @@ async def read_lag(stores: Stores, wanted: LagOf = _EVERYBODY) -> LagReport:
             await count_dead_letters(connection),
             await list_alarms(connection),
             {row.subscription_id: row for row in await list_expression_failures(connection)},
+            {(lane.group_id, lane.queue_id): lane.late_since for lane in await list_late(connection)},
+            await _read_paces(connection),
             brokers,
         )
         waiting = await find_oldest_waiting(connection)
@@ -152,15 +170,25 @@ async def read_lag(stores: Stores, wanted: LagOf = _EVERYBODY) -> LagReport:
         _lag_of(group, topic, queue, start_offset, found)
         for group, topic, queue, start_offset in _subscribed(snapshot, queues)
     )
-    return LagReport([lag for lag in lags if wanted.includes(lag)], waiting)
+    return LagReport(sorted((lag for lag in lags if wanted.includes(lag)), key=_how_bad), waiting)
+
+
+async def _read_paces(connection: Connection) -> Mapping[tuple[int, int], float]:
+    now = datetime.now(UTC)
+    ends = pace_between(await list_looked_at(connection, now - timedelta(minutes=PACE_MINUTES + 1), now), now)
+    if ends is None:
+        return {}
+    first, last = [await list_backlog(connection, minute, minute + timedelta(minutes=1)) for minute in ends]
+    # Of more groups nobody could tell one that is not named from one that was not behind.
+    return {} if ROWS_MAX in {len(first), len(last)} else paces(first, last, *ends)
 
 
 def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:
-    """Return the lag per group and topic."""
+    """Return the lag per group and topic, the worst first: the one that is furthest behind."""
     by_topic: dict[tuple[str, str, str], list[QueueLag]] = {}
     for lag in queues:
         by_topic.setdefault((lag.namespace, lag.group, lag.topic), []).append(lag)
-    return [
+    topics = [
         TopicLag(
             *names,
             behind=sum(lag.behind for lag in lags),
@@ -171,9 +199,17 @@ def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:
             failures=lags[0].failures,
             last_failed_header=lags[0].last_failed_header,
             last_failed_at=lags[0].last_failed_at,
+            since=min((lag.since for lag in lags if lag.since is not None), default=None),
+            per_minute=lags[0].per_minute,
+            drain_seconds=drain_seconds(sum(lag.behind for lag in lags), lags[0].per_minute),
         )
         for names, lags in by_topic.items()
     ]
+    return sorted(topics, key=_how_bad)
+
+
+def _how_bad(lag: TopicLag | QueueLag) -> tuple[int, int, float]:
+    return -lag.behind, -lag.redeliveries, -(lag.oldest_seconds or 0.0)
 
 
 def _subscribed(snapshot: Snapshot, queues: Iterable[QueueRow]) -> Iterable[tuple[GroupRoute, str, QueueRow, int]]:
@@ -211,6 +247,7 @@ def _lag_of(
     ]
     buried = found.dead_letters.get(group.group_id)
     last = max(failed, key=lambda row: row.last_failed_at, default=None)
+    behind = lane.behind if lane else max(0, next_offset - acked_offset)
     return QueueLag(
         namespace=group.namespace,
         group=group.name,
@@ -218,7 +255,7 @@ def _lag_of(
         queue_id=queue.queue_id,
         acked_offset=acked_offset,
         next_offset=next_offset,
-        behind=lane.behind if lane else max(0, next_offset - acked_offset),
+        behind=behind,
         redeliveries=lane.redeliveries if lane else 0,
         alarms=_alarms_of(group.group_id, queue, lane, found.alarms),
         oldest_seconds=None if oldest is None else round(max(0.0, time.time() - oldest / _MICROSECONDS), 3),
@@ -227,7 +264,16 @@ def _lag_of(
         failures=sum(row.failures for row in failed),
         last_failed_header=last.last_header if last else None,
         last_failed_at=last.last_failed_at if last else None,
+        since=_since(found.late.get((group.group_id, queue.queue_id)), lane) if behind else None,
+        per_minute=found.paces.get((group.group_id, queue.topic_id)),
     )
+
+
+def _since(late_since: datetime | None, lane: LaneLag | None) -> datetime | None:
+    # Where some of it waits for another attempt, the oldest may be one of these, and not what it is behind by.
+    if late_since is not None or lane is None or lane.redeliveries or lane.oldest_stored_at_us is None:
+        return late_since
+    return datetime.fromtimestamp(lane.oldest_stored_at_us / _MICROSECONDS, UTC)
 
 
 def _alarms_of(group_id: int, queue: QueueRow, lane: LaneLag | None, alarms: Iterable[AlarmRow]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from msgdb.acts import forget_acts
 from msgdb.day_tables import DAY_TABLES, PARTITIONED, retentions
 from msgdb.days.dropping import DayDropping, DroppingConfig
 from msgdb.days.rounds import MaintenanceReport, Round
+from msgdb.figures.usage import forget_usage_brokers
 from msgdb.jobs.listing import forget_jobs
 from msgdb.lanes.leases import cut_leases
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
@@ -128,6 +129,7 @@ class Maintenance:
                 await forget_expression_failures(conn)
                 await forget_acts(conn)
                 await forget_jobs(conn)
+                await forget_usage_brokers(conn)
             return report
 
     async def _make_days(self, conn: Connection, this_round: Round) -> None:

@@ -14,6 +14,9 @@ from msgdb.tables.archive import archive_policy as archive_policy
 from msgdb.tables.archive import archive_range as archive_range
 from msgdb.tables.archive import archive_run as archive_run
 from msgdb.tables.base import metadata as metadata
+from msgdb.tables.figures import backlog_minute as backlog_minute
+from msgdb.tables.figures import usage_broker as usage_broker
+from msgdb.tables.figures import usage_minute as usage_minute
 from msgdb.tables.lanes import cursor as cursor
 from msgdb.tables.lanes import dead_letter as dead_letter
 from msgdb.tables.lanes import redelivery as redelivery

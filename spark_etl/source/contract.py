@@ -277,6 +277,9 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
         names.TRACE_EVENT: "a sample of what happened, for whoever looks for one message",
         names.TRIAL: "what somebody tried, which the command shows",
         names.BROKER_REQUEST: "of an hour, and what came of it is an act",
+        names.USAGE_MINUTE: "what brokers counted, which commands add up; what it counts is in the log",
+        names.USAGE_BROKER: "whether that is all of it",
+        names.BACKLOG_MINUTE: "how far groups were behind, which commands show",
         names.REDRIVE: "where a dead letter's message lies since, which the log has under its id",
     }
 )

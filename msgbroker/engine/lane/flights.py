@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from msgbroker.engine.lane.begun import Begun, Late
 from msgbroker.engine.lane.extension import Extension
+from msgbroker.engine.tally import UNSEEN, Counted
 
 
 class Flight:
@@ -23,6 +24,7 @@ class Flight:
 
     __slots__ = (
         "begun",
+        "counted",
         "deadline",
         "end",
         "first",
@@ -47,6 +49,7 @@ class Flight:
         begun: Begun,
         place: int,
         keep_until: float = math.inf,
+        counted: Counted = UNSEEN,
     ) -> None:
         self.instance_id = instance_id
         self.handed_at = handed_at
@@ -59,6 +62,7 @@ class Flight:
         """How many messages its instance was handed before these."""
         self.keep_until = keep_until
         """Until when it may be extended again. Infinite where it never was: its first extension sets it."""
+        self.counted = counted
         self.first = offsets[0]
         self.end = offsets[-1] + 1
 
@@ -74,6 +78,7 @@ class Flight:
             begun=self.begun,
             place=self.place + low,
             keep_until=self.keep_until,
+            counted=self.counted.part(low, high),
         )
 
 

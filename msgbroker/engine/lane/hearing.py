@@ -79,6 +79,7 @@ def _settle_range(
     for flight in flights:
         count += len(flight.offsets)
         if verdict is Verdict.ACK:
+            state.tally.delivered(flight.counted, flight.stored_at_us)
             # With what lies between its messages: all of that is settled, or has a record and thereby a row.
             state.settle(flight.first, flight.end)
             state.watcher.acked(flight)

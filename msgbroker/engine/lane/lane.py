@@ -21,6 +21,7 @@ from msgbroker.engine.lane.taking import MayHandOut, take
 from msgbroker.engine.lane.watching import LaneWatcher
 from msgbroker.engine.lane.whereabouts import Whereabouts, find
 from msgbroker.engine.messages import MessageT
+from msgbroker.engine.tally import Tally
 from msgbroker.engine.verdicts import Held, Settled, Settlement
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, RedeliveryRow
 
@@ -29,12 +30,17 @@ class Lane(Generic[MessageT]):
     """Delivery state of one (group, member, queue)."""
 
     def __init__(
-        self, claimed: ClaimedLane, redeliveries: Iterable[RedeliveryRow], config: LaneConfig, now: float
+        self,
+        claimed: ClaimedLane,
+        redeliveries: Iterable[RedeliveryRow],
+        config: LaneConfig,
+        now: float,
+        tally: Tally | None = None,
     ) -> None:
         self.key = claimed.key
         self.epoch = claimed.epoch
         self._is_held_back = False
-        self._state: LaneState[MessageT] = LaneState(claimed, redeliveries, config, now)
+        self._state: LaneState[MessageT] = LaneState(claimed, redeliveries, config, now, tally)
 
     def watch(self, watcher: LaneWatcher) -> None:
         """Tell *watcher* from now on how hand-outs end."""

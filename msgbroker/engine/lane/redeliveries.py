@@ -16,6 +16,7 @@ from typing import Generic
 from msgbroker.engine.lane.begun import Begun, Late
 from msgbroker.engine.lane.extension import Extension
 from msgbroker.engine.messages import MessageT
+from msgbroker.engine.tally import UNSEEN, Counted
 
 
 class Stage(Enum):
@@ -64,6 +65,15 @@ class Redelivery:
     """It was with an instance that went away without a word, and nobody has handled it since."""
     shelved_by: str = ""
     """The paused subscriptions that want it, as the driver names them; empty: it is not shelved."""
+    counted_among: Counted = UNSEEN
+    """What is counted of it and of those that it was handed out with, since it was."""
+    counted_at: int = 0
+    """Which of them it is."""
+
+    @property
+    def counted(self) -> Counted:
+        """What is counted of it: found out only when it is asked for, which of thousands that are parked is seldom."""
+        return self.counted_among.part(self.counted_at, self.counted_at + 1)
 
 
 class Redeliveries(Generic[MessageT]):

@@ -21,6 +21,7 @@ from msgbroker.engine.lane.redeliveries import Redeliveries, Redelivery, Stage
 from msgbroker.engine.lane.watching import LaneWatcher, Nobody
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.offsets import SettledOffsets, runs
+from msgbroker.engine.tally import NoTally, Tally
 from msgbroker.engine.verdicts import DeadLetterReason, Settlement, Verdict
 from msgdb.lanes.records import ClaimedLane, RedeliveryRow
 
@@ -28,10 +29,18 @@ from msgdb.lanes.records import ClaimedLane, RedeliveryRow
 class LaneState(Generic[MessageT]):
     """Where each unsettled message of a lane is, and how it gets from there to somewhere else."""
 
-    def __init__(self, claimed: ClaimedLane, rows: Iterable[RedeliveryRow], config: LaneConfig, now: float) -> None:
+    def __init__(
+        self,
+        claimed: ClaimedLane,
+        rows: Iterable[RedeliveryRow],
+        config: LaneConfig,
+        now: float,
+        tally: Tally | None = None,
+    ) -> None:
         self.epoch = claimed.epoch
         self.config = config
         self.counters = LaneCounters()
+        self.tally = NoTally() if tally is None else tally
         self.settled = SettledOffsets(claimed.acked_offset)
         for first, end in claimed.acked_ranges:
             self.settled.add(first, end)
@@ -101,6 +110,7 @@ class LaneState(Generic[MessageT]):
     def dead_letter(self, record: Redelivery, reason: DeadLetterReason) -> None:
         """Settle it as a dead letter, in the same checkpoint."""
         self.counters.dead_lettered += 1
+        self.tally.dead_lettered(record.counted)
         self.writes.dead_letter(record, reason)
         self.settle_record(record)
 
@@ -110,6 +120,7 @@ class LaneState(Generic[MessageT]):
         """Apply a verdict to a message that was taken out of flight."""
         verdict, delay_seconds = settlement.verdict, settlement.delay_seconds
         if verdict is Verdict.ACK:
+            self.tally.delivered(record.counted, (record.stored_at_us,))
             self.settle_record(record)
         elif verdict is Verdict.RELEASE:
             self.release(record, now, delay_seconds or 0.0)
@@ -142,6 +153,7 @@ class LaneState(Generic[MessageT]):
         if schedule_seconds is None:
             self.dead_letter(record, DeadLetterReason.ATTEMPTS_EXHAUSTED)
             return
+        self.tally.retried(record.counted)
         record.attempt += 1
         record.due_at = now + (schedule_seconds if delay_seconds is None else delay_seconds)
         # Stored even without a delay: attempts are counted across owners.
@@ -158,6 +170,7 @@ class LaneState(Generic[MessageT]):
         if delay_seconds is None or record.attempt > 1:
             self.fail(record, now, (delay_seconds or 0.0) * (1 + spread), error)
             return
+        self.tally.retried(record.counted)
         record.last_error = error
         record.attempt += 1
         record.due_at = now
@@ -215,6 +228,8 @@ class LaneState(Generic[MessageT]):
                 begun=flight.begun,
                 place=flight.place + index,
                 keep_until=flight.keep_until,
+                counted_among=flight.counted,
+                counted_at=index,
             )
             for index, (offset, stored_at_us, ordering_key) in enumerate(
                 zip(flight.offsets, flight.stored_at_us, flight.ordering_keys, strict=True)

@@ -10,6 +10,7 @@ from msgbroker.engine.lane.flights import Flight
 from msgbroker.engine.lane.reading import settle_between
 from msgbroker.engine.lane.state import LaneState
 from msgbroker.engine.messages import MessageT
+from msgbroker.engine.tally import counted_of
 
 MayHandOut = Callable[[MessageT], bool]
 """Asked for stress messages only, at every hand-out: False settles the message without delivery."""
@@ -39,6 +40,7 @@ def take(
         handout.again.sort(key=_offset_of)
         for index, again in enumerate(handout.again):
             record = state.again.by_offset[again.message.queue_offset]
+            record.counted_among, record.counted_at = counted_of((again.message,)), 0
             state.again.hand_out(
                 record, instance_id, handed_at=now, deadline=deadline, begun=begun, place=place + index
             )
@@ -126,4 +128,5 @@ def _flight_of(
         deadline=deadline,
         begun=begun,
         place=place,
+        counted=counted_of(batch),
     )

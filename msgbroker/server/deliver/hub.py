@@ -46,6 +46,7 @@ from msgbroker.server.deliver.outgoing import Outgoing, OutgoingConfig
 from msgbroker.server.deliver.pump import Pump
 from msgbroker.server.deliver.reader import ReadyBytes
 from msgbroker.server.deliver.watched_tasks import WatchedTasks
+from msgbroker.server.figures.usage import LaneTally, UsageCounts
 from msgbroker.server.log.cache import LogCache
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.loops import pause
@@ -85,6 +86,8 @@ class DeliveryHub:
     ) -> None:
         self.tracing = tracing or Tracing()
         """Where each lane notes what happens to its messages."""
+        self.usage = UsageCounts()
+        """How many messages are stored and delivered here, in each minute."""
         self.config = config or DeliveryConfig()
         self.cache = cache
         cache.on_went_on(self.queue_went_on)
@@ -237,7 +240,8 @@ class DeliveryHub:
         lease_until: float,
     ) -> None:
         """Serve a lane that was just claimed."""
-        lane: Lane[LogMessage] = Lane(claimed, redeliveries, lane_config(group.route), clock.now())
+        tally = LaneTally(self.usage, group.route.group_id, topic.topic_id)
+        lane: Lane[LogMessage] = Lane(claimed, redeliveries, lane_config(group.route), clock.now(), tally)
         may_hand_out = stress_check(group.route, topic, self._followed.snapshot)
         matcher = Matcher(group.route, topic, claimed.reset)
         if lane.shelved_count:

@@ -96,6 +96,8 @@ class LogMessage:
 class TargetedMessage(LogMessage):
     """A message that is stored once more, for one group alone, under the id that it had: redriven or replayed."""
 
-    __slots__ = ("message_id",)
+    __slots__ = ("message_id", "redrives")
 
     message_id: bytes
+    redrives: int
+    """How often it was redriven; 0: it is replayed."""

@@ -66,6 +66,8 @@ class CommitterCounters:
     frames: int = 0
     messages: int = 0
     failures: int = 0
+    unknown: int = 0
+    """Transactions of which nobody knows whether they were committed."""
 
 
 @dataclass(slots=True)
@@ -247,6 +249,7 @@ class Committer:
         try:
             results = await transaction.results
         except StoreUnavailableError as error:
+            self.counters.unknown += 1
             self._fail(transaction.batch, error)
             return []
         except NotTriedError:
@@ -256,6 +259,7 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - some frame's fault, or its topic's; the others are to be stored
             return await self._divide(transaction.batch, error)
         if transaction.is_former:
+            self.counters.unknown += 1
             self._fail(transaction.batch, StoreUnavailableError("it goes on with another history, which may lack this"))
             return []
         return self._complete(transaction.batch, results)

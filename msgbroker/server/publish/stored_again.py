@@ -72,4 +72,5 @@ def stored_again(stored: StoredBefore, route: TopicRoute, target: Target) -> Tar
     )
     message.target_group = target.group_id
     message.message_id = stored.message_id
+    message.redrives = target.redrives
     return message

@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow
 
 from msgdb.archive import differences, stored_days
 from msgdb.days import deleting
+from msgdb.figures import backlog, usage
 from msgdb.jobs import trials
 from msgdb.lanes import checkpoints, draining, lag, leases, lost_log, standing, steering
 from msgdb.log import copies, occurrences, queues, reads
@@ -25,7 +26,7 @@ from tests.conftest import database_named
 from tests.support.prepared_plans import explain_prepared
 
 LANES = range(1, 501)
-LARGE_TABLES = ("message", "cursor", "redelivery", "dead_letter", "trace_event")
+LARGE_TABLES = ("message", "cursor", "redelivery", "dead_letter", "trace_event", "usage_minute", "backlog_minute")
 _POPULATE = """
 INSERT INTO queue (topic_id, generation, ordinal) SELECT t, 1, 0 FROM generate_series(1, 1000) t;
 
@@ -51,6 +52,15 @@ INSERT INTO trace_event (at, kind, broker, queue_id, first_offset, last_offset)
 SELECT date_trunc('day', now(), 'UTC') + (d - 1) * interval '1 day' + o * interval '1 second',
        CASE WHEN o % 100 = 0 THEN 'LEFT_OUT' ELSE 'ACKED' END, 'host:1', q, d * 5000 + o, d * 5000 + o
 FROM generate_series(1, 4) q, generate_series(0, 3) d, generate_series(0, 4999) o;
+INSERT INTO usage_minute (minute, topic_id, group_id, event_code, stress, broker_id, published, redriven, replayed,
+                          delivered, retried, dead_lettered, size_bytes, latency)
+SELECT date_trunc('day', now(), 'UTC') + m * interval '1 minute', t, g, 'EC', false,
+       '00000000-0000-0000-0000-000000000001', 1, 0, 0, 0, 0, 0, 0, '{}'
+FROM generate_series(0, 399) m, generate_series(1, 20) t, generate_series(0, 4) g;
+
+INSERT INTO backlog_minute (group_id, queue_id, minute, topic_id, behind, behind_max, redeliveries)
+SELECT g, q, date_trunc('day', now(), 'UTC') + m * interval '1 minute', q, 1, 1, 0
+FROM generate_series(0, 399) m, generate_series(1, 10) g, generate_series(1, 20) q;
 
 ANALYZE;
 """
@@ -107,6 +117,15 @@ def messages(count: int) -> dict[str, Any]:
     }
 
 
+FIGURES_OF = {
+    "since": datetime.now(UTC).replace(hour=1, minute=0, second=0, microsecond=0),
+    "until": datetime.now(UTC).replace(hour=1, minute=10, second=0, microsecond=0),
+    "step_seconds": 60,
+    "topic_ids": None,
+    "group_ids": None,
+    "limit": 1_000,
+}
+COUNTED = usage.UsageRow(0, 1, 1, "EC", stress=False)
 RANGE = {"queue_id": 1, "first_offset": 7_000, "limit": 500, "bytes_max": 1 << 20}
 OF_PLACE = {
     "group_id": list(range(1, 21)),
@@ -202,6 +221,21 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "occurrences": (occurrences._OF_MESSAGE, {"message_id": UUID(int=5), "limit": 100}),
     "occurrence_at": (occurrences._AT, OF_PLACE),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
+    "write_usage": (
+        usage.WRITE,
+        {**usage._parameters([COUNTED]), "broker_id": UUID(int=1), "broker": "", "counted_until": OLD_DAY}
+        | {"has_ended": False},
+    ),
+    "usage_of_minutes": (usage.READ, FIGURES_OF),
+    "usage_of_a_topic": (usage.READ, {**FIGURES_OF, "since": OLD_DAY, "until": FIGURES_OF["until"], "topic_ids": [5]}),
+    "usage_of_a_group": (usage.READ, {**FIGURES_OF, "since": OLD_DAY, "until": FIGURES_OF["until"], "group_ids": [2]}),
+    "backlog_of_minutes": (backlog.READ, FIGURES_OF),
+    "backlog_of_a_group": (backlog.READ, {**FIGURES_OF, "since": OLD_DAY, "group_ids": [3]}),
+    "look_at_backlog": (
+        backlog.LOOK,
+        {**backlog.readings_parameters([backlog.Reading(3, n, {}) for n in range(1, 4)]), "apart_seconds": 9.0},
+    ),
+    "late": (backlog._READ_LATE, {}),
 }
 """A plan that depends on its values is judged with values only."""
 

@@ -9,11 +9,17 @@ from msgdb.day_tables import retentions
 
 
 def test_where_nobody_says_anything_messages_are_kept_for_a_week_and_dead_letters_for_three_months() -> None:
-    assert retentions({}) == {"message": 7, "publisher_frame": 7, "dead_letter": 90, "trace_event": 7}
+    assert retentions({}) == {
+        "message": 7,
+        "publisher_frame": 7,
+        "dead_letter": 90,
+        "trace_event": 7,
+        "usage_minute": 30,
+        "backlog_minute": 30,
+    }
 
-
-def test_each_table_is_kept_for_as_long_as_is_said() -> None:
-    chosen = {"message": 2, "publisher_frame": 3, "dead_letter": 1, "trace_event": 2}
+    chosen = {"message": 2, "publisher_frame": 3, "dead_letter": 1, "trace_event": 2, "usage_minute": 9}
+    chosen["backlog_minute"] = 4
 
     assert retentions(chosen) == chosen
 
@@ -27,6 +33,7 @@ def test_each_table_is_kept_for_as_long_as_is_said() -> None:
         ({"trace_event": 8}, "retention of trace_event"),
         ({"dead_letter": 0}, "retention of dead_letter"),
         ({"dead_letter": 3_651}, "must be 1 to 3650 days"),
+        ({"usage_minute": 31}, "must be 1 to 30 days"),
         ({"cursor": 3}, "cursor: no tables that are kept by days"),
     ],
 )

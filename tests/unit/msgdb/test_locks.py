@@ -26,5 +26,5 @@ def test_a_publisher_of_any_id_has_a_key_that_fits(publisher_id: bytes) -> None:
 def test_lock_classes_are_distinct_and_fit() -> None:
     classes = [value for name, value in vars(locks).items() if name.endswith("_LOCK_CLASS")]
 
-    assert len(set(classes)) == len(classes) == 7
+    assert len(set(classes)) == len(classes) == 8
     assert all(0 < lock_class < 2**31 for lock_class in classes)

@@ -52,6 +52,9 @@ class Parts:
             ),
             alarms=board(),
             failures=SimpleNamespace(leave=self.note_later("failures left")),  # type: ignore[arg-type]
+            figures=SimpleNamespace(  # type: ignore[arg-type]
+                begin=self.note_later("counting"), leave=self.note_later("figures left")
+            ),
             jobs=SimpleNamespace(leave=self.note_later("jobs left")),  # type: ignore[arg-type]
             trace=SimpleNamespace(leave=self.note_later("trace left")),  # type: ignore[arg-type]
             loops=loops,

@@ -1,0 +1,1 @@
+"""What this broker counts of each minute, and how far groups are behind, written where operators can read it."""

@@ -1,0 +1,231 @@
+"""What was published and delivered, and how far groups were behind, as operators ask for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from msgdb.figures.latency import CLASSES
+from msgdb.figures.usage import MINUTE_US, UsageBroker, UsageRow, write_usage
+from msgdb.postgres.connections import Connection
+from msgdb.store import MessageStore
+from tests.integration.msgconsole.cli.conftest import Msgcenter
+from tests.support.examples import examples_of
+
+BROKER = UsageBroker(UUID(int=1), "broker-1:7400", datetime.now(UTC), has_ended=True)
+FAST = [0, 9, *[0] * (CLASSES - 3), 1]
+_BACKLOG = """
+INSERT INTO backlog_minute (group_id, queue_id, minute, topic_id, behind, behind_max, redeliveries, late_since)
+VALUES (%s, %s, %s, %s, %s, %s, 0, %s)
+"""
+
+_QUEUE = "SELECT queue_id FROM queue WHERE topic_id = 1 ORDER BY ordinal LIMIT 1"
+_MESSAGES = """
+INSERT INTO message (queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, body, born_at, stress)
+SELECT %s, o, clock_timestamp(), gen_random_uuid(), 'default', 'TP_TRADE', 'EC_PAID', '', now(), false
+FROM generate_series(0, %s::int - 1) o
+"""
+
+Do = Callable[[Callable[[Connection], Awaitable[Any]]], Any]
+
+
+@pytest.fixture
+def do(database_url: str) -> Do:
+    """Return a function that does something in the test's store."""
+
+    def run(act: Callable[[Connection], Awaitable[Any]]) -> Any:
+        async def inner() -> Any:
+            async with MessageStore.open(database_url, pool_size=1) as store, store.connection() as connection:
+                return await act(connection)
+
+        return asyncio.run(inner())
+
+    return run
+
+
+@pytest.fixture
+def registered(msgcenter: Msgcenter) -> dict[str, int]:
+    """Register a topic and a group, and return their ids."""
+    for arguments in (
+        ("topic", "create", "TP_TRADE"),
+        ("event-code", "create", "TP_TRADE", "EC_PAID"),
+        ("group", "create", "SG_POINTS"),
+        ("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID"),
+    ):
+        assert msgcenter(*arguments).status == 0
+    return {"topic_id": 1, "group_id": 1}
+
+
+def ago(minutes: int) -> datetime:
+    """Return a minute, so long ago."""
+    return datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=minutes)
+
+
+def row(minutes_ago: int, topic_id: int = 1, group_id: int = 0, **counts: Any) -> UsageRow:
+    at_us = round(ago(0).timestamp()) * 1_000_000 - minutes_ago * MINUTE_US
+    return UsageRow(at_us, topic_id, group_id, "EC_PAID", stress=False)._replace(**counts)
+
+
+def write(do: Do, *rows: UsageRow, broker: UsageBroker = BROKER) -> None:
+    do(lambda conn: write_usage(conn, rows, broker))
+
+
+@pytest.mark.usefixtures("registered")
+def test_usage_is_added_up_by_type_and_group(msgcenter: Msgcenter, do: Do) -> None:
+    write(do, row(1, published=10, size_bytes=900), row(5, published=5, size_bytes=100))
+    write(do, row(1, group_id=1, delivered=10, size_bytes=900, latency=FAST, retried=2))
+
+    report = msgcenter("usage", "--json").json
+
+    published, delivered = report["rows"]
+    assert (published["topic"], published["event_code"], published["group"]) == ("TP_TRADE", "EC_PAID", None)
+    assert (published["published"], published["bytes"], published["p99_seconds"]) == (15, 1000, None)
+    assert (delivered["group"], delivered["delivered"], delivered["retried"]) == ("SG_POINTS", 10, 2)
+    assert delivered["p50_seconds"] == 0.002
+    assert (report["complete"], report["incomplete"]) == (True, [])
+    table = msgcenter("usage").out
+    assert "SG_POINTS" in table
+    assert "retried" in table
+    assert not {"redriven", "dead", "stress"} & set(table.split())
+
+
+@pytest.mark.usefixtures("registered")
+def test_usage_is_shown_minute_by_minute_and_for_a_time(msgcenter: Msgcenter, do: Do) -> None:
+    write(do, *(row(minutes, published=1) for minutes in (1, 2, 30, 90)))
+
+    by_minute = msgcenter("usage", "--by", "minute", "--json").json["rows"]
+    longer = msgcenter("usage", "--since", "2h", "--json").json["rows"]
+
+    assert [each["published"] for each in by_minute] == [1, 1, 1]
+    begun = [datetime.fromisoformat(each["begins_at"]) for each in by_minute]
+    assert begun[2] - begun[1] == timedelta(minutes=1)
+    assert [each["published"] for each in longer] == [4]
+    assert msgcenter("usage", "--since", "20m", "--until", "10m").out == "Nothing was counted in that time.\n"
+
+
+@pytest.mark.usefixtures("registered")
+def test_minutes_that_lack_something_are_told(msgcenter: Msgcenter, do: Do) -> None:
+    killed_at, doubted = ago(5), row(9, topic_id=0, lacks=True)
+    write(do, row(5, published=1), broker=BROKER._replace(counted_until=killed_at, has_ended=False))
+    write(do, doubted, broker=BROKER._replace(broker_id=UUID(int=2)))
+
+    told = msgcenter("usage")
+    report = msgcenter("usage", "--json").json
+
+    assert told.status == 0
+    assert "Incomplete: 2 minute(s) may lack what a broker counted" in told.err
+    assert report["complete"] is False
+    doubted_at = datetime.fromtimestamp(doubted.minute_us / 1_000_000, UTC)
+    assert report["incomplete"] == [doubted_at.isoformat(), killed_at.isoformat()]
+
+
+@pytest.mark.usefixtures("registered")
+def test_what_was_deleted_since_is_told_by_its_id(msgcenter: Msgcenter, do: Do) -> None:
+    write(do, row(1, topic_id=99, published=1))
+
+    assert msgcenter("usage", "--json").json["rows"][0]["topic"] == "(deleted topic 99)"
+    assert msgcenter("usage", "--topic", "TP_TRADE", "--json").json["rows"] == []
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    "arguments, status, said",
+    [
+        (("usage", "--topic", "TP_TYPO"), 1, "(TOPIC_NOT_FOUND)"),
+        (("usage", "--group", "SG_TYPO"), 1, "(GROUP_NOT_FOUND)"),
+        (("usage", "--since", "40d"), 1, "(INVALID_SETTING)"),
+        (("usage", "--since", "1h", "--until", "2h"), 1, "(INVALID_SETTING)"),
+        (("usage", "--by", "week"), 2, "week"),
+        (("lag", "--history", "--group", "SG_TYPO"), 1, "(GROUP_NOT_FOUND)"),
+        (("lag", "--history", "--since", "40d"), 1, "(INVALID_SETTING)"),
+        (("lag", "--since", "2h"), 2, "--history"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(
+    msgcenter: Msgcenter, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    refused = msgcenter(*arguments)
+
+    assert (refused.status, refused.out) == (status, "")
+    assert said in refused.err
+
+
+@pytest.mark.usefixtures("registered")
+def test_the_history_of_a_backlog_is_shown(msgcenter: Msgcenter, do: Do) -> None:
+    write_backlog(do, (1, 2, 7, None), (2, 2, 5, None), (1, 1, 3, None), (61, 1, 9, None))
+
+    report = msgcenter("lag", "--history", "--group", "SG_POINTS", "--json").json
+
+    assert [(each["group"], each["topic"], each["behind"]) for each in report["rows"]] == [
+        ("SG_POINTS", "TP_TRADE", 5),
+        ("SG_POINTS", "TP_TRADE", 10),
+    ]
+    # Nobody has looked, as far as the store knows.
+    assert report["not_looked_at"]
+    table = msgcenter("lag", "--history", "--since", "2h", "--by", "hour")
+    assert "SG_POINTS" in table.out
+    assert "Nobody looked from" in table.err
+    assert msgcenter("lag", "--history", "--since", "9h", "--until", "8h").out == "Nobody was behind in that time.\n"
+
+
+@pytest.mark.usefixtures("registered")
+def test_lag_tells_the_worst_first_and_since_when_and_when_it_is_done(msgcenter: Msgcenter, do: Do) -> None:
+    queue_id = do(lambda conn: store_messages(conn, 4))
+    # It begins behind what is stored already.
+    assert msgcenter("group", "create", "SG_LESS").status == 0
+    assert msgcenter("subscription", "create", "SG_LESS", "TP_TRADE", "EC_PAID").status == 0
+    late_since = ago(9)
+    write_backlog(do, (3, queue_id, 24, late_since), (1, queue_id, 4, late_since), group_id=1)
+    write_backlog(do, (3, 0, 24, None), (1, 0, 4, None), group_id=0, topic_id=0)
+
+    ours, other = msgcenter("lag", "--json").json
+
+    assert [(lag["group"], lag["behind"]) for lag in (ours, other)] == [("SG_POINTS", 4), ("SG_LESS", 0)]
+    assert (ours["since"], other["since"]) == (late_since.isoformat(), None)
+    assert (ours["per_minute"], ours["drain_seconds"]) == (-10.0, 24.0)
+    table = msgcenter("lag", "--group", "SG_POINTS").out
+    assert f"{late_since:%H:%M:%S}" in table or f"{late_since:%m-%d %H:%M}" in table
+    assert "24 s" in table
+    assert msgcenter("lag", "--by-queue", "--json").json[0]["since"] == late_since.isoformat()
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_group_that_falls_further_behind_is_told_to(msgcenter: Msgcenter, do: Do) -> None:
+    queue_id = do(lambda conn: store_messages(conn, 4))
+    write_backlog(do, (1, queue_id, 4, None), group_id=1)
+    write_backlog(do, (3, 0, 0, None), (1, 0, 4, None), group_id=0, topic_id=0)
+
+    (lag,) = msgcenter("lag", "--json").json
+
+    assert (lag["per_minute"], lag["drain_seconds"]) == (2.0, None)
+    assert "it grows" in msgcenter("lag").out
+
+
+@pytest.mark.usefixtures("registered")
+def test_the_examples_of_the_help_can_be_typed(msgcenter: Msgcenter) -> None:
+    for example in examples_of("usage", "lag"):
+        assert msgcenter(*example).status == 0
+
+
+def write_backlog(do: Do, *looks: tuple[int, int, int, datetime | None], group_id: int = 1, topic_id: int = 1) -> None:
+    """Write looks: how many minutes ago, at which queue, how far behind, since when late."""
+
+    async def insert(conn: Connection) -> None:
+        for minutes_ago, queue_id, behind, late_since in looks:
+            values = (group_id, queue_id, ago(minutes_ago), topic_id, behind, behind, late_since)
+            await conn.execute(_BACKLOG, values)
+
+    do(insert)
+
+
+async def store_messages(conn: Connection, count: int) -> int:
+    """Store messages of the topic in a queue; return which."""
+    row = await (await conn.execute(_QUEUE)).fetchone()
+    assert row is not None
+    await conn.execute(_MESSAGES, (row[0], count))
+    return int(row[0])
