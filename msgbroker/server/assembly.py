@@ -37,16 +37,12 @@ from msgbroker.server.parts import (
     make_config_service,
     make_delivery,
     make_door,
-    make_figures,
-    make_jobs,
-    make_maintenance,
     make_publishing,
-    make_requests,
     make_trace,
-    make_trials,
 )
 from msgbroker.server.report import Report
 from msgbroker.server.settings import BrokerSettings
+from msgbroker.server.side_parts import make_figures, make_jobs, make_maintenance, make_requests, make_trials
 from msgdb.append.outcome import FrameOutcome
 from msgdb.reports.alarms import AlarmKind
 

@@ -55,17 +55,6 @@ from msgbroker.server.edge.overload import OverloadWatch
 from msgbroker.server.edge.publishing.publisher_service import PublisherService
 from msgbroker.server.edge.subscribing.pull_service import PullService
 from msgbroker.server.edge.subscribing.subscriber_service import SubscriberService
-from msgbroker.server.figures.backlog_looks import BacklogLooks
-from msgbroker.server.figures.figures import Figures
-from msgbroker.server.figures.usage_writer import Storing, UsageWriter
-from msgbroker.server.jobs.purging import Purging
-from msgbroker.server.jobs.receivers import Receivers
-from msgbroker.server.jobs.redriving import Redriving
-from msgbroker.server.jobs.replaying import Replaying
-from msgbroker.server.jobs.runner import JobRunner, JobRunnerConfig
-from msgbroker.server.jobs.storing_again import Republisher
-from msgbroker.server.jobs.trying import TrialRunner
-from msgbroker.server.jobs.work import JobWork
 from msgbroker.server.log.cache import LogCache, LogCacheConfig
 from msgbroker.server.log.message import LogMessage
 from msgbroker.server.log.topic_queues import TopicQueues
@@ -76,11 +65,8 @@ from msgbroker.server.requests import BrokerRequests
 from msgbroker.server.settings import BrokerSettings
 from msgbroker.server.trace.tracing import Tracing
 from msgbroker.server.trace.writer import TraceWriter
-from msgdb import names
 from msgdb.append.appender import AppendConfig, Appender
 from msgdb.append.outcome import FrameOutcome
-from msgdb.days.maintenance import Maintenance, MaintenanceConfig
-from msgdb.jobs.records import JobKind
 from msgdb.log.partitions import ensure_for
 from msgdb.log.queues import QueueTailReader
 from msgdb.reports.alarms import Alarm, AlarmKind
@@ -91,8 +77,6 @@ TellStored: TypeAlias = Callable[[Mapping[int, list[LogMessage]]], None]
 
 _POLL_SECONDS_AMONG_OTHERS: Final = 1.0
 _POLL_SECONDS_ALONE: Final = 10.0
-_DAY_SECONDS: Final = 86_400.0
-_HOUR_SECONDS: Final = 3_600.0
 _INSPECTIONS_MAX: Final = 16
 """So many calls of operators' tools are answered at a time; each asks once in a while."""
 _HEALTH_READING_MAX: Final = 16
@@ -248,11 +232,6 @@ def _make_ownership(
     )
 
 
-def make_requests(base: Foundation, hub: DeliveryHub) -> BrokerRequests:
-    """Make what carries out what operators ask of this very broker."""
-    return BrokerRequests(store=base.stores.messages, hub=hub, broker_id=base.identity.broker_id)
-
-
 def make_announcements(
     base: Foundation, hub: DeliveryHub, heartbeats: Heartbeats, requests: BrokerRequests
 ) -> Announcements:
@@ -370,52 +349,3 @@ def _make_subscriber(base: Foundation, hub: DeliveryHub, cluster: Cluster) -> tu
         pulls_max=base.settings.pulls_max,
     )
     return subscriber, pull
-
-
-def make_jobs(base: Foundation, committer: Committer) -> JobRunner:
-    """Make what carries out operators' jobs; brokers take turns at them."""
-    store = base.stores.messages
-    republisher, receivers = Republisher(committer), Receivers(base.stores.feed.get)
-    # Frames go by whole days, and not before the last of one is old enough.
-    frame_seconds = base.settings.frame_days * _DAY_SECONDS - _HOUR_SECONDS
-    works: dict[str, JobWork] = {
-        JobKind.REDRIVE: Redriving(store, republisher, receivers, frame_seconds),
-        JobKind.PURGE: Purging(store),
-        JobKind.REPLAY: Replaying(store, republisher, receivers, frame_seconds),
-    }
-    config = JobRunnerConfig(lease_seconds=base.settings.lease_seconds)
-    return JobRunner(store=store, owner=base.identity.broker_id, works=works, config=config)
-
-
-def make_trials(base: Foundation, hub: DeliveryHub) -> TrialRunner:
-    """Make what hands single instances here what somebody wants them to try."""
-    return TrialRunner(
-        store=base.stores.messages, owner=base.identity.broker_id, hub=hub, snapshot=base.stores.feed.get
-    )
-
-
-def make_figures(base: Foundation, hub: DeliveryHub, committer: Committer) -> Figures:
-    """Make what writes figures."""
-    storing = Storing(lambda: committer.in_flight_seconds, lambda: committer.counters.unknown)
-    broker_id, address = base.identity.broker_id, base.identity.address
-    store = base.stores.messages
-    return Figures(
-        UsageWriter(hub.usage, store, broker_id=broker_id, broker=address, storing=storing),
-        BacklogLooks(store, broker_id, base.stores.feed.get),
-    )
-
-
-def make_maintenance(base: Foundation) -> Maintenance:
-    """Make what looks after msgdb's days; brokers take turns at it."""
-    feed, settings = base.stores.feed, base.settings
-    retention_days = {
-        names.MESSAGE: settings.retention_days,
-        names.PUBLISHER_FRAME: settings.frame_days,
-        names.TRACE_EVENT: settings.retention_days,
-        names.DEAD_LETTER: settings.dead_letter_days,
-    }
-    return Maintenance(
-        base.stores.messages,
-        MaintenanceConfig(retention_days=retention_days),
-        group_names=lambda: {group.group_id: group.name for group in feed.current.groups.values()},
-    )
