@@ -42,6 +42,8 @@ class TraceWriter:
         self._store = store
         self._broker = broker
         self._interval_seconds = interval_seconds
+        self._one_at_a_time = asyncio.Lock()
+        """Who has written all knows that all is written, also what another one was at."""
         self._offset_us: int | None = None
         """What is to be added to this broker's time, in microseconds, to have the database's."""
 
@@ -53,16 +55,17 @@ class TraceWriter:
 
     async def write_once(self) -> bool:
         """Write all that waits; return whether the store took it."""
-        if not len(self._buffer):
+        async with self._one_at_a_time:
+            if not len(self._buffer):
+                return True
+            try:
+                async with self._store.connection() as connection:
+                    await self._follow_clock(connection)
+                    await self._write(connection)
+            except StoreUnavailableError:
+                log.warning("trace.store_unavailable")
+                return False
             return True
-        try:
-            async with self._store.connection() as connection:
-                await self._follow_clock(connection)
-                await self._write(connection)
-        except StoreUnavailableError:
-            log.warning("trace.store_unavailable")
-            return False
-        return True
 
     async def leave(self) -> None:
         """Write the rest, if the store takes it: this broker stops."""

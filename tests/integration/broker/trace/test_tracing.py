@@ -270,7 +270,7 @@ async def test_what_the_end_of_a_broker_leaves_unwritten_is_written_as_it_leaves
 async def test_a_hand_out_that_outlives_its_broker_is_told_to_be_nobodys(
     trade: ConfigService, start_broker: StartBroker, stores: Stores
 ) -> None:
-    broker = await start_broker(drain_seconds=0.0)
+    broker = await start_broker(drain_seconds=0.0, lease_seconds=30.0)
     await trace_all(trade)
     await register_group(trade)
     async with raw_subscriber(broker.address, GROUP, instance_id="points-1") as holding:
