@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import grpc
 import pytest
@@ -16,7 +17,6 @@ from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
 from msgdb.acts import list_acts
 from msgdb.requests import NewRequest, Request, RequestOutcome, ask, end_request, find_outcomes, hint, list_requests
 from msgdb.store import MessageStore
-from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import GROUP, PAID, TOPIC, register_group, register_topic, subscribed
 from tests.support.eventually import eventually
 from tests.support.raw_streams import RawSubscriber, raw_subscriber
@@ -124,19 +124,20 @@ async def test_what_was_committed_without_being_heard_of_is_carried_out_and_is_o
 
 
 async def test_what_was_asked_of_a_broker_is_not_carried_out_by_its_successor(
-    served: Broker, start_broker: StartBroker, message_store: MessageStore, holding: RawSubscriber
+    served: Broker, message_store: MessageStore, holding: RawSubscriber
 ) -> None:
-    successor = await start_broker()
-    async with raw_subscriber(successor.address, instance_id="other") as again:
-        await eventually(lambda: attached(successor))
-        (instance,) = attached(successor)
-        # The same name there, by chance: the row names another broker.
-        await outcome_of(message_store, await request_of(message_store, served, instance.name))
-        barrier = await request_of(message_store, successor, "nobody")
+    (instance,) = attached(served)
+    (group_id,) = served.hub.groups
+    # The same name there, by chance: the row names another broker, which is gone.
+    of_another = NewRequest(uuid4(), group_id, instance.name, "an instance")
+    async with message_store.transaction() as conn:
+        (request_id,) = await ask(conn, [of_another], seconds=60.0, **BY_ADA)
+    barrier = await request_of(message_store, served, "nobody")
 
-        assert await outcome_of(message_store, barrier) is RequestOutcome.GONE
-        assert not again.has_ended
-        assert attached(successor) == [instance]
+    assert await outcome_of(message_store, barrier) is RequestOutcome.GONE
+    async with message_store.connection() as conn:
+        assert await find_outcomes(conn, [request_id]) == {}
+    assert (attached(served), holding.has_ended) == ([instance], False)
 
 
 async def test_the_stream_of_who_does_not_read_ends_all_the_same(served: Broker, message_store: MessageStore) -> None:
