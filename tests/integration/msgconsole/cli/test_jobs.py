@@ -114,7 +114,6 @@ def test_one_is_mended_by_hand_and_delivered(msgcenter: Msgcenter) -> None:
 def test_every_example_of_these_commands_works_as_typed(msgcenter: Msgcenter, do: Do, database_url: str) -> None:
     async def prepare(conn: Connection) -> None:
         await bury(conn, 20, group_name="SG_POINTS", last_error="Timeout")
-        await put_messages(conn, await make_queue(conn), range(1))
         for _ in range(3):
             spec = PurgeSpec(WantedDeadLetters(), 0).as_json()
             await begin_job(conn, NewJob(JobKind.PURGE, "default", "nothing", spec, 0), actor="ada", reason="why")
