@@ -37,7 +37,8 @@ async def test_a_broker_that_dies_and_comes_back_is_told_of_once_each(
         await center.start()
         await center.publish(TOPIC, PAID, b"before")
         await received.wait()
-        assert caplog.messages == []
+        # gRPC's own poller may say something in a process of many event loops.
+        assert [record for record in caplog.records if record.name.startswith("msgbroker")] == []
 
         broker.kill()
         publishing = asyncio.ensure_future(center.publish(TOPIC, PAID, b"meanwhile", timeout_seconds=60))

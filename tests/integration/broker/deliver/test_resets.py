@@ -56,12 +56,18 @@ def summed(planned: Sequence[QueueReset]) -> tuple[int, ...]:
     return tuple(sum(getattr(each, name) for each in planned) for name in ("skipped", "again", "matching"))
 
 
-async def until_planned(stores: Stores, expected: tuple[int, int, int], **said: Any) -> Sequence[QueueReset]:
-    """Return the plan once it is as expected: what instances settled is persisted a moment later."""
+async def until_planned(
+    stores: Stores, expected: tuple[int, int, int], *, waiting: int = 0, **said: Any
+) -> Sequence[QueueReset]:
+    """Return the plan once it is as expected, with so many skipped that wait for another attempt.
+
+    What instances say is persisted a moment later.
+    """
 
     async def plan() -> Sequence[QueueReset] | None:
         planned = await plan_reset(stores, wanted(**said))
-        return planned if summed(planned) == expected else None
+        is_expected = summed(planned) == expected and sum(each.waiting_skipped for each in planned) == waiting
+        return planned if is_expected else None
 
     found = await eventually(plan, what=f"a plan of {expected}")
     assert found is not None
@@ -211,8 +217,7 @@ async def test_what_waits_for_another_attempt_is_skipped_or_begins_anew(
     async with subscribed(broker.address, act=fail) as ours:
         await publish(center, 4)
         await ours.until(4)
-        planned = await until_planned(stores, (4, 0, 4), to_end=True)
-        assert sum(each.waiting_skipped for each in planned) == 4
+        await until_planned(stores, (4, 0, 4), waiting=4, to_end=True)
         planned = await plan_reset(stores, wanted(to_beginning=True))
         assert (summed(planned), sum(each.waiting_anew for each in planned)) == ((0, 0, 0), 4)
         await reset(stores, to_beginning=True)

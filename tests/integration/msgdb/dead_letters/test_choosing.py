@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,4 +147,12 @@ _TIMES = st.none() | st.datetimes(timezones=st.timezones())
     )
 )
 def test_a_job_keeps_exactly_what_was_wanted(wanted: WantedDeadLetters) -> None:
-    assert WantedDeadLetters.of_json(wanted.as_json()) == wanted
+    kept = WantedDeadLetters.of_json(wanted.as_json())
+
+    # A time that comes twice as clocks are set back equals no time of another zone, for Python.
+    assert (in_utc(kept.died_from), in_utc(kept.died_before)) == (in_utc(wanted.died_from), in_utc(wanted.died_before))
+    assert replace(kept, died_from=None, died_before=None) == replace(wanted, died_from=None, died_before=None)
+
+
+def in_utc(time: datetime | None) -> datetime | None:
+    return None if time is None else time.astimezone(UTC)

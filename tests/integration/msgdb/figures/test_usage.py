@@ -130,7 +130,8 @@ async def test_figures_are_dropped_by_days_after_a_month_and_so_is_who_counted_t
 
     assert report is not None
     assert sorted(report.dropped) == [
-        f"{table}_p{long_ago:%Y%m%d}" for table in (BACKLOG_MINUTE, "message", "publisher_frame", USAGE_MINUTE)
+        f"{table}_p{long_ago:%Y%m%d}"
+        for table in (BACKLOG_MINUTE, "message", "publisher_frame", "trace_event", USAGE_MINUTE)
     ]
     await forget_usage_brokers(conn)
     assert [each.broker_id for each in await list_usage_brokers(conn)] == [UUID(int=2)]
