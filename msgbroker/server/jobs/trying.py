@@ -102,6 +102,8 @@ class TrialRunner:
         finally:
             for task in self._under_way:
                 task.cancel()
+            # They are no news to a later run: to ask them how they ended would cancel that one, too.
+            self._under_way.clear()
 
     async def begin_once(self) -> int:
         """Begin the trials of instances that are here; return how many. Raises what ended one that nobody foresaw."""
