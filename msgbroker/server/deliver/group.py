@@ -279,6 +279,9 @@ class GroupDelivery:
         self.refusal = because
         for owned in list(self.lanes.values()):
             self.stop_lane(owned)
+        # What may be handed out is not known any more; what was tried and not written is said to be that.
+        for owned in self.trials.lanes():
+            self.take_back_unwritten(owned)
 
     def add_lane(self, owned: OwnedLane) -> None:
         """Serve a lane from now on."""

@@ -6,7 +6,9 @@ import dataclasses
 
 import pytest
 
+from confdb.brokers import LIVE_SECONDS
 from confdb.routes import Snapshot
+from msgbroker.contract.errors import ConfigOutdatedError
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server import clock
@@ -177,3 +179,32 @@ async def test_whoever_ends_a_trial_takes_it_from_its_instance(scene: Scene) -> 
     assert scene.group.trials.lanes() == []
     assert scene.settle(0, epoch, scene.one) == 0
     assert scene.look(trial) == (TrialOutcome.NOT_HANDED_OUT, "the trial was ended")
+
+
+async def test_no_trial_is_written_once_nobody_is_served_any_more(scene: Scene) -> None:
+    trial = scene.begin(0, stress=True)
+    # A newer configuration, which is not known here, may have taken the group off the whitelist.
+    scene.hub.refuse_all(ConfigOutdatedError(1))
+
+    assert scene.written() == []
+    outcome = scene.look(trial)
+    assert outcome is not None
+    assert outcome[0] is TrialOutcome.NOT_HANDED_OUT
+    assert (scene.one.unsettled, scene.one.outbox_bytes) == (0, 0)
+
+
+async def test_a_trial_is_not_written_by_a_process_that_was_frozen(scene: Scene) -> None:
+    scene.begin(0, stress=True)
+    # Long enough to be struck off: nobody has waited for this broker with a new whitelist.
+    scene.now += LIVE_SECONDS / 2
+
+    assert scene.written() == []
+
+
+async def test_a_trial_that_is_looked_after_is_written_however_late_its_instance_reads(scene: Scene) -> None:
+    trial = scene.begin(0)
+    for _ in range(9):
+        scene.now += 0.5
+        assert scene.look(trial) is None
+
+    assert scene.written() == [(trial.owned.lane.epoch, b"0")]
