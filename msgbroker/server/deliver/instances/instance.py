@@ -228,7 +228,9 @@ class Instance:
 
     def let_go(self, count: int) -> None:
         """Count so many messages no longer as held: they are settled, or were taken back."""
-        self.unsettled -= count
+        # Once closed it counts as holding nothing, though its lanes may find out later what it held.
+        if not self.is_closed:
+            self.unsettled -= count
 
     def revoke(self, queue_id: int, epoch: int) -> None:
         """Tell it that a lane's messages are no longer its own; drop those that were not written."""
