@@ -319,7 +319,7 @@ class GroupDelivery:
         for name in list(owned.lane.unsettled_by_instance):
             holder = self.instances.get(name)
             if holder is not None:
-                holder.give_back_lane(owned.lane.key.queue_id)
+                holder.give_back_lane(owned.lane.key.queue_id, owned.lane.epoch)
 
     def reroute(self, route: GroupRoute, topics: dict[int, TopicRoute]) -> None:
         """Follow a change of the configuration: matching and limits.

@@ -122,7 +122,7 @@ class Trials:
         lane, instance = trial.owned.lane, trial.instance
         if now >= trial.owned.lease_until:
             # Whatever waits since then was permitted too long ago.
-            instance.give_back_lane(lane.key.queue_id)
+            instance.give_back_lane(lane.key.queue_id, lane.epoch)
         trial.owned.lease_until = now + _LEASE_SECONDS
         tell_taken_back({instance.name: instance}, lane, now)
         if late := lane.expire(now)[instance.name]:

@@ -208,3 +208,14 @@ async def test_a_trial_that_is_looked_after_is_written_however_late_its_instance
         assert scene.look(trial) is None
 
     assert scene.written() == [(trial.owned.lane.epoch, b"0")]
+
+
+async def test_a_trial_stays_with_its_instance_when_the_lane_of_its_queue_is_about_to_move(scene: Scene) -> None:
+    trial = scene.begin(0)
+    scene.hub.stored({QUEUE: [message_at(0)]})
+    scene.group.pump(scene.now, PumpBudget())
+
+    scene.group.take_back_unwritten(scene.group.lanes[QUEUE])
+
+    assert scene.look(trial) is None
+    assert scene.written() == [(trial.owned.lane.epoch, b"0")]

@@ -138,7 +138,7 @@ def test_what_may_not_leave_is_left_out_of_the_response(instance: Instance, retu
 
 
 def test_a_lane_that_stops_gets_back_what_waits_of_it(instance: Instance, returned: Returned) -> None:
-    instance.give_back_lane(2)
+    instance.give_back_lane(2, 1)
     assert returned.given_back == [2]
     assert queues_in(instance.next_response()) == [1, 3]
 
