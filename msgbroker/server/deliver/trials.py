@@ -125,6 +125,9 @@ class Trials:
             instance.give_back_lane(lane.key.queue_id, lane.epoch)
         trial.owned.lease_until = now + _LEASE_SECONDS
         tell_taken_back({instance.name: instance}, lane, now)
+        if lane.late_and_not_begun(now):
+            # Should it hang, then in this one: none of its live messages is to pay for that.
+            instance.said_at = now
         if late := lane.expire(now)[instance.name]:
             instance.let_go(late)
             trial.end(TrialOutcome.TIMED_OUT, _LATE)

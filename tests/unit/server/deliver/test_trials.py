@@ -9,6 +9,7 @@ import pytest
 from confdb.brokers import LIVE_SECONDS
 from confdb.routes import Snapshot
 from msgbroker.contract.errors import ConfigOutdatedError
+from msgbroker.contract.whereabouts import Stand
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server import clock
@@ -219,3 +220,21 @@ async def test_a_trial_stays_with_its_instance_when_the_lane_of_its_queue_is_abo
 
     assert scene.look(trial) is None
     assert scene.written() == [(trial.owned.lane.epoch, b"0")]
+
+
+@pytest.mark.parametrize("looks_first", [True, False])
+async def test_no_live_message_pays_for_an_instance_that_hangs_in_a_trial(scene: Scene, *, looks_first: bool) -> None:
+    trial = scene.begin(7)
+    scene.hub.stored({QUEUE: [message_at(0)]})
+    scene.group.pump(scene.now, PumpBudget())
+    assert [body for _, body in scene.written()] == [b"7", b"0"]
+
+    # It says nothing from here on: neither that it has begun a message, nor anything else.
+    scene.now += 5.5
+    if looks_first:
+        assert scene.look(trial) == (TrialOutcome.TIMED_OUT, "no answer in time")
+        scene.group.trials.end(trial)
+    scene.group.tick(scene.now)
+
+    found = scene.group.lanes[QUEUE].lane.find(0)
+    assert (found.stand, found.attempt) == (Stand.READY, 1)
