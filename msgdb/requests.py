@@ -75,12 +75,12 @@ FROM {array_rows("a", **_ASKED)}
 RETURNING request_id, attachment, broker_id
 """
 # By the index on the broker. Those that are done come as well: where the commit was not heard of, the connection is
-# still to be ended, and of one that is gone nothing is to be done.
+# still to be ended, and of one that is gone nothing is to be done. They come last: of an hour they may be many.
 _OF_BROKER: Final = """
 SELECT request_id, group_id, attachment, thing, actor, reason, outcome IS NOT NULL FROM broker_request
 WHERE broker_id = %(broker_id)s
   AND (outcome = 'DISCONNECTED' OR outcome IS NULL AND expires_at > clock_timestamp())
-ORDER BY request_id LIMIT %(limit)s
+ORDER BY outcome IS NOT NULL, request_id LIMIT %(limit)s
 """
 # By the primary key. Of the broker and of whoever asked the first one wins: the other finds an outcome.
 _END: Final = """

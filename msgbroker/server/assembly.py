@@ -94,7 +94,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
             ),
             BrokerLoop("jobs", jobs.run, is_dispensable=True),
             BrokerLoop("trace", trace.writer.run, finishes_its_round=True, is_dispensable=True),
-            BrokerLoop("trials", make_trials(base, hub).run, is_dispensable=True),
+            BrokerLoop("trials", make_trials(base, hub, cluster).run, is_dispensable=True),
             BrokerLoop("requests", requests.run, is_dispensable=True),
             BrokerLoop("usage", figures.usage.run, is_dispensable=True),
             BrokerLoop("backlog", figures.backlog.run, is_dispensable=True),

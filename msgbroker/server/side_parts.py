@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgbroker.server.cluster.cluster import Cluster
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.figures.backlog_looks import BacklogLooks
 from msgbroker.server.figures.figures import Figures
@@ -50,10 +51,14 @@ def make_jobs(base: Foundation, committer: Committer) -> JobRunner:
     return JobRunner(store=store, owner=base.identity.broker_id, works=works, config=config)
 
 
-def make_trials(base: Foundation, hub: DeliveryHub) -> TrialRunner:
+def make_trials(base: Foundation, hub: DeliveryHub, cluster: Cluster) -> TrialRunner:
     """Make what hands single instances here what somebody wants them to try."""
     return TrialRunner(
-        store=base.stores.messages, owner=base.identity.broker_id, hub=hub, snapshot=base.stores.feed.get
+        store=base.stores.messages,
+        owner=base.identity.broker_id,
+        hub=hub,
+        snapshot=base.stores.feed.get,
+        check_current=cluster.cut_off.check_current,
     )
 
 

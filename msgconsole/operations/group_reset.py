@@ -27,6 +27,7 @@ from msgdb.lanes.resets import (
     LanePlace,
     OutsideOfLogError,
     effect_of,
+    find_leases,
     find_places,
     lock_places,
     reset_lanes,
@@ -132,12 +133,13 @@ async def reset_group(
             "again": sum(each.again for each in planned),
         }
         try:
-            epochs = await reset_lanes(conn, group.group_id, targets, youngest_id, history.epoch_floor)
+            await reset_lanes(conn, group.group_id, targets, youngest_id, history.epoch_floor)
         except OutsideOfLogError as error:
             raise _refused(error) from error
+        leases = await find_leases(conn, group.group_id, targets)
         thing = f"group {wanted.group}{'' if wanted.topic is None else f' on {wanted.topic}'}"
         await write_act(conn, actor=actor, action="group.reset", thing=thing, reason=reason, detail=detail)
-    waiting = await until_obeyed(stores, group.group_id, epochs, wait_seconds, on_waiting)
+    waiting = await until_obeyed(stores, group.group_id, leases, wait_seconds, on_waiting)
     return ResetDone(planned, waiting)
 
 

@@ -18,6 +18,7 @@ from msgconsole.operations.obeying import get_history, until_obeyed
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgdb.acts import write_act
+from msgdb.lanes.resets import find_leases
 from msgdb.lanes.steering import (
     Stand,
     Standing,
@@ -140,6 +141,7 @@ async def steer_message(
             steered = await skip_message(conn, found.message, stand, floor)
         else:
             steered = await retry_message_now(conn, found.message, floor)
+        leases = await find_leases(conn, found.group.group_id, [copy.queue_id])
         plan = _plan(found, stand, others)
         await write_act(
             conn,
@@ -155,8 +157,7 @@ async def steer_message(
                 "dead_letter_id": steered.dead_letter_id,
             },
         )
-    epochs = {plan.queue_id: steered.epoch}
-    waiting = await until_obeyed(stores, found.group.group_id, epochs, wait_seconds, on_waiting)
+    waiting = await until_obeyed(stores, found.group.group_id, leases, wait_seconds, on_waiting)
     return SteerDone(plan, steered.dead_letter_id, waiting)
 
 

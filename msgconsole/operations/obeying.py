@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -28,11 +29,11 @@ async def get_history(conn: Connection) -> History:
 async def until_obeyed(
     stores: Stores,
     group_id: int,
-    epochs: Mapping[int, int],
+    leases: Mapping[int, datetime],
     wait_seconds: float,
     on_waiting: Callable[[Sequence[str]], None],
 ) -> list[str]:
-    """Return once nobody hands out by what the lanes were before their *epochs*, or after a while who may.
+    """Return once nobody hands out by what the lanes were when their *leases* were these, or after a while who may.
 
     *on_waiting* is told of the brokers that are waited for.
     """
@@ -40,7 +41,7 @@ async def until_obeyed(
     deadline = loop.time() + wait_seconds
     while True:
         async with stores.messages.looking() as conn:
-            owners = await find_waiting(conn, group_id, epochs)
+            owners = await find_waiting(conn, group_id, leases)
         if not owners:
             return []
         names = await _names_of(stores, set(owners.values()))

@@ -21,6 +21,8 @@ from msgdb.jobs.specs import Place
 from msgdb.postgres.connections import Connection
 
 KEPT_DAYS: Final = 30
+WANTED_SECONDS: Final = 15.0
+"""For so long brokers may take a trial; whoever waits for it gives up before."""
 _WANTED_MAX: Final = 100
 
 
@@ -89,14 +91,17 @@ INSERT INTO trial (state, group_id, instance_id, places)
 VALUES ('WANTED', %(group_id)s, %(instance_id)s, %(places)s)
 RETURNING trial_id
 """
-# By the index on those that are wanted, which are a few for a moment.
-_LIST_WANTED: Final = """
-SELECT trial_id, group_id, instance_id, places FROM trial WHERE state = 'WANTED' ORDER BY trial_id LIMIT %(limit)s
+# Whoever waited for one that was not taken in time may have been killed, and nobody shall be handed anything then.
+_IS_WAITED_FOR: Final = "changed_at > clock_timestamp() - %(wanted_seconds)s * interval '1 second'"
+# By the index on those that are wanted, which are a few.
+_LIST_WANTED: Final = f"""
+SELECT trial_id, group_id, instance_id, places FROM trial
+WHERE state = 'WANTED' AND {_IS_WAITED_FOR} ORDER BY trial_id LIMIT %(limit)s
 """
 # By the primary key, all of these. Of two brokers that have an instance of that id, one is first.
-_TAKE: Final = """
+_TAKE: Final = f"""
 UPDATE trial SET state = 'TRYING', owner = %(owner)s, changed_at = clock_timestamp()
-WHERE trial_id = %(trial_id)s AND state = 'WANTED'
+WHERE trial_id = %(trial_id)s AND state = 'WANTED' AND {_IS_WAITED_FOR}
 """
 _NOTE: Final = """
 UPDATE trial SET outcomes = outcomes || %(outcomes)s::jsonb, changed_at = clock_timestamp()
@@ -137,7 +142,7 @@ async def begin_trial(
 
 async def list_wanted(conn: Connection) -> list[WantedTrial]:
     """Return the trials that no broker has taken yet, the oldest first."""
-    rows = await (await conn.execute(_LIST_WANTED, {"limit": _WANTED_MAX})).fetchall()
+    rows = await (await conn.execute(_LIST_WANTED, {"limit": _WANTED_MAX, "wanted_seconds": WANTED_SECONDS})).fetchall()
     return [
         WantedTrial(trial_id, group_id, instance_id, [Place(*place) for place in places])
         for trial_id, group_id, instance_id, places in rows
@@ -145,8 +150,9 @@ async def list_wanted(conn: Connection) -> list[WantedTrial]:
 
 
 async def take_trial(conn: Connection, trial_id: int, owner: UUID) -> bool:
-    """Take a trial; False: another broker has, or it has ended."""
-    return (await conn.execute(_TAKE, {"trial_id": trial_id, "owner": owner})).rowcount == 1
+    """Take a trial; False: another broker has, it has ended, or nobody waits for it any more."""
+    parameters = {"trial_id": trial_id, "owner": owner, "wanted_seconds": WANTED_SECONDS}
+    return (await conn.execute(_TAKE, parameters)).rowcount == 1
 
 
 async def note_tried(conn: Connection, trial_id: int, owner: UUID, tried: Sequence[Tried] = ()) -> bool:

@@ -14,8 +14,9 @@ back to: the cursor says from where on those of that moment count instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -77,11 +78,20 @@ SELECT c.queue_id, c.acked_offset, c.acked_ranges, coalesce((
 FROM cursor c WHERE c.group_id = %(group_id)s AND c.member = '' AND c.queue_id = ANY(%(queue_ids)s)
 """
 
-# Whoever claims the lane gives it a higher epoch. A version of the configuration that keeps a beginning is no owner.
+# By the primary keys.
+_FIND_LEASES: Final = """
+SELECT c.queue_id, c.lease_until FROM cursor c
+WHERE c.group_id = %(group_id)s AND c.member = '' AND c.queue_id = ANY(%(queue_ids)s)
+  AND c.lease_until > clock_timestamp()
+"""
+
+# An owner that does not know of the new epoch renews nothing, and whoever claims the lane has a later lease. The epoch
+# itself does not tell: the next reset gives one as well. A version of the configuration that keeps a beginning is no
+# owner.
 _FIND_WAITING: Final = f"""
-SELECT c.queue_id, c.owner FROM {array_rows("w", queue_id="bigint", epoch="bigint")}
-JOIN cursor c ON c.group_id = %(group_id)s AND c.member = '' AND c.queue_id = w.queue_id AND c.epoch = w.epoch
-WHERE c.owner < %(first_keeper)s AND c.lease_until > clock_timestamp()
+SELECT c.queue_id, c.owner FROM {array_rows("w", queue_id="bigint", lease_until="timestamptz")}
+JOIN cursor c ON c.group_id = %(group_id)s AND c.member = '' AND c.queue_id = w.queue_id
+WHERE c.owner < %(first_keeper)s AND c.lease_until <= w.lease_until AND c.lease_until > clock_timestamp()
 ORDER BY c.queue_id
 """
 
@@ -233,12 +243,24 @@ def _without(whole: OffsetRange, parts: Sequence[OffsetRange]) -> list[OffsetRan
     return left
 
 
-async def find_waiting(conn: Connection, group_id: int, epochs: Mapping[int, int]) -> dict[int, UUID]:
-    """Return the queues on which a reset is not obeyed yet, with who may still hand out by the former place."""
+async def find_leases(conn: Connection, group_id: int, queue_ids: Collection[int]) -> dict[int, datetime]:
+    """Return until when the group's lanes are leased, by queue; those that nobody serves are left out.
+
+    In the transaction that gives them new epochs: what it returns is what their owners had then.
+    """
+    rows = await conn.execute(_FIND_LEASES, {"group_id": group_id, "queue_ids": list(queue_ids)})
+    return dict(await rows.fetchall())
+
+
+async def find_waiting(conn: Connection, group_id: int, leases: Mapping[int, datetime]) -> dict[int, UUID]:
+    """Return the queues on which a reset is not obeyed yet, with who may still hand out by the former place.
+
+    *leases* are those of `find_leases`, of the moment of the reset.
+    """
     parameters = {
         "group_id": group_id,
-        "queue_id": list(epochs),
-        "epoch": list(epochs.values()),
+        "queue_id": list(leases),
+        "lease_until": list(leases.values()),
         "first_keeper": FIRST_KEEPER,
     }
     return dict(await (await conn.execute(_FIND_WAITING, parameters)).fetchall())

@@ -279,6 +279,9 @@ class GroupDelivery:
         self.refusal = because
         for owned in list(self.lanes.values()):
             self.stop_lane(owned)
+        # What may be handed out is not known any more; what was tried and not written is said to be that.
+        for owned in self.trials.lanes():
+            self.take_back_unwritten(owned)
 
     def add_lane(self, owned: OwnedLane) -> None:
         """Serve a lane from now on."""
@@ -316,7 +319,7 @@ class GroupDelivery:
         for name in list(owned.lane.unsettled_by_instance):
             holder = self.instances.get(name)
             if holder is not None:
-                holder.give_back_lane(owned.lane.key.queue_id)
+                holder.give_back_lane(owned.lane.key.queue_id, owned.lane.epoch)
 
     def reroute(self, route: GroupRoute, topics: dict[int, TopicRoute]) -> None:
         """Follow a change of the configuration: matching and limits.

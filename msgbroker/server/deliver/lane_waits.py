@@ -6,6 +6,7 @@ so whoever has one is watched from then on, until it waits for nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -28,6 +29,10 @@ class WaitingGroup(LaneGroup, Protocol):
 
     def mark(self) -> None:
         """Hear that an instance may have room again."""
+        ...
+
+    def lanes_and_trials(self) -> Iterator[OwnedLane]:
+        """Go through all that messages are handed out of."""
         ...
 
 
@@ -108,7 +113,7 @@ class LaneWaits:
             self._resting[name] = now + REST_SECONDS
             # Reckoned as the deadline is: the difference of two times may come out a little less.
             if now >= instance.said_at + self.group.route.ack_timeout_seconds:
-                blame_first((each.lane for each in self.group.lanes.values()), name)
+                blame_first((each.lane for each in self.group.lanes_and_trials()), name)
                 # Once for each time that it should have said something.
                 instance.said_at = now
 

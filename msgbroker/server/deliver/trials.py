@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -30,6 +29,8 @@ from msgdb.lanes.records import ClaimedLane, LaneKey
 FIRST_TRIAL_EPOCH: Final = 1 << 62
 """Epochs of lanes are counted up from histories' floors, and never come near."""
 _MEMBER: Final = "trial"
+_LEASE_SECONDS: Final = 2.0
+"""So long a trial may be written after it was begun, or was looked at."""
 _BYTES_MAX: Final = 1 << 40
 
 _OUTCOMES: Final[Mapping[Verdict, TrialOutcome]] = {
@@ -97,8 +98,8 @@ class Trials:
         epoch, offset = next(self._epochs), message.queue_offset
         claimed = ClaimedLane(LaneKey(route.group_id, _MEMBER, message.queue_id), epoch, offset, [])
         lane: Lane[LogMessage] = Lane(claimed, (), lane_config(route), now)
-        # No lease: there is nobody else who could have it.
-        owned = OwnedLane(lane, topic, Matcher(route, topic), may_hand_out, math.inf)
+        # There is nobody else who could have it; but a process that was frozen does not know what is permitted by now.
+        owned = OwnedLane(lane, topic, Matcher(route, topic), may_hand_out, now + _LEASE_SECONDS)
         lane.feed(offset, offset + 1, [message])
         check = StressCheck(may_hand_out)
         begun, place = instance.begun, instance.handed_count
@@ -119,7 +120,14 @@ class Trials:
     def look(self, trial: Trial, now: float) -> None:
         """See whether its time is over, or it was never written."""
         lane, instance = trial.owned.lane, trial.instance
+        if now >= trial.owned.lease_until:
+            # Whatever waits since then was permitted too long ago.
+            instance.give_back_lane(lane.key.queue_id, lane.epoch)
+        trial.owned.lease_until = now + _LEASE_SECONDS
         tell_taken_back({instance.name: instance}, lane, now)
+        if lane.late_and_not_begun(now):
+            # Should it hang, then in this one: none of its live messages is to pay for that.
+            instance.said_at = now
         if late := lane.expire(now)[instance.name]:
             instance.let_go(late)
             trial.end(TrialOutcome.TIMED_OUT, _LATE)

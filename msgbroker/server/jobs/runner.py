@@ -86,7 +86,9 @@ class JobRunner:
         """
         for turn in [turn for turn in self._turns if turn.done()]:
             del self._turns[turn]
-            turn.result()
+            # One that was broken off with an earlier run is no news, and would cancel this one. Its lease passes.
+            if not turn.cancelled():
+                turn.result()
         places = self._config.places - len(self._turns)
         if places <= 0:
             return 0

@@ -71,7 +71,11 @@ class TrialRunnerConfig:
 
 
 class TrialRunner:
-    """Carries out trials of instances that are connected here."""
+    """Carries out trials of instances that are connected here.
+
+    A trial has no lease that others wait for. So *check_current* is asked before it is handed out, and while it may be
+    waiting to be written; it raises where a change of the whitelist may be active that is not known here.
+    """
 
     def __init__(
         self,
@@ -80,12 +84,14 @@ class TrialRunner:
         owner: UUID,
         hub: DeliveryHub,
         snapshot: Callable[[], Snapshot],
+        check_current: Callable[[], None],
         config: TrialRunnerConfig | None = None,
     ) -> None:
         self._store = store
         self._owner = owner
         self._hub = hub
         self._snapshot = snapshot
+        self._check_current = check_current
         self._receivers = Receivers(snapshot)
         self._config = config or TrialRunnerConfig()
         self._under_way: set[asyncio.Task[None]] = set()
@@ -102,6 +108,8 @@ class TrialRunner:
         finally:
             for task in self._under_way:
                 task.cancel()
+            # They are no news to a later run: to ask them how they ended would cancel that one, too.
+            self._under_way.clear()
 
     async def begin_once(self) -> int:
         """Begin the trials of instances that are here; return how many. Raises what ended one that nobody foresaw."""
@@ -167,6 +175,9 @@ class TrialRunner:
         if not await self._has_room(trial, instance):
             return Tried(TrialOutcome.NOT_HANDED_OUT, 0.0, _GONE if instance.is_closed else _NO_ROOM)
         # In one go: what is permitted is what is so as it is handed out.
+        if not group.serves(topic.topic_id):
+            return Tried(TrialOutcome.NOT_HANDED_OUT, 0.0, _NOT_SERVED)
+        self._check_current()
         may_hand_out = stress_check(group.route, topic, self._snapshot())
         began_at = clock.now()
         under_way = group.trials.begin(
@@ -183,6 +194,8 @@ class TrialRunner:
         beat_at = clock.now()
         while not under_way.ended.done():
             await asyncio.wait([under_way.ended], timeout=self._config.step_seconds)
+            if not under_way.ended.done():
+                self._check_current()
             now = clock.now()
             group.trials.look(under_way, now)
             if now - beat_at >= self._config.beat_seconds:

@@ -54,6 +54,17 @@ async def test_a_broker_sees_what_is_asked_of_it_and_no_other(conn: Connection) 
     ]
 
 
+async def test_what_was_done_lately_does_not_hide_what_is_asked(conn: Connection) -> None:
+    done = await asked(conn, *(ONE._replace(attachment=f"shop#{number}") for number in range(1_000)))
+    await conn.execute("UPDATE broker_request SET outcome = 'DISCONNECTED', ended_at = clock_timestamp()")
+    (request_id,) = await asked(conn, ONE._replace(attachment="shop#1000"))
+
+    found = [each.request_id for each in await list_requests(conn, BROKER)]
+
+    assert request_id in found
+    assert len(found) == len(done)
+
+
 async def test_what_was_done_is_an_act_and_is_done_once(conn: Connection) -> None:
     (request_id,) = await asked(conn)
     request = await only(conn)

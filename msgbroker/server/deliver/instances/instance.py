@@ -228,7 +228,9 @@ class Instance:
 
     def let_go(self, count: int) -> None:
         """Count so many messages no longer as held: they are settled, or were taken back."""
-        self.unsettled -= count
+        # Once closed it counts as holding nothing, though its lanes may find out later what it held.
+        if not self.is_closed:
+            self.unsettled -= count
 
     def revoke(self, queue_id: int, epoch: int) -> None:
         """Tell it that a lane's messages are no longer its own; drop those that were not written."""
@@ -275,10 +277,10 @@ class Instance:
         """Let what waits in its outbox go back to the lanes: it was never written."""
         self._return(self._take_out(lambda _: True))
 
-    def give_back_lane(self, queue_id: int) -> None:
+    def give_back_lane(self, queue_id: int, epoch: int) -> None:
         """Let what waits of one lane go back to it."""
         if self.outbox:
-            self._return(self._take_out(lambda batch: batch.queue_id == queue_id))
+            self._return(self._take_out(lambda batch: (batch.queue_id, batch.epoch) == (queue_id, epoch)))
 
     def give_back_overdue(self, now: float) -> None:
         """Let what was not written within its time to answer go back to the lanes; nobody was asked for an answer."""

@@ -18,6 +18,7 @@ from msgbroker.contract.errors import (
     ThingNotFoundError,
 )
 from msgbroker.server.app import Broker
+from msgbroker.server.jobs import trying
 from msgconsole.operations import trial as trials
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.trial import TryDone, WantedTry, plan_try, try_messages
@@ -314,6 +315,43 @@ async def test_a_broker_of_which_nothing_is_heard_ends_the_trial(
     await eventually(taken, what="somebody took it")
     done = await trying
     assert (done.state, done.error) == (TrialState.FAILED, "nothing was heard of the broker that had the instance")
+
+
+async def test_a_trial_that_fails_for_an_unknown_reason_ends_neither_the_broker_nor_later_trials(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_group(trade)
+    begun = asyncio.Event()
+
+    async def hang(message: Message) -> None:
+        if message.replayed:
+            begun.set()
+            await asyncio.Event().wait()
+
+    def fail(rows: Any) -> Any:
+        raise ZeroDivisionError
+
+    ids = await publish(center, "0", "1")
+    async with (
+        subscribed(broker.address, act=hang, instance_id=ONE),
+        subscribed(broker.address, instance_id="points-2"),
+    ):
+        await all_settled(broker)
+        with monkeypatch.context() as patched:
+            patched.setattr(trials, "_SILENT_SECONDS", 2.0)
+            beside = asyncio.create_task(attempt(stores, ids[0]))
+            await begun.wait()
+            patched.setattr(trying, "messages_of_rows", fail)
+            failed = await attempt(stores, ids[1], instance_id="points-2")
+            await beside
+        assert (failed.state, failed.untried) == (TrialState.FAILED, 1)
+
+        done = await attempt(stores, ids[1], instance_id="points-2")
+        ended = asyncio.ensure_future(broker.wait_until_failed())
+        await asyncio.wait([ended], timeout=0)
+        assert not ended.done()
+        ended.cancel()
+    assert outcomes(done) == [("ACKNOWLEDGED", "")]
 
 
 async def test_whoever_stops_waiting_ends_the_trial_and_the_instance_is_told(

@@ -10,6 +10,7 @@ from msgbroker.contract.errors import ThingNotFoundError
 from msgdb.acts import list_acts
 from msgdb.jobs.specs import Place
 from msgdb.jobs.trials import (
+    WANTED_SECONDS,
     TrialOutcome,
     TrialState,
     Tried,
@@ -48,6 +49,15 @@ async def test_a_trial_is_wanted_until_one_broker_takes_it(conn: Connection) -> 
     assert await list_wanted(conn) == []
     (act,) = await list_acts(conn)
     assert (act.action, act.detail) == ("message.try", {"trial_id": trial_id})
+
+
+async def test_a_trial_that_nobody_waits_for_any_more_is_taken_by_nobody(conn: Connection) -> None:
+    trial_id = await begin(conn)
+    # Whoever began it was killed; and an instance of that name comes.
+    await conn.execute("UPDATE trial SET changed_at = clock_timestamp() - %s * interval '1 second'", (WANTED_SECONDS,))
+
+    assert not await take_trial(conn, trial_id, OWNER)
+    assert await list_wanted(conn) == []
 
 
 async def test_what_became_of_messages_is_written_by_the_broker_that_has_it_alone(conn: Connection) -> None:

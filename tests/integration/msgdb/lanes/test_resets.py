@@ -8,7 +8,15 @@ import pytest
 
 from msgdb.lanes.leases import claim, load_redeliveries, renew
 from msgdb.lanes.records import LaneCheckpoint, LaneEpoch, LaneKey, LaneReset, LaneToClaim, RedeliveryUpsert
-from msgdb.lanes.resets import LanePlace, OutsideOfLogError, effect_of, find_places, find_waiting, reset_lanes
+from msgdb.lanes.resets import (
+    LanePlace,
+    OutsideOfLogError,
+    effect_of,
+    find_leases,
+    find_places,
+    find_waiting,
+    reset_lanes,
+)
 from msgdb.log.beginnings import keep_beginning
 from msgdb.postgres.connections import Connection
 from msgdb.postgres.failures import RowsHeldError
@@ -68,25 +76,27 @@ async def test_a_former_owner_writes_nothing_any_more_and_keeps_its_lease_till_i
     lane = await served(conn)
     epochs = await reset(conn, lane.key.queue_id, 5)
 
+    leases = await find_leases(conn, GROUP, [lane.key.queue_id])
     assert epochs == {lane.key.queue_id: lane.epoch + 1}
-    assert await find_waiting(conn, GROUP, epochs) == {lane.key.queue_id: OWNER}
+    assert await find_waiting(conn, GROUP, leases) == {lane.key.queue_id: OWNER}
     assert await claim(conn, OTHER_OWNER, lanes_to_claim([lane.key.queue_id]), 60) == []
     assert await persist(conn, OWNER, [LaneCheckpoint(lane.key, lane.epoch, 20, [])], GROUP_NAMES) == set()
     assert (await renew(conn, OWNER, [lane], 60)).lost == {lane.key}
 
     (anew,) = await claim(conn, OWNER, lanes_to_claim([lane.key.queue_id]), 60)
     assert (anew.epoch, anew.acked_offset, anew.reset) == (lane.epoch + 2, 5, LaneReset(5, 5))
-    assert await find_waiting(conn, GROUP, epochs) == {}
+    assert await find_waiting(conn, GROUP, leases) == {}
     (waiting,) = (await load_redeliveries(conn, [lane.key])).values()
     assert [row.queue_offset for row in waiting] == [3]
 
 
 async def test_it_is_obeyed_once_the_lease_of_an_owner_that_is_gone_has_passed(conn: Connection) -> None:
     lane = await served(conn)
-    epochs = await reset(conn, lane.key.queue_id, 20)
+    await reset(conn, lane.key.queue_id, 20)
+    leases = await find_leases(conn, GROUP, [lane.key.queue_id])
     await conn.execute("UPDATE cursor SET lease_until = clock_timestamp() - interval '1 second'")
 
-    assert await find_waiting(conn, GROUP, epochs) == {}
+    assert await find_waiting(conn, GROUP, leases) == {}
     (taken,) = await claim(conn, OTHER_OWNER, lanes_to_claim([lane.key.queue_id]), 60)
     assert (taken.acked_offset, taken.reset) == (20, LaneReset(20, 5))
 
@@ -97,7 +107,7 @@ async def test_a_lane_that_nobody_ever_served_is_put_there_for_whoever_comes(con
     epochs = await reset(conn, queue_id, 7, floor=100)
 
     assert epochs == {queue_id: 101}
-    assert await find_waiting(conn, GROUP, epochs) == {}
+    assert await find_leases(conn, GROUP, [queue_id]) == {}
     (lane,) = await claim(conn, OWNER, [LaneToClaim(GROUP, "", queue_id, 15)], 60, epoch_floor=100)
     assert (lane.acked_offset, lane.reset, lane.epoch) == (7, LaneReset(7, 5), 102)
 
@@ -108,7 +118,8 @@ async def test_a_beginning_that_is_kept_for_a_version_is_waited_for_by_nobody(co
     async with conn.transaction():
         assert await keep_beginning(conn, GROUP, [queue_id], 3)
 
-    assert await find_waiting(conn, GROUP, await reset(conn, queue_id, 7)) == {}
+    await reset(conn, queue_id, 7)
+    assert await find_waiting(conn, GROUP, await find_leases(conn, GROUP, [queue_id])) == {}
 
 
 @pytest.mark.parametrize("to_offset", [-1, END + 1])

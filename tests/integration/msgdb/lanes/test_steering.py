@@ -9,7 +9,7 @@ import pytest
 
 from msgdb.lanes.leases import claim, load_redeliveries, renew
 from msgdb.lanes.records import SHELVED_SECONDS, DeadLetterMove, LaneCheckpoint, LaneEpoch, RedeliveryUpsert
-from msgdb.lanes.resets import LanePlace, find_places, find_waiting, reset_lanes
+from msgdb.lanes.resets import LanePlace, find_leases, find_places, find_waiting, reset_lanes
 from msgdb.lanes.steering import (
     LaneSteered,
     Stand,
@@ -155,10 +155,10 @@ async def test_a_former_owner_writes_nothing_any_more_and_keeps_its_lease_till_i
     lane = await served(conn)
     message = await message_at(conn, lane.key.queue_id, UNREAD)
     _, steered = await skip(conn, message)
-    epochs = {lane.key.queue_id: steered.epoch}
+    leases = await find_leases(conn, GROUP, [lane.key.queue_id])
 
     assert steered.epoch == lane.epoch + 1
-    assert await find_waiting(conn, GROUP, epochs) == {lane.key.queue_id: OWNER}
+    assert await find_waiting(conn, GROUP, leases) == {lane.key.queue_id: OWNER}
     assert await claim(conn, OTHER_OWNER, lanes_to_claim([lane.key.queue_id]), 60) == []
     late = LaneCheckpoint(
         lane.key, lane.epoch, END, [], dead_letters=[DeadLetterMove(UNREAD, 0, 1, "REJECTED", None, had_row=False)]
@@ -168,7 +168,7 @@ async def test_a_former_owner_writes_nothing_any_more_and_keeps_its_lease_till_i
 
     (anew,) = await claim(conn, OWNER, lanes_to_claim([lane.key.queue_id]), 60)
     assert (anew.epoch, anew.acked_offset, anew.acked_ranges) == (lane.epoch + 2, ACKED, [(11, 14), (16, 17)])
-    assert await find_waiting(conn, GROUP, epochs) == {}
+    assert await find_waiting(conn, GROUP, leases) == {}
 
 
 @pytest.mark.parametrize("acked", [UNREAD + 1, UNREAD])
@@ -252,7 +252,7 @@ async def test_a_lane_that_nobody_ever_served_begins_where_its_subscriptions_do(
     _, steered = await skip(conn, await message_at(conn, queue_id, 9, initial_offset=4), floor=100)
 
     assert steered.epoch == 101
-    assert await find_waiting(conn, GROUP, {queue_id: 101}) == {}
+    assert await find_leases(conn, GROUP, [queue_id]) == {}
     (lane,) = await claim(conn, OWNER, lanes_to_claim([queue_id], initial_offset=7), 60, epoch_floor=100)
     assert (lane.acked_offset, lane.acked_ranges) == (4, [(9, 10)])
 
@@ -312,3 +312,16 @@ async def test_all_rows_of_an_id_are_found_the_newest_first(conn: Connection) ->
     newest, *others = [each.queue_offset for each in await find_copies(conn, copy.id)]
     assert (newest, set(others)) == (2, {0, 1})
     assert await find_copy_at(conn, queue_id, 9) is None
+
+
+async def test_a_second_one_does_not_make_the_first_one_obeyed(conn: Connection) -> None:
+    lane = await served(conn)
+    await skip(conn, await message_at(conn, lane.key.queue_id, UNREAD))
+    leases = await find_leases(conn, GROUP, [lane.key.queue_id])
+    await skip(conn, await message_at(conn, lane.key.queue_id, END - 1))
+
+    # Its owner knows of neither, and may be handing out both.
+    assert await find_waiting(conn, GROUP, leases) == {lane.key.queue_id: OWNER}
+    (anew,) = await claim(conn, OWNER, lanes_to_claim([lane.key.queue_id]), 60)
+    assert anew.epoch == lane.epoch + 3
+    assert await find_waiting(conn, GROUP, leases) == {}

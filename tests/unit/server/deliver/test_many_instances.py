@@ -82,9 +82,9 @@ def test_a_lane_that_is_stopped_asks_only_those_who_hold_something_of_it(monkeyp
     asked: list[str] = []
     give_back = Instance.give_back_lane
 
-    def noted(instance: Instance, queue_id: int) -> None:
+    def noted(instance: Instance, queue_id: int, epoch: int) -> None:
         asked.append(instance.name)
-        give_back(instance, queue_id)
+        give_back(instance, queue_id, epoch)
 
     monkeypatch.setattr(Instance, "give_back_lane", noted)
     one.group.stop_lane(other)

@@ -6,7 +6,10 @@ import dataclasses
 
 import pytest
 
+from confdb.brokers import LIVE_SECONDS
 from confdb.routes import Snapshot
+from msgbroker.contract.errors import ConfigOutdatedError
+from msgbroker.contract.whereabouts import Stand
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server import clock
@@ -177,3 +180,61 @@ async def test_whoever_ends_a_trial_takes_it_from_its_instance(scene: Scene) -> 
     assert scene.group.trials.lanes() == []
     assert scene.settle(0, epoch, scene.one) == 0
     assert scene.look(trial) == (TrialOutcome.NOT_HANDED_OUT, "the trial was ended")
+
+
+async def test_no_trial_is_written_once_nobody_is_served_any_more(scene: Scene) -> None:
+    trial = scene.begin(0, stress=True)
+    # A newer configuration, which is not known here, may have taken the group off the whitelist.
+    scene.hub.refuse_all(ConfigOutdatedError(1))
+
+    assert scene.written() == []
+    outcome = scene.look(trial)
+    assert outcome is not None
+    assert outcome[0] is TrialOutcome.NOT_HANDED_OUT
+    assert (scene.one.unsettled, scene.one.outbox_bytes) == (0, 0)
+
+
+async def test_a_trial_is_not_written_by_a_process_that_was_frozen(scene: Scene) -> None:
+    scene.begin(0, stress=True)
+    # Long enough to be struck off: nobody has waited for this broker with a new whitelist.
+    scene.now += LIVE_SECONDS / 2
+
+    assert scene.written() == []
+
+
+async def test_a_trial_that_is_looked_after_is_written_however_late_its_instance_reads(scene: Scene) -> None:
+    trial = scene.begin(0)
+    for _ in range(9):
+        scene.now += 0.5
+        assert scene.look(trial) is None
+
+    assert scene.written() == [(trial.owned.lane.epoch, b"0")]
+
+
+async def test_a_trial_stays_with_its_instance_when_the_lane_of_its_queue_is_about_to_move(scene: Scene) -> None:
+    trial = scene.begin(0)
+    scene.hub.stored({QUEUE: [message_at(0)]})
+    scene.group.pump(scene.now, PumpBudget())
+
+    scene.group.take_back_unwritten(scene.group.lanes[QUEUE])
+
+    assert scene.look(trial) is None
+    assert scene.written() == [(trial.owned.lane.epoch, b"0")]
+
+
+@pytest.mark.parametrize("looks_first", [True, False])
+async def test_no_live_message_pays_for_an_instance_that_hangs_in_a_trial(scene: Scene, *, looks_first: bool) -> None:
+    trial = scene.begin(7)
+    scene.hub.stored({QUEUE: [message_at(0)]})
+    scene.group.pump(scene.now, PumpBudget())
+    assert [body for _, body in scene.written()] == [b"7", b"0"]
+
+    # It says nothing from here on: neither that it has begun a message, nor anything else.
+    scene.now += 5.5
+    if looks_first:
+        assert scene.look(trial) == (TrialOutcome.TIMED_OUT, "no answer in time")
+        scene.group.trials.end(trial)
+    scene.group.tick(scene.now)
+
+    found = scene.group.lanes[QUEUE].lane.find(0)
+    assert (found.stand, found.attempt) == (Stand.READY, 1)

@@ -138,7 +138,7 @@ def test_what_may_not_leave_is_left_out_of_the_response(instance: Instance, retu
 
 
 def test_a_lane_that_stops_gets_back_what_waits_of_it(instance: Instance, returned: Returned) -> None:
-    instance.give_back_lane(2)
+    instance.give_back_lane(2, 1)
     assert returned.given_back == [2]
     assert queues_in(instance.next_response()) == [1, 3]
 
@@ -231,3 +231,13 @@ def test_what_does_not_fit_into_the_answer_to_a_pull_goes_back(instance: Instanc
     gave(instance, 4_096 * KIB, 10 * KIB)
     assert [batch.queue_id for batch in instance.take_batches()] == [1]
     assert way_out.given_back == [3, 4, 2]
+
+
+def test_what_is_taken_from_an_instance_that_was_closed_is_not_counted_twice(instance: Instance) -> None:
+    instance.give(1, 1, handout(), Leased(clock.now() + 60))
+    instance.next_response()
+    # Its stream may last for as long as it does not read, and its lanes go on without it.
+    instance.close()
+    instance.let_go(1)
+
+    assert instance.unsettled == 0

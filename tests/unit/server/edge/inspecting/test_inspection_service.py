@@ -76,6 +76,21 @@ async def test_a_lane_whose_lease_has_passed_is_not_owned_any_more() -> None:
     assert after.stand == inspection_pb2.STAND_NOT_OWNED
 
 
+async def test_an_instance_that_was_closed_and_whose_lane_is_given_up_is_told_of_as_holding_nothing() -> None:
+    one = OneGroup()
+    one.commit(0, 3)
+    assert one.pump() == 3
+    assert one.write() == 3
+    # As its group is deleted, and it does not read.
+    one.instance.close()
+    one.group.remove_lane(QUEUE)
+    context: Any = None
+
+    (told,) = (await service_of(one).list_instances(inspection_pb2.ListInstancesRequest(), context)).instances
+
+    assert told.unsettled == 0
+
+
 def test_each_stand_has_its_number_on_the_wire() -> None:
     names = {name.removeprefix("STAND_") for name in inspection_pb2.Stand.keys()}  # noqa: SIM118 - not a mapping
 
