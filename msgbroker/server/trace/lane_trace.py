@@ -55,7 +55,8 @@ class LaneTrace:
                     self._hand_out(self._handed(first, end, 1, instance, now))
         for message, attempt in handout.again:
             offset = message.queue_offset
-            if message.trace_draw < threshold:
+            # At rate 0 nothing is chosen, what was redriven neither.
+            if threshold and message.trace_draw < threshold:
                 self._hand_out(self._handed(offset, offset + 1, attempt, instance, now))
             elif attempt > 1 and self._buffer.permits(
                 noted := self._handed(offset, offset + 1, attempt, instance, now)

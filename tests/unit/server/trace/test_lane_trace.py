@@ -12,7 +12,7 @@ from msgbroker.engine.lane.config import Handed, LaneConfig
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.lane.watching import OF_VERDICT
 from msgbroker.engine.retry import RetryPolicy
-from msgbroker.engine.tracing import DRAWS
+from msgbroker.engine.tracing import ALWAYS_TRACED, DRAWS
 from msgbroker.engine.verdicts import Held, Settlement, Verdict
 from msgbroker.server.trace.buffer import Noted, TraceBuffer
 from msgbroker.server.trace.lane_trace import KIND_OF, LaneTrace
@@ -233,6 +233,24 @@ def test_what_comes_after_a_failure_is_told_at_any_rate() -> None:
     scene.settle("b#2", Verdict.ACK, 0, 1, attempt=2)
 
     assert each_of(scene.told()) == [(0, TraceKind.ACKED, "b", 2), (0, TraceKind.RETRIED, "a", 1)]
+
+
+def test_of_a_topic_that_is_not_traced_even_what_was_redriven_comes_again_within_the_limit_for_failures() -> None:
+    scene = Scene(0.0)
+    scene.message = lambda offset: DrawnMessage(offset, trace_draw=ALWAYS_TRACED)  # type: ignore[method-assign]
+    scene.buffer = scene.trace._buffer = TraceBuffer(failures_per_second_max=2, now=lambda: scene.now)
+    scene.feed(5)
+    scene.take()
+    scene.settle("a#1", Verdict.RETRY, 0, 5)
+    scene.buffer.take()
+    scene.now += 6.0
+
+    scene.take()
+    scene.settle("a#1", Verdict.ACK, 0, 5, attempt=2)
+
+    noted, left_out = scene.buffer.take()
+    assert sum(each.count for each in noted if each.kind is TraceKind.ACKED) == 2
+    assert left_out is not None
 
 
 def test_a_lane_that_is_given_up_tells_of_what_was_still_with_instances() -> None:
