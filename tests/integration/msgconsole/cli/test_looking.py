@@ -187,6 +187,26 @@ def test_another_namespaces_messages_are_not_told_of(msgcenter: Msgcenter, datab
     assert msgcenter("message", "body", str(message_id)).status == 1
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("message", "find", "--key", "a\udcffb"),
+        ("message", "trace", "--topic", "TP_TRADE", "--key", "a\udcffb"),
+        ("dead-letters", "list", "--error", "a\udcffb"),
+        ("group", "reset", "SG_POINTS", "--to-end", "--reason", "a\udcffb"),
+        ("job", "list", "--namespace", "a\udcffb"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("topic")
+def test_bytes_that_are_no_text_are_refused(msgcenter: Msgcenter, arguments: tuple[str, ...]) -> None:
+    # As Python gives a command what was typed in another encoding.
+    refused = msgcenter(*arguments)
+
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err == "the message store refuses: text that is not Unicode: 'a\\udcffb' (DATABASE_REFUSED)\n"
+
+
 def test_all_there_is_of_a_message_is_shown(msgcenter: Msgcenter, topic: str) -> None:
     message_id = minted(0)
     (group,) = msgcenter("group", "list", "--json").json
