@@ -13,9 +13,9 @@ from typing import Final
 from uuid import UUID
 
 from confdb.routes import Snapshot
-from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import ThingNotFoundError
 from msgbroker.engine.tracing import ALWAYS_TRACED, draw_of, threshold_of
+from msgconsole.operations.looking.where import load_checked
 from msgconsole.operations.stores import Stores
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
@@ -89,23 +89,29 @@ class TraceStory:
     """What may be missing, in sentences."""
 
 
-async def trace_message(stores: Stores, message_id: UUID) -> TraceStory:
-    """Return the story of a message. Raises ThingNotFoundError where the log does not have it; LookTooLongError."""
-    snapshot = await load_snapshot(stores.config)
+async def trace_message(stores: Stores, namespace: str, message_id: UUID) -> TraceStory:
+    """Return the story of a message.
+
+    Raises NamespaceNotFoundError, ThingNotFoundError where the namespace's log does not have it, LookTooLongError.
+    """
+    snapshot = await load_checked(stores, namespace)
     async with stores.messages.looking() as connection:
-        return await _story(connection, snapshot, message_id)
+        return await _story(connection, snapshot, namespace, message_id)
 
 
 async def trace_key(stores: Stores, namespace: str, topic: str, key: str, limit: int) -> list[TraceStory]:
-    """Return the stories of the newest messages of a key, the oldest of them first. Raises LookTooLongError."""
-    snapshot = await load_snapshot(stores.config)
+    """Return the stories of the newest messages of a key, the oldest of them first.
+
+    Raises NamespaceNotFoundError, LookTooLongError.
+    """
+    snapshot = await load_checked(stores, namespace)
     async with stores.messages.looking() as connection:
         message_ids = await list_ids_of_key(connection, namespace, topic, key, limit)
-        return [await _story(connection, snapshot, message_id) for message_id in reversed(message_ids)]
+        return [await _story(connection, snapshot, namespace, message_id) for message_id in reversed(message_ids)]
 
 
-async def _story(connection: Connection, snapshot: Snapshot, message_id: UUID) -> TraceStory:
-    copies = await list_copies(connection, message_id, COPIES_MAX)
+async def _story(connection: Connection, snapshot: Snapshot, namespace: str, message_id: UUID) -> TraceStory:
+    copies = await list_copies(connection, namespace, message_id, COPIES_MAX)
     if not copies:
         raise ThingNotFoundError("message in the log", str(message_id))
     groups = {group.group_id: group.name for group in snapshot.groups.values()}

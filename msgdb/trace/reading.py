@@ -40,7 +40,7 @@ m.born_at + {TO_1970}, m.born_host, m.publisher_group, m.stress, m.target_group,
 
 # By the index on message_id of each live day: a dozen probes at most. The newest are of interest where there are many.
 _COPIES: Final = f"""
-SELECT {_COPY_COLUMNS} FROM message m WHERE m.message_id = %(message_id)s
+SELECT {_COPY_COLUMNS} FROM message m WHERE m.message_id = %(message_id)s AND m.namespace = %(namespace)s
 ORDER BY m.stored_at DESC, m.queue_id, m.queue_offset DESC LIMIT %(limit)s
 """
 
@@ -81,9 +81,9 @@ class LeftOut(NamedTuple):
     last_us: int
 
 
-async def list_copies(conn: Connection, message_id: UUID, limit: int) -> list[Copy]:
-    """Return where a message lies in the log, the newest *limit* places, the oldest of them first."""
-    rows = await _rows(conn, _COPIES, {"message_id": message_id, "limit": limit})
+async def list_copies(conn: Connection, namespace: str, message_id: UUID, limit: int) -> list[Copy]:
+    """Return where a namespace's message lies in the log, the newest *limit* places, the oldest of them first."""
+    rows = await _rows(conn, _COPIES, {"namespace": namespace, "message_id": message_id, "limit": limit})
     return [Copy(UUID(bytes=first), *others) for first, *others in reversed(rows)]
 
 

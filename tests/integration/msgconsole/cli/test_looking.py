@@ -185,6 +185,14 @@ def test_another_namespaces_messages_are_not_told_of(msgcenter: Msgcenter, datab
     assert found(msgcenter("message", "find", str(message_id), "--json")) == []
     assert found(msgcenter("message", "find", "--key", "k", "--json")) == []
     assert msgcenter("message", "body", str(message_id)).status == 1
+    traced = msgcenter("message", "trace", str(message_id))
+    assert (traced.status, traced.out) == (1, "")
+    assert traced.err.endswith("(THING_NOT_FOUND)\n")
+
+
+@pytest.mark.parametrize("named", [("0" * 32,), ("--topic", "TP_TRADE", "--key", "k")])
+def test_a_namespace_that_is_not_there_has_no_traces(msgcenter: Msgcenter, named: tuple[str, ...]) -> None:
+    assert msgcenter("message", "trace", *named, "-n", "typo").err.endswith("(NAMESPACE_NOT_FOUND)\n")
 
 
 @pytest.mark.parametrize(

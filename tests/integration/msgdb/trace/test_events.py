@@ -128,7 +128,7 @@ async def test_a_message_is_found_wherever_it_lies(conn: Connection) -> None:
             (queue_id, offset, stored_at + timedelta(milliseconds=seconds), each, target, redrives),
         )
 
-    found = await list_copies(conn, message_id, 10)
+    found = await list_copies(conn, "default", message_id, 10)
 
     assert [(each.queue_id, each.queue_offset, each.target_group, each.redrives) for each in found] == [
         (1, 5, None, 0),
@@ -138,7 +138,8 @@ async def test_a_message_is_found_wherever_it_lies(conn: Connection) -> None:
     assert {each.message_id for each in found} == {message_id}
     assert await list_ids_of_key(conn, "default", "TP", "k", 10) == [other, message_id]
     assert await list_ids_of_key(conn, "other", "TP", "k", 10) == []
-    assert await list_copies(conn, uuid4(), 10) == []
+    assert await list_copies(conn, "other", message_id, 10) == []
+    assert await list_copies(conn, "default", uuid4(), 10) == []
 
 
 async def test_the_first_day_of_which_events_are_kept_is_known(conn: Connection) -> None:
