@@ -20,6 +20,7 @@ import psycopg
 import pytest
 
 from msgdb import ids
+from msgdb.looking.by_id import STORED_MAX
 from msgdb.looking.by_key import COMPARED_MAX
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
@@ -84,6 +85,21 @@ def test_a_message_is_found_by_its_id_its_key_and_its_time(msgcenter: Msgcenter,
         (1, 0),
         (1, 1),
     ]
+
+
+def test_by_its_id_a_message_is_found_wherever_it_was_stored_once_more(msgcenter: Msgcenter, topic: str) -> None:
+    message_id = minted(3)
+    first = StoredMessage(queue_offset=0, message_id=message_id, stored_at=NOON - 3 * _DAY)
+    redriven = StoredMessage(queue_offset=1, message_id=message_id, target_group=7, redrives=1)
+    put_rows(topic, [first, redriven])
+
+    answer = msgcenter("message", "find", str(message_id), "--json")
+    assert (found(answer), answer.json["is_complete"]) == ([(1, 0), (1, 1)], True)
+
+    put_rows(topic, [replace(redriven, queue_offset=2 + at) for at in range(STORED_MAX)])
+    often = msgcenter("message", "find", str(message_id), "--json").json
+    assert (len(often["messages"]), often["is_complete"]) == (STORED_MAX, False)
+    assert often["why_not"] == [f"it was stored more than {STORED_MAX} times"]
 
 
 def test_what_is_no_id_may_be_a_key_and_that_is_said(msgcenter: Msgcenter) -> None:
