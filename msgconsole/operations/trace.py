@@ -17,6 +17,8 @@ from msgbroker.contract.errors import ThingNotFoundError
 from msgbroker.engine.tracing import ALWAYS_TRACED, draw_of, threshold_of
 from msgconsole.operations.looking.where import load_checked
 from msgconsole.operations.stores import Stores
+from msgdb.looking.deaths import Death, list_deaths
+from msgdb.looking.found import Position
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 from msgdb.trace.reading import (
@@ -119,9 +121,11 @@ async def _story(connection: Connection, snapshot: Snapshot, namespace: str, mes
     missing: list[str] = []
     for copy in copies:
         events = await list_events(connection, copy, EVENTS_MAX)
-        traced.append(_traced(copy, events, snapshot, groups))
         if len(events) == EVENTS_MAX:
             missing.append(f"Only the first {EVENTS_MAX:,} events at offset {copy.queue_offset} are told.")
+        place = Position(copy.stored_at_us, copy.queue_id, copy.queue_offset)
+        events += untraced_deaths(copy, events, await list_deaths(connection, [place]))
+        traced.append(_traced(copy, events, snapshot, groups))
     if len(copies) == COPIES_MAX:
         missing.append(f"Only its newest {COPIES_MAX} places in the log are told.")
     stored_at = min(each.stored_at for each in traced)
@@ -150,6 +154,29 @@ def _traced(copy: Copy, events: Sequence[TraceEvent], snapshot: Snapshot, groups
         is_traced=rate is not None and draw < threshold_of(rate),
         lines=lines_of(copy, events, groups),
     )
+
+
+def untraced_deaths(copy: Copy, events: Sequence[TraceEvent], deaths: Iterable[Death]) -> list[TraceEvent]:
+    """Return the dead letters of a message at one of its places that no broker has noted: skipped by hand, as a rule.
+
+    Pure. What broker it was is empty, as it was none.
+    """
+    noted = {event.group_id for event in events if event.kind == TraceKind.DEAD_LETTERED}
+    return [
+        TraceEvent(
+            at_us=death.died_at_us,
+            kind=TraceKind.DEAD_LETTERED.value,
+            broker="",
+            queue_id=copy.queue_id,
+            first_offset=copy.queue_offset,
+            last_offset=copy.queue_offset,
+            group_id=death.group_id,
+            attempt=death.attempts,
+            detail=death.reason,
+        )
+        for death in deaths
+        if death.group_id not in noted
+    ]
 
 
 def lines_of(copy: Copy, events: Iterable[TraceEvent], groups: Mapping[int, str]) -> tuple[TraceLine, ...]:
@@ -200,7 +227,7 @@ def _line_of(event: TraceEvent, groups: Mapping[int, str]) -> TraceLine:
         group=None if event.group_id is None else _name_of(event.group_id, groups),
         attempt=event.attempt,
         instance=event.instance,
-        broker=event.broker,
+        broker=event.broker or None,
         seconds=(event.at_us - event.handed_at_us) / 1e6 if is_ending and event.handed_at_us is not None else None,
         detail=event.detail,
     )

@@ -54,6 +54,19 @@ def test_a_message_is_skipped_and_another_one_overtakes(msgcenter: Msgcenter, st
     assert [act["action"] for act in acts] == ["message.retry-now", "message.skip"]
 
 
+def test_what_was_skipped_by_hand_is_part_of_its_trace(msgcenter: Msgcenter, stored: list[str]) -> None:
+    assert msgcenter("message", "skip", stored[0], "--group", "SG_POINTS", *WHY).status == 0
+
+    (copy,) = msgcenter("message", "trace", stored[0], "--json").json["copies"]
+    (other,) = msgcenter("message", "trace", stored[1], "--json").json["copies"]
+
+    line = copy["lines"][-1]
+    assert (line["what"], line["group"], line["detail"]) == ("DEAD_LETTERED", "SG_POINTS", "SKIPPED")
+    assert (line["broker"], line["attempt"]) == (None, 0)
+    assert line["at"] > copy["stored_at"]
+    assert {line["what"] for line in other["lines"]} <= {"PUBLISHED", "STORED"}
+
+
 def test_what_is_settled_is_refused(msgcenter: Msgcenter, stored: list[str]) -> None:
     assert msgcenter("message", "skip", stored[0], "--group", "SG_POINTS", *WHY).status == 0
 
