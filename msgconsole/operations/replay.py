@@ -119,7 +119,8 @@ async def _plan_places(
     if len(wanted.message_ids) > IDS_MAX:
         raise InvalidSettingError("ids", f"must be {IDS_MAX:,} at most")
     places: list[Place] = []
-    for message_id in wanted.message_ids:
+    # Each once, in the order in which they were named.
+    for message_id in dict.fromkeys(wanted.message_ids):
         row = await find_message(conn, message_id.bytes)
         if row is None or row.namespace != wanted.namespace:
             raise ThingNotFoundError("message", str(message_id))

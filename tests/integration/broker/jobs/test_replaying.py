@@ -114,6 +114,18 @@ async def test_single_messages_are_replayed_by_their_ids_whatever_the_group_asks
         await replay(stores, wanted(topic=None, message_ids=(uuid4(),)), **BY_ADA)
 
 
+async def test_a_message_that_is_named_twice_is_replayed_once(
+    groups: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    first, second = [await center.publish(TOPIC, PAID, body) for body in ("one", "two")]
+    asked = wanted(topic=None, message_ids=(second.message_id, first.message_id, second.message_id))
+
+    begun = await replay(stores, asked, **BY_ADA)
+
+    assert (begun.plan.looked_at, begun.plan.replayed) == (2, 2)
+    assert (await ended(stores, begun.job_id)).done == 2
+
+
 async def test_what_was_replayed_or_redriven_is_not_replayed_itself(
     groups: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
 ) -> None:
