@@ -147,7 +147,9 @@ async def steer_message(
             action=steer.value,
             thing=f"message {plan.message_id} of group {plan.group}",
             reason=reason,
+            # By these, what became of it is told later.
             detail={
+                "group_id": found.group.group_id,
                 "queue_id": plan.queue_id,
                 "queue_offset": plan.queue_offset,
                 "standing": plan.standing.value,

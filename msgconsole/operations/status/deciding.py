@@ -16,7 +16,6 @@ from msgconsole.operations.status.facts import NOT_ASKED, GroupFacts, answer
 from msgconsole.operations.status.letters import dead_letter_of, said_of_letter, state_of_letter
 from msgconsole.operations.status.passages import Way, way_over
 from msgconsole.operations.status.settled import tell_settled
-from msgdb.lanes.reset_acts import LaneResetAct
 from msgdb.lanes.standing import Buried, WaitingRow
 from msgdb.postgres.binary_rows import datetime_of
 
@@ -41,9 +40,7 @@ def decide(facts: GroupFacts) -> GroupStatus:
     buried = standing.dead_letter
     if buried is not None and not _is_from_before(buried, way):
         return _dead(facts, buried)
-    if way.skipped_by is not None:
-        return _skipped(facts, way.skipped_by)
-    return _settled(facts, way)
+    return _skipped(facts, way) or _settled(facts, way)
 
 
 def _is_from_before(buried: Buried, way: Way) -> bool:
@@ -87,7 +84,18 @@ def _dead(facts: GroupFacts, buried: Buried) -> GroupStatus:
     return answer(facts, state, Basis.ROWS, detail, dead_letter=letter, last_error=buried.last_error)
 
 
-def _skipped(facts: GroupFacts, act: LaneResetAct) -> GroupStatus:
+def _skipped(facts: GroupFacts, way: Way) -> GroupStatus | None:
+    """Tell that it was skipped, by itself or by a reset, where no dead letter says so; None: it was not."""
+    back = way.put_back_by
+    by_hand = next((act for act in facts.skips if back is None or act.at > back.at), None)
+    if by_hand is not None:
+        buried = facts.standing.dead_letter
+        rest = "was purged" if buried is None else f"{buried.dead_letter_id} is of before the group was reset"
+        said = f"it was skipped at {by_hand.at:%Y-%m-%d %H:%M:%S} by {by_hand.actor}: {by_hand.reason}"
+        return answer(facts, State.DEAD_LETTER, Basis.ROWS, f"{said}; its dead letter {rest}")
+    act = way.skipped_by
+    if act is None:
+        return None
     detail = f"the group was reset to offset {act.to_offset} at {act.at:%Y-%m-%d %H:%M:%S} by {act.actor}: {act.reason}"
     return answer(facts, State.SKIPPED, Basis.ROWS, detail, reset_act_id=act.act_id)
 

@@ -26,6 +26,7 @@ from msgconsole.operations.status.wanted import WantedStatus, groups_of
 from msgconsole.operations.stores import Stores
 from msgdb.jobs.purge_jobs import PurgeJob, list_purge_jobs
 from msgdb.lanes.reset_acts import ResetActs, list_reset_acts
+from msgdb.lanes.skip_acts import SkipAct, list_skip_acts
 from msgdb.lanes.standing import Standing, find_standings
 from msgdb.log.occurrences import OCCURRENCES_MAX, Occurrence, find_occurrence_at, find_occurrences
 from msgdb.postgres.binary_rows import datetime_of
@@ -38,6 +39,7 @@ class _Stored:
     place: Occurrence
     standings: Mapping[int, Standing]
     resets: ResetActs
+    skips: Sequence[SkipAct]
     purges: Sequence[PurgeJob]
 
 
@@ -106,6 +108,7 @@ async def _read_stored(stores: Stores, places: Sequence[Occurrence], groups: Seq
                 # Before the acts and the jobs: what these did to it is there by then.
                 await find_standings(conn, group_ids, place.queue_id, place.queue_offset, place.stored_at_us),
                 await list_reset_acts(conn, place.queue_id, place.queue_offset, datetime_of(place.stored_at_us)),
+                await list_skip_acts(conn, place.queue_id, place.queue_offset, datetime_of(place.stored_at_us)),
                 await list_purge_jobs(conn, datetime_of(place.stored_at_us)),
             )
             for place in places
@@ -175,6 +178,7 @@ def _group_status(stored: _Stored, group: PastGroup, past: TopicPast, said: _Sai
             standing=standing,
             resets=[act for act in stored.resets.acts if act.group_id == group.group_id],
             are_resets_whole=stored.resets.is_complete,
+            skips=[act for act in stored.skips if act.group_id == group.group_id],
             purges=[job for job in stored.purges if may_have_purged(job, message, group, place.namespace)],
             stand=stand,
             is_paused=now is not None and now.paused,
