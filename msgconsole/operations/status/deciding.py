@@ -64,7 +64,7 @@ def _waiting(facts: GroupFacts, row: WaitingRow) -> GroupStatus:
     elif not facts.moments[-1].has_lane:
         detail += "; nobody makes it: the group does not subscribe to the topic any more"
     elif stand is None and facts.standing.owner is not None:
-        detail += f", or an instance has it: {NOT_ASKED}"
+        detail += f", or an instance has it: {NOT_ASKED}{facts.if_paused}"
     else:
         detail += facts.if_paused
     return answer(
