@@ -190,7 +190,6 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "find_message": (reads._FIND, DAY),
     "find_message_anywhere": (reads._FIND_ANYWHERE, DAY),
     "find_lost_ends": (lost_log._FIND_BEYOND, lanes(100)),
-    "trace_copies": (trace._COPIES, {"namespace": "default", "message_id": UUID(int=5), "limit": 20}),
     "trace_of_key": (trace._OF_KEY, {"namespace": "default", "topic": "TP", "key": "order-1", "limit": 5}),
     "trace_events": (
         trace._EVENTS,

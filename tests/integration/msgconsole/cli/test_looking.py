@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from msgconsole.operations.trace import COPIES_MAX
 from msgdb import ids
 from msgdb.looking.by_id import STORED_MAX
 from msgdb.looking.by_key import COMPARED_MAX
@@ -204,6 +205,29 @@ def test_another_namespaces_messages_are_not_told_of(msgcenter: Msgcenter, datab
     traced = msgcenter("message", "trace", str(message_id))
     assert (traced.status, traced.out) == (1, "")
     assert traced.err.endswith("(THING_NOT_FOUND)\n")
+
+
+def test_of_a_message_that_was_stored_often_the_newest_places_are_traced(msgcenter: Msgcenter, topic: str) -> None:
+    message_id = minted(0)
+    rows = [
+        StoredMessage(queue_offset=at, message_id=message_id, target_group=7, stored_at=NOON + timedelta(seconds=at))
+        for at in range(STORED_MAX + 2)
+    ]
+    put_rows(topic, [replace(rows[0], target_group=None), *rows[1:COPIES_MAX]])
+    whole = msgcenter("message", "trace", str(message_id), "--json").json
+    put_rows(topic, rows[COPIES_MAX : COPIES_MAX + 2])
+    newest = msgcenter("message", "trace", str(message_id), "--json").json
+    put_rows(topic, rows[COPIES_MAX + 2 :])
+    some = msgcenter("message", "trace", str(message_id), "--json").json
+
+    assert [each["queue_offset"] for each in whole["copies"]] == list(range(COPIES_MAX))
+    assert [each["queue_offset"] for each in newest["copies"]] == list(range(2, COPIES_MAX + 2))
+    said = [[each for each in story["missing"] if "places in the log" in each] for story in (whole, newest, some)]
+    assert said == [
+        [],
+        [f"Only its newest {COPIES_MAX} places in the log are told."],
+        [f"Only {COPIES_MAX} of more than {STORED_MAX} places in the log are told, and not the newest."],
+    ]
 
 
 @pytest.mark.parametrize("named", [("0" * 32,), ("--topic", "TP_TRADE", "--key", "k")])

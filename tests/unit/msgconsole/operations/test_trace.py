@@ -15,15 +15,31 @@ from msgconsole.operations.trace import (
     what_is_missing,
 )
 from msgdb.looking.deaths import Death
-from msgdb.trace.reading import Copy, LeftOut
+from msgdb.looking.found import FoundMessage
+from msgdb.trace.reading import LeftOut
 from msgdb.trace.records import TraceEvent
 
 SECOND = 1_000_000
 STORED_AT = 1_800_000_000 * SECOND
-COPY = Copy(
-    UUID(int=5), 3, 9, STORED_AT, "default", "TP_TRADE", "EC_PAID", "order-1", STORED_AT + SECOND, "host", "PG_SHOP",
-    stress=False, target_group=None, redrives=0,
-)  # fmt: skip
+COPY = FoundMessage(
+    queue_id=3,
+    queue_offset=9,
+    stored_at_us=STORED_AT,
+    message_id=UUID(int=5).bytes,
+    namespace="default",
+    topic="TP_TRADE",
+    event_code="EC_PAID",
+    key="order-1",
+    ordering_key=None,
+    headers=None,
+    body_bytes=0,
+    born_at_us=STORED_AT + SECOND,
+    born_host="host",
+    publisher_group="PG_SHOP",
+    stress=False,
+    target_group=None,
+    redrives=0,
+)
 GROUPS = {7: "SG_POINTS"}
 
 
