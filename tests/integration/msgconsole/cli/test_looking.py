@@ -230,6 +230,20 @@ def test_of_a_message_that_was_stored_often_the_newest_places_are_traced(msgcent
     ]
 
 
+def test_another_namespaces_dead_letter_is_not_shown_nor_edited(msgcenter: Msgcenter, topic: str) -> None:
+    (own,) = do(topic, lambda conn: bury(conn, 1))
+    (theirs,) = do(topic, lambda conn: bury(conn, 1, namespace="other", topic="TP_SECRET"))
+
+    assert msgcenter("dead-letters", "show", str(own)).status == 0
+    shown = msgcenter("dead-letters", "show", str(theirs))
+    assert (shown.status, shown.out) == (1, "")
+    assert shown.err.endswith("(THING_NOT_FOUND)\n")
+    assert msgcenter("namespace", "create", "other", "--no-wait").status == 0
+    assert msgcenter("dead-letters", "show", str(theirs), "-n", "other").status == 0
+    edited = msgcenter("dead-letters", "redrive", str(theirs), "--body", "x" * 9_000, "--reason", "try")
+    assert (edited.status, "TP_SECRET" in edited.err) == (1, False)
+
+
 @pytest.mark.parametrize("named", [("0" * 32,), ("--topic", "TP_TRADE", "--key", "k")])
 def test_a_namespace_that_is_not_there_has_no_traces(msgcenter: Msgcenter, named: tuple[str, ...]) -> None:
     assert msgcenter("message", "trace", *named, "-n", "typo").err.endswith("(NAMESPACE_NOT_FOUND)\n")
