@@ -269,6 +269,14 @@ def test_bytes_that_are_no_text_are_refused(msgcenter: Msgcenter, arguments: tup
     assert refused.err == "the message store refuses: text that is not Unicode: 'a\\udcffb' (DATABASE_REFUSED)\n"
 
 
+def test_a_body_that_is_no_text_is_edited_in_as_it_was_typed(msgcenter: Msgcenter, topic: str) -> None:
+    (letter,) = do(topic, lambda conn: bury(conn, 1))
+
+    planned = msgcenter("dead-letters", "redrive", str(letter), "--body", "a\udcffb", "--dry-run")
+
+    assert (planned.status, planned.err) == (0, "")
+
+
 def test_all_there_is_of_a_message_is_shown(msgcenter: Msgcenter, topic: str) -> None:
     message_id = minted(0)
     (group,) = msgcenter("group", "list", "--json").json
