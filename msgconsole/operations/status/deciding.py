@@ -11,7 +11,7 @@ from typing import Final
 
 from msgbroker.contract.whereabouts import Stand
 from msgconsole.operations.status.answers import Basis, GroupStatus, Other, State, Why
-from msgconsole.operations.status.coming import tell_unsettled, with_an_instance
+from msgconsole.operations.status.coming import said_of_denial, tell_unsettled, with_an_instance
 from msgconsole.operations.status.facts import NOT_ASKED, GroupFacts, answer
 from msgconsole.operations.status.letters import dead_letter_of, said_of_letter, state_of_letter
 from msgconsole.operations.status.passages import Way, way_over
@@ -63,6 +63,8 @@ def _waiting(facts: GroupFacts, row: WaitingRow) -> GroupStatus:
         detail = "its broker has settled it since: the next checkpoint tells how"
     elif not facts.moments[-1].has_lane:
         detail += "; nobody makes it: the group does not subscribe to the topic any more"
+    elif facts.message.stress and not facts.moments[-1].may_see_stress:
+        detail += f"; {said_of_denial(facts)}"
     elif stand is None and facts.standing.owner is not None:
         detail += f", or an instance has it: {NOT_ASKED}{facts.if_paused}"
     else:
