@@ -18,7 +18,7 @@ from msgdb.days import deleting
 from msgdb.figures import backlog, usage
 from msgdb.jobs import trials
 from msgdb.lanes import checkpoints, draining, lag, leases, lost_log, standing, steering
-from msgdb.log import copies, occurrences, queues, reads
+from msgdb.log import copies, queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.trace import reading as trace
@@ -217,8 +217,6 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "standings": (standing._FIND, OF_PLACE),
     "buried_at": (standing._BURIED_AT, OF_PLACE),
-    "occurrences": (occurrences._OF_MESSAGE, {"message_id": UUID(int=5), "limit": 100}),
-    "occurrence_at": (occurrences._AT, OF_PLACE),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
     "write_usage": (
         usage.WRITE,

@@ -409,7 +409,7 @@ async def test_of_a_message_that_was_stored_very_often_the_oldest_places_are_tol
         wanted = WantedReplay(namespace="default", group=GROUP, message_ids=(receipt.message_id,))
         await ended(stores, (await replay(stores, wanted, **BY_ADA)).job_id)
     whole = await look(stores, receipt.message_id)
-    monkeypatch.setattr(message_status, "OCCURRENCES_MAX", 2)
+    monkeypatch.setattr(message_status, "STORED_MAX", 2)
 
     cut = await look(stores, receipt.message_id)
 
