@@ -11,6 +11,7 @@ import typer
 _AGO: Final = re.compile(r"-?(\d{1,9})\s*([smhd])\Z")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _CLOCK: Final = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d{1,6})?)?\Z")
+_HOUR: Final = timedelta(hours=1)
 _DAYS: Final = {"today": 0, "yesterday": 1}
 FORMS: Final = "10m, 2h or 3d ago, 10:00 today, yesterday, 2026-11-17, 2026-11-17T10:00, 2026-11-17T10:00+08:00"
 
@@ -33,9 +34,14 @@ def read_time(text: str, now: datetime | None = None) -> datetime:
         if _CLOCK.match(said):
             return datetime.combine(midnight.date(), time.fromisoformat(said if said[2] == ":" else f"0{said}"), UTC)
         found = datetime.fromisoformat(said)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{text!r} is no time: {FORMS}") from error
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def hour_before(end: datetime) -> datetime:
+    """Return when the hour began that ends then; of the first hour of all, its beginning."""
+    return end - min(_HOUR, end - datetime.min.replace(tzinfo=UTC))
 
 
 def parse_time(text: str) -> datetime:

@@ -99,6 +99,9 @@ def _failures_of(database: str) -> Iterator[None]:
         _raise_translated(database, error.orig or error)
     except psycopg.Error as error:
         _raise_translated(database, error)
+    except UnicodeEncodeError as error:
+        # What was typed in another encoding: Python keeps its bytes as surrogates, which no database takes.
+        raise DatabaseRefusedError(database, f"text that is not Unicode: {error.object[:80]!r}") from error
 
 
 def _raise_translated(database: str, error: BaseException) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from confdb.expressions.compiled import cost_of_expression
@@ -11,7 +11,7 @@ from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.engine.selection import Selection
 from msgdb.jobs.specs import AskedFor
-from msgdb.log.heads import read_heads
+from msgdb.log.heads import MessageHead, read_heads
 from msgdb.postgres.connections import Connection
 
 EXACT_MAX: Final = 100_000
@@ -31,16 +31,27 @@ class Counted(NamedTuple):
     """How many messages there are in the ranges."""
     selected: int
     """How many of them are meant."""
+    denied: int
+    """How many of these nobody may be handed."""
     is_exact: bool
     """Whether each was looked at; else it is about so many."""
 
 
-async def count_selected(conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection) -> Counted:
+IsDenied = Callable[[MessageHead], bool]
+
+
+def _is_free(_: MessageHead) -> bool:
+    return False
+
+
+async def count_selected(
+    conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection, is_denied: IsDenied = _is_free
+) -> Counted:
     """Return how many messages of these ranges are meant."""
     total = sum(end - first for _, first, end in ranges)
     if total <= EXACT_MAX:
-        return Counted(total, await _count(conn, ranges, selection), is_exact=True)
-    return Counted(total, await _estimate(conn, ranges, selection, total), is_exact=False)
+        return Counted(total, *await _count(conn, ranges, selection, is_denied), is_exact=True)
+    return Counted(total, *await _estimate(conn, ranges, selection, is_denied, total), is_exact=False)
 
 
 def asked_by(group: GroupRoute, topic: TopicRoute) -> tuple[AskedFor, ...]:
@@ -58,27 +69,37 @@ def asked_by(group: GroupRoute, topic: TopicRoute) -> tuple[AskedFor, ...]:
     return tuple(asked)
 
 
-async def _count(conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection) -> int:
-    count = 0
+async def _count(
+    conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection, is_denied: IsDenied
+) -> tuple[int, int]:
+    count = denied = 0
     for queue_id, first, end in ranges:
         at = first
         while at < end:
             heads = await read_heads(conn, queue_id, at, end, _READ_AT_ONCE)
             if not heads:
                 break
-            count += sum(map(selection.takes, heads))
+            taken = list(filter(selection.takes, heads))
+            count += len(taken)
+            denied += sum(map(is_denied, taken))
             at = heads[-1].queue_offset + 1
-    return count
+    return count, denied
 
 
-async def _estimate(conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection, total: int) -> int:
+async def _estimate(
+    conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection, is_denied: IsDenied, total: int
+) -> tuple[int, int]:
     """Return about how many are meant, from samples that lie evenly in all of the ranges."""
-    looked_at = taken = 0
+    looked_at = count = denied = 0
     for queue_id, first, end in ranges:
         samples = max(1, round(_SAMPLES * (end - first) / total))
         for number in range(samples):
             at = first + (end - first) * number // samples
             heads = await read_heads(conn, queue_id, at, end, _SAMPLE_MESSAGES)
+            taken = list(filter(selection.takes, heads))
             looked_at += len(heads)
-            taken += sum(map(selection.takes, heads))
-    return round(taken / looked_at * total) if looked_at else 0
+            count += len(taken)
+            denied += sum(map(is_denied, taken))
+    if not looked_at:
+        return 0, 0
+    return round(count / looked_at * total), round(denied / looked_at * total)

@@ -17,6 +17,7 @@ from msgdb.requests import ASKED_AT_ONCE_MAX, NewRequest, RequestOutcome, ask, e
 ANSWER_SECONDS: Final = 10.0
 """How long brokers have for what is asked of them; they look each second."""
 _POLL_SECONDS: Final = 0.1
+_NAMED_MAX: Final = 10
 _TELL_SECONDS: Final = 2.0
 """Mostly it is done before that, and there is nothing to tell of waiting."""
 
@@ -43,11 +44,19 @@ class Disconnected:
 
 
 async def plan_disconnect(stores: Stores, which: WhichInstances) -> DisconnectPlan:
-    """Return the connections of an instance, whichever brokers they are at. Changes nothing."""
+    """Return the connections of an instance, whichever brokers they are at. Changes nothing.
+
+    Raises InvalidSettingError where it is not said whose instance is meant.
+    """
     report = await list_instances(stores, which, ASKED_AT_ONCE_MAX)
     if report.has_more:
         # Not one instance, but a name that many groups' instances have.
         raise InvalidSettingError("group", f"must be given: there are over {ASKED_AT_ONCE_MAX} such connections")
+    namespaces = sorted({each.namespace for each in report.instances})
+    if len(namespaces) > 1:
+        # Each tenant gives its instances what names it likes.
+        named = ", ".join(namespaces[:_NAMED_MAX]) + (", ..." if namespaces[_NAMED_MAX:] else "")
+        raise InvalidSettingError("namespace", f"must be given: {named} have an instance of that id")
     return DisconnectPlan(report.instances, report.unanswered)
 
 

@@ -149,7 +149,9 @@ async def steer_message(
             action=steer.value,
             thing=f"message {plan.message_id} of group {plan.group}",
             reason=reason,
+            # By these, what became of it is told later.
             detail={
+                "group_id": found.group.group_id,
                 "queue_id": plan.queue_id,
                 "queue_offset": plan.queue_offset,
                 "standing": plan.standing.value,
@@ -169,9 +171,10 @@ async def _find(conn: Connection, snapshot: Snapshot, wanted: WantedMessage) -> 
         for copy in await _copies(conn, wanted)
         if copy.namespace == wanted.namespace and copy.target_group in {None, group.group_id}
     ]
-    if not copies:
+    steered = [await _steered(conn, snapshot, group, copy) for copy in copies]
+    found = [each for each in steered if each is not None]
+    if not found:
         raise ThingNotFoundError("message", _name_of(wanted))
-    found = [await _steered(conn, snapshot, group, copy) for copy in copies]
     if len(found) == 1:
         return found[0]
     open_ones = [each for each in found if (await find_stand(conn, each.message)).standing is not Standing.SETTLED]
@@ -198,11 +201,11 @@ def _name_of(wanted: WantedMessage) -> str:
     return f"at offset {wanted.queue_offset} of queue {wanted.queue_id}"
 
 
-async def _steered(conn: Connection, snapshot: Snapshot, group: GroupRoute, copy: StoredCopy) -> _Found:
+async def _steered(conn: Connection, snapshot: Snapshot, group: GroupRoute, copy: StoredCopy) -> _Found | None:
+    """Return what it takes to steer a copy; None: it is of a topic that was deleted, and another one has its name."""
     (topic,) = subscribed_topics(snapshot, group, copy.topic)
     if copy.queue_id not in {queue.queue_id for queue in await list_topic_queues(conn, topic.topic_id)}:
-        # Of a topic that was deleted, and another one has its name.
-        raise ThingNotFoundError("message", f"{copy.id} of topic {copy.topic}")
+        return None
     message = SteeredMessage(group.group_id, group.name, copy, start_of(group, topic, copy.queue_id))
     return _Found(message, topic, group)
 

@@ -22,11 +22,13 @@ from msgbroker.contract.errors import (
     TopicNotFoundError,
 )
 from msgbroker.engine.selection import selection_of
+from msgbroker.engine.stress import StressGate
 from msgconsole.operations.counting import asked_by, count_selected
 from msgconsole.operations.stores import Stores
 from msgdb.jobs.records import RATE_DEFAULT, JobKind, NewJob
 from msgdb.jobs.specs import Place, ReplaySpec
 from msgdb.jobs.steering import begin_job
+from msgdb.log.heads import MessageHead
 from msgdb.log.queues import list_topic_queues
 from msgdb.log.reads import find_message, first_offsets, next_offsets, offset_at_time
 from msgdb.postgres.connections import Connection
@@ -63,7 +65,9 @@ class ReplayPlan:
     looked_at: int
     """How many messages there are between the times that were given."""
     replayed: int
-    """How many of them would be delivered."""
+    """How many of them would be stored once more for the group."""
+    denied: int
+    """How many of these are stress messages that the group may not see: they are settled without being delivered."""
     is_exact: bool
     """Whether that was counted; else it is estimated from some of them."""
 
@@ -118,17 +122,21 @@ async def _plan_places(
 ) -> ReplayPlan:
     if len(wanted.message_ids) > IDS_MAX:
         raise InvalidSettingError("ids", f"must be {IDS_MAX:,} at most")
+    gate = StressGate(snapshot)
     places: list[Place] = []
-    for message_id in wanted.message_ids:
+    denied = 0
+    # Each once, in the order in which they were named.
+    for message_id in dict.fromkeys(wanted.message_ids):
         row = await find_message(conn, message_id.bytes)
         if row is None or row.namespace != wanted.namespace:
             raise ThingNotFoundError("message", str(message_id))
-        _get_subscribed(snapshot, group, row.topic)
+        topic = _get_subscribed(snapshot, group, row.topic)
+        denied += row.stress and not gate.allows(group.group_id, topic.topic_id, row.event_code)
         places.append(Place(row.queue_id, row.queue_offset, row.stored_at_us))
     spec = ReplaySpec(group_id=group.group_id, history_id=history_id, places=tuple(places))
     count = len(places)
     thing = f"{count:,} message{'s' if count != 1 else ''} to {group.name}"
-    return ReplayPlan(spec, thing, count, count, is_exact=True)
+    return ReplayPlan(spec, thing, count, count, denied, is_exact=True)
 
 
 async def _plan_ranges(
@@ -147,9 +155,14 @@ async def _plan_ranges(
         headers=wanted.headers,
         asked=asked,
     )
-    counted = await count_selected(conn, spec.ranges, selection_of(spec, compile_expression))
+    gate = StressGate(snapshot)
+
+    def is_denied(head: MessageHead) -> bool:
+        return head.stress and not gate.allows(group.group_id, topic.topic_id, head.event_code)
+
+    counted = await count_selected(conn, spec.ranges, selection_of(spec, compile_expression), is_denied)
     thing = f"{wanted.topic}{'' if wanted.event_code is None else f'/{wanted.event_code}'} to {group.name}"
-    return ReplayPlan(spec, thing, counted.looked_at, counted.selected, counted.is_exact)
+    return ReplayPlan(spec, thing, *counted)
 
 
 def _get_subscribed(snapshot: Snapshot, group: GroupRoute, topic: str) -> TopicRoute:

@@ -13,17 +13,18 @@ from typing import Final
 from uuid import UUID
 
 from confdb.routes import Snapshot
-from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import ThingNotFoundError
 from msgbroker.engine.tracing import ALWAYS_TRACED, draw_of, threshold_of
+from msgconsole.operations.looking.where import load_checked
 from msgconsole.operations.stores import Stores
+from msgdb.looking.by_id import STORED_MAX, list_stored
+from msgdb.looking.deaths import Death, list_deaths
+from msgdb.looking.found import FoundMessage
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 from msgdb.trace.reading import (
-    Copy,
     LeftOut,
     first_traced_day,
-    list_copies,
     list_events,
     list_ids_of_key,
     list_left_out,
@@ -89,47 +90,59 @@ class TraceStory:
     """What may be missing, in sentences."""
 
 
-async def trace_message(stores: Stores, message_id: UUID) -> TraceStory:
-    """Return the story of a message. Raises ThingNotFoundError where the log does not have it; LookTooLongError."""
-    snapshot = await load_snapshot(stores.config)
+async def trace_message(stores: Stores, namespace: str, message_id: UUID) -> TraceStory:
+    """Return the story of a message.
+
+    Raises NamespaceNotFoundError, ThingNotFoundError where the namespace's log does not have it, LookTooLongError.
+    """
+    snapshot = await load_checked(stores, namespace)
     async with stores.messages.looking() as connection:
-        return await _story(connection, snapshot, message_id)
+        return await _story(connection, snapshot, namespace, message_id)
 
 
 async def trace_key(stores: Stores, namespace: str, topic: str, key: str, limit: int) -> list[TraceStory]:
-    """Return the stories of the newest messages of a key, the oldest of them first. Raises LookTooLongError."""
-    snapshot = await load_snapshot(stores.config)
+    """Return the stories of the newest messages of a key, the oldest of them first.
+
+    Raises NamespaceNotFoundError, LookTooLongError.
+    """
+    snapshot = await load_checked(stores, namespace)
     async with stores.messages.looking() as connection:
         message_ids = await list_ids_of_key(connection, namespace, topic, key, limit)
-        return [await _story(connection, snapshot, message_id) for message_id in reversed(message_ids)]
+        return [await _story(connection, snapshot, namespace, message_id) for message_id in reversed(message_ids)]
 
 
-async def _story(connection: Connection, snapshot: Snapshot, message_id: UUID) -> TraceStory:
-    copies = await list_copies(connection, message_id, COPIES_MAX)
+async def _story(connection: Connection, snapshot: Snapshot, namespace: str, message_id: UUID) -> TraceStory:
+    stored = [each for each in await list_stored(connection, message_id) if each.namespace == namespace]
+    copies = sorted(stored, key=lambda each: each.position)[-COPIES_MAX:]
     if not copies:
         raise ThingNotFoundError("message in the log", str(message_id))
     groups = {group.group_id: group.name for group in snapshot.groups.values()}
     traced: list[TracedCopy] = []
     missing: list[str] = []
     for copy in copies:
-        events = await list_events(connection, copy, EVENTS_MAX)
-        traced.append(_traced(copy, events, snapshot, groups))
+        events = await list_events(connection, copy.queue_id, copy.queue_offset, copy.stored_at_us, EVENTS_MAX)
         if len(events) == EVENTS_MAX:
             missing.append(f"Only the first {EVENTS_MAX:,} events at offset {copy.queue_offset} are told.")
-    if len(copies) == COPIES_MAX:
-        missing.append(f"Only its newest {COPIES_MAX} places in the log are told.")
+        events += untraced_deaths(copy, events, await list_deaths(connection, [copy.position]))
+        traced.append(_traced(copy, events, snapshot, groups))
+    if len(stored) > STORED_MAX:
+        missing.append(f"Only {len(copies)} of more than {STORED_MAX} places in the log are told, and not the newest.")
+    elif len(stored) > len(copies):
+        missing.append(f"Only its newest {len(copies)} places in the log are told.")
     stored_at = min(each.stored_at for each in traced)
     left_out = await list_left_out(connection, stored_at, datetime.max.replace(tzinfo=UTC))
     missing += what_is_missing(traced, await first_traced_day(connection), left_out)
     return TraceStory(message_id, tuple(traced), tuple(missing))
 
 
-def _traced(copy: Copy, events: Sequence[TraceEvent], snapshot: Snapshot, groups: Mapping[int, str]) -> TracedCopy:
+def _traced(
+    copy: FoundMessage, events: Sequence[TraceEvent], snapshot: Snapshot, groups: Mapping[int, str]
+) -> TracedCopy:
     topic = snapshot.topics.get((copy.namespace, copy.topic))
     rate = None if topic is None else topic.trace_rate
-    draw = draw_of(copy.message_id.bytes) if copy.target_group is None else ALWAYS_TRACED
+    draw = draw_of(copy.message_id) if copy.target_group is None else ALWAYS_TRACED
     return TracedCopy(
-        message_id=copy.message_id,
+        message_id=UUID(bytes=copy.message_id),
         namespace=copy.namespace,
         topic=copy.topic,
         event_code=copy.event_code,
@@ -146,7 +159,30 @@ def _traced(copy: Copy, events: Sequence[TraceEvent], snapshot: Snapshot, groups
     )
 
 
-def lines_of(copy: Copy, events: Iterable[TraceEvent], groups: Mapping[int, str]) -> tuple[TraceLine, ...]:
+def untraced_deaths(copy: FoundMessage, events: Sequence[TraceEvent], deaths: Iterable[Death]) -> list[TraceEvent]:
+    """Return the dead letters of a message at one of its places that no broker has noted: skipped by hand, as a rule.
+
+    Pure. What broker it was is empty, as it was none.
+    """
+    noted = {event.group_id for event in events if event.kind == TraceKind.DEAD_LETTERED}
+    return [
+        TraceEvent(
+            at_us=death.died_at_us,
+            kind=TraceKind.DEAD_LETTERED.value,
+            broker="",
+            queue_id=copy.queue_id,
+            first_offset=copy.queue_offset,
+            last_offset=copy.queue_offset,
+            group_id=death.group_id,
+            attempt=death.attempts,
+            detail=death.reason,
+        )
+        for death in deaths
+        if death.group_id not in noted
+    ]
+
+
+def lines_of(copy: FoundMessage, events: Iterable[TraceEvent], groups: Mapping[int, str]) -> tuple[TraceLine, ...]:
     """Return what happened to a message at one of its places, in order: from its row, and from what was traced."""
     told = list(events)
     handed = [event for event in told if event.kind == TraceKind.HANDED_OUT]
@@ -178,7 +214,7 @@ def _is_same_hand_out(one: TraceEvent, other: TraceEvent) -> bool:
     return same and abs(one.at_us - other.at_us) <= _SAME_TIME_US
 
 
-def _first_lines(copy: Copy, broker: str | None) -> Iterable[TraceLine]:
+def _first_lines(copy: FoundMessage, broker: str | None) -> Iterable[TraceLine]:
     if copy.target_group is None:
         # By the publisher's clock; so it stands first, and not by its time.
         publisher = " ".join(part for part in (copy.publisher_group, copy.born_host) if part)
@@ -194,7 +230,7 @@ def _line_of(event: TraceEvent, groups: Mapping[int, str]) -> TraceLine:
         group=None if event.group_id is None else _name_of(event.group_id, groups),
         attempt=event.attempt,
         instance=event.instance,
-        broker=event.broker,
+        broker=event.broker or None,
         seconds=(event.at_us - event.handed_at_us) / 1e6 if is_ending and event.handed_at_us is not None else None,
         detail=event.detail,
     )

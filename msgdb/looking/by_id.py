@@ -25,6 +25,12 @@ WHERE m.message_id = %(message_id)s AND m.stored_at >= %(first)s AND m.stored_at
 # By the index on message_id, one probe for each day.
 _FIND_ANYWHERE: Final = f"SELECT {COLUMNS} FROM message m WHERE m.message_id = %(message_id)s {_ORDER}"
 
+# By the primary key of each live day.
+_AT: Final = f"""
+SELECT {COLUMNS} FROM message m
+WHERE m.queue_id = %(queue_id)s AND m.queue_offset = %(queue_offset)s LIMIT 1
+"""
+
 _DAY_US: Final = 86_400_000_000
 _DAY: Final = timedelta(days=1)
 _LAST_TIME_US: Final = 2_900_000 * _DAY_US
@@ -48,6 +54,12 @@ async def list_stored(conn: Connection, message_id: UUID) -> list[FoundMessage]:
     What its publisher stored comes first, then what redrives and replays did.
     """
     return await _find(conn, _FIND_ANYWHERE, {"message_id": message_id})
+
+
+async def find_at(conn: Connection, queue_id: int, queue_offset: int) -> FoundMessage | None:
+    """Return what lies at that place of the log."""
+    found = await _find(conn, _AT, {"queue_id": queue_id, "queue_offset": queue_offset})
+    return found[0] if found else None
 
 
 async def _find(conn: Connection, statement: str, parameters: dict[str, Any]) -> list[FoundMessage]:

@@ -21,7 +21,7 @@ WITH RECURSIVE group_ids (group_id) AS (
     SELECT (SELECT min(d.group_id) FROM dead_letter d WHERE d.group_id > h.group_id)
     FROM group_ids h WHERE h.group_id IS NOT NULL
 )
-SELECT d.id, d.group_name, d.died_at + {TO_1970}, d.attempts, d.reason, d.last_error,
+SELECT d.id, d.group_id, d.group_name, d.died_at + {TO_1970}, d.attempts, d.reason, d.last_error,
        (SELECT max(r.redriven_at) FROM redrive r WHERE r.dead_letter_id = d.id) + {TO_1970}
 FROM group_ids h
 CROSS JOIN {array_rows("w", queue_id="bigint", queue_offset="bigint", stored_at="timestamptz")}
@@ -39,6 +39,7 @@ class Death(NamedTuple):
     """That a group gave a message up."""
 
     dead_letter_id: int
+    group_id: int
     group: str
     died_at_us: int
     attempts: int

@@ -1,4 +1,4 @@
-"""Reading what was traced of one message, and where it lies in the log. For people: bounded in rows and in time."""
+"""Reading what was traced of one message, at one of its places in the log. For people: bounded in rows and in time."""
 
 from __future__ import annotations
 
@@ -11,38 +11,6 @@ from msgdb.log.partitions import list_partitions
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor, datetime_of
 from msgdb.postgres.connections import Connection
 from msgdb.trace.records import RANGE_MAX, TraceEvent
-
-
-class Copy(NamedTuple):
-    """A message where it lies in the log, without its body. Redriven or replayed it lies there again."""
-
-    message_id: UUID
-    queue_id: int
-    queue_offset: int
-    stored_at_us: int
-    namespace: str
-    topic: str
-    event_code: str
-    key: str | None
-    born_at_us: int
-    born_host: str | None
-    publisher_group: str | None
-    stress: bool
-    target_group: int | None
-    """The only group that sees it, where it was redriven or replayed."""
-    redrives: int
-
-
-_COPY_COLUMNS: Final = f"""
-m.message_id, m.queue_id, m.queue_offset, m.stored_at + {TO_1970}, m.namespace, m.topic, m.event_code, m.key,
-m.born_at + {TO_1970}, m.born_host, m.publisher_group, m.stress, m.target_group, m.redrives
-"""
-
-# By the index on message_id of each live day: a dozen probes at most. The newest are of interest where there are many.
-_COPIES: Final = f"""
-SELECT {_COPY_COLUMNS} FROM message m WHERE m.message_id = %(message_id)s
-ORDER BY m.stored_at DESC, m.queue_id, m.queue_offset DESC LIMIT %(limit)s
-"""
 
 # By the index on topic and key of each live day. Redriven and replayed copies are left to the look by the id.
 _OF_KEY: Final = """
@@ -81,24 +49,20 @@ class LeftOut(NamedTuple):
     last_us: int
 
 
-async def list_copies(conn: Connection, message_id: UUID, limit: int) -> list[Copy]:
-    """Return where a message lies in the log, the newest *limit* places, the oldest of them first."""
-    rows = await _rows(conn, _COPIES, {"message_id": message_id, "limit": limit})
-    return [Copy(UUID(bytes=first), *others) for first, *others in reversed(rows)]
-
-
 async def list_ids_of_key(conn: Connection, namespace: str, topic: str, key: str, limit: int) -> list[UUID]:
     """Return the newest messages of a key, the newest first."""
     rows = await _rows(conn, _OF_KEY, {"namespace": namespace, "topic": topic, "key": key, "limit": limit})
     return [UUID(bytes=row[0]) for row in rows]
 
 
-async def list_events(conn: Connection, copy: Copy, limit: int) -> list[TraceEvent]:
+async def list_events(
+    conn: Connection, queue_id: int, queue_offset: int, stored_at_us: int, limit: int
+) -> list[TraceEvent]:
     """Return what was traced of a message at its place in the log, in order, the first *limit* of it."""
     parameters = {
-        "queue_id": copy.queue_id,
-        "queue_offset": copy.queue_offset,
-        "stored_at": datetime_of(copy.stored_at_us),
+        "queue_id": queue_id,
+        "queue_offset": queue_offset,
+        "stored_at": datetime_of(stored_at_us),
         "limit": limit,
     }
     return [TraceEvent._make(row) for row in await _rows(conn, _EVENTS, parameters)]

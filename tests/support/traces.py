@@ -39,4 +39,4 @@ def of_kinds(events: list[TraceEvent], *kinds: str) -> list[TraceEvent]:
 
 async def story_of(stores: Stores, message_id: Any) -> TraceStory:
     """Return the story of a message."""
-    return await trace_message(stores, message_id)
+    return await trace_message(stores, "default", message_id)

@@ -195,7 +195,10 @@ def _require_some(wanted: WantedDeadLetters, group: str | None, *, all_of_them: 
 def _edit(body: str | None, body_file: Path | None, header: list[str] | None) -> Edit | None:
     if body is not None and body_file is not None:
         raise typer.BadParameter("is given twice", param_hint="--body")
-    content = body.encode() if body is not None else body_file.read_bytes() if body_file is not None else None
+    content = None if body_file is None else body_file.read_bytes()
+    if body is not None:
+        # What the shell gave that is not UTF-8 goes out as it came.
+        content = body.encode(errors="surrogateescape")
     if content is None and header is None:
         return None
     encoded = None if content is None else base64.b64encode(content).decode()

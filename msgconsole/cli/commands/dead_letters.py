@@ -7,6 +7,7 @@ from uuid import UUID
 
 import typer
 
+from msgbroker.contract.errors import ThingNotFoundError
 from msgconsole.cli.acting import act
 from msgconsole.cli.commands import dead_letter_acts
 from msgconsole.cli.commands.dead_letter_options import (
@@ -86,7 +87,9 @@ def list_(
 
 @app.command("show")
 def show(
-    dead_letter_id: Annotated[int, typer.Argument(metavar="ID", help="As listed.")], as_json: AsJson = False
+    dead_letter_id: Annotated[int, typer.Argument(metavar="ID", help="As listed.")],
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
 ) -> None:
     """Show a dead letter with its body, and where its message lies if it was redriven.
 
@@ -94,7 +97,10 @@ def show(
     """
 
     async def read(connection: Connection) -> tuple[DeadLetter, list[Redrive]]:
-        return await get_dead_letter(connection, dead_letter_id), await list_redrives(connection, dead_letter_id)
+        found = await get_dead_letter(connection, dead_letter_id)
+        if found.summary.namespace != namespace:
+            raise ThingNotFoundError("dead letter", str(dead_letter_id))
+        return found, await list_redrives(connection, dead_letter_id)
 
     found, redriven = read_store(read)
     record = _record(found.summary) | body_record(found.body)

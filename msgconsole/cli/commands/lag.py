@@ -12,13 +12,12 @@ import typer
 from msgconsole.cli.acting import act
 from msgconsole.cli.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.output import plain, print_json, print_rows, visible
-from msgconsole.cli.times import Since, Until
+from msgconsole.cli.times import Since, Until, hour_before
 from msgconsole.operations.backlog_report import BacklogReport, read_backlog
 from msgconsole.operations.lag_report import LagOf, LagReport, QueueLag, TopicLag, read_lag, sum_by_topic
 from msgdb.archive.records import WaitingDay
 
 _DAY_SECONDS: Final = 86_400
-_HISTORY_DEFAULT: Final = timedelta(hours=1)
 _UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"), (0.0, "s"))
 
 
@@ -118,7 +117,7 @@ def _length(seconds: float | None) -> str | None:
 
 def _show_history(wanted: LagOf, since: datetime | None, until: datetime | None, by: By, *, as_json: bool) -> None:
     end = until or datetime.now(UTC)
-    begin = since or end - _HISTORY_DEFAULT
+    begin = since or hour_before(end)
     report = act(lambda stores: read_backlog(stores, wanted, begin, end, _STEPS[by]))
     if as_json:
         print_json(report)

@@ -90,10 +90,15 @@ def _check_said_once(wanted: WantedReplay) -> None:
 def _tell_plan(plan: ReplayPlan, *, as_json: bool) -> None:
     if as_json:
         record = plain(plan)
-        print_json({name: record[name] for name in ("thing", "looked_at", "replayed", "is_exact")})
+        print_json({name: record[name] for name in ("thing", "looked_at", "replayed", "denied", "is_exact")})
         return
     about = "" if plan.is_exact else "about "
     print_line(
         f"{plan.thing}: {about}{plan.replayed:,} of {plan.looked_at:,} messages would be delivered again."
         " Nothing was changed."
     )
+    if plan.denied:
+        print_line(
+            f"Of these, {about}{plan.denied:,} are stress messages, and the group is not on the whitelist: they would"
+            " be settled without being delivered."
+        )

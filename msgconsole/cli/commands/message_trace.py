@@ -35,7 +35,7 @@ def trace(
     Example: msgcenter message trace --topic TP_TRADE --key order-1
     """
     if message_id is not None and key is None and topic is None:
-        story = act(lambda stores: tracing.trace_message(stores, message_id))
+        story = act(lambda stores: tracing.trace_message(stores, namespace, message_id))
         if as_json:
             print_json(story)
         else:

@@ -12,11 +12,9 @@ import typer
 from msgconsole.cli.acting import act
 from msgconsole.cli.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.output import print_json, print_rows
-from msgconsole.cli.times import Since, Until
+from msgconsole.cli.times import Since, Until, hour_before
 from msgconsole.operations.lag_report import LagOf
 from msgconsole.operations.usage_report import UsageOfType, UsageReport, read_usage
-
-_SINCE_DEFAULT: Final = timedelta(hours=1)
 
 
 class By(StrEnum):
@@ -58,7 +56,7 @@ def command(
     """
     now = datetime.now(UTC)
     end = until or now
-    begin = since or end - _SINCE_DEFAULT
+    begin = since or hour_before(end)
     report = act(lambda stores: read_usage(stores, LagOf(namespace, group, topic), begin, end, STEPS[by]))
     if as_json:
         print_json(report)

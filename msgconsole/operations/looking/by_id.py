@@ -37,10 +37,13 @@ class ShownMessage:
 
 
 async def find_by_id(stores: Stores, namespace: str, message_id: UUID) -> Answer:
-    """Return a message, as often as it is stored where it is found first. Raises NamespaceNotFoundError."""
+    """Return a message, as often as it is stored: what its publisher stored first. Raises NamespaceNotFoundError."""
     await load_checked(stores, namespace)
     async with stores.messages.looking() as conn:
-        found = _of(namespace, await by_id.find_by_id(conn, message_id))
+        # In all days: it may have been redriven or replayed in any.
+        found = _of(namespace, await by_id.list_stored(conn, message_id))
+        if len(found) > by_id.STORED_MAX:
+            return Answer(found[: by_id.STORED_MAX], more=f"it was stored more than {by_id.STORED_MAX} times")
         return Answer(found, () if found else await _why_not(conn, message_id))
 
 

@@ -89,9 +89,13 @@ def _state_of(reading: Reading) -> State:
     return State.PENDING if reading.why is None else State.NOT_MATCHED
 
 
+def said_of_denial(facts: GroupFacts) -> str:
+    """Say what becomes of a stress message that the group may not see when its turn comes."""
+    return f"{denied(facts.message)}: it will be settled without being delivered"
+
+
 def _denied_next(facts: GroupFacts) -> GroupStatus:
-    detail = f"{denied(facts.message)}: it will be settled without being delivered"
-    return answer(facts, State.NOT_MATCHED, Basis.NOW, detail, why=Why.STRESS_NOT_ALLOWED)
+    return answer(facts, State.NOT_MATCHED, Basis.NOW, said_of_denial(facts), why=Why.STRESS_NOT_ALLOWED)
 
 
 def _pending(facts: GroupFacts, reading: Reading) -> str:

@@ -11,12 +11,11 @@ from typing import Final
 
 from msgbroker.contract.whereabouts import Stand
 from msgconsole.operations.status.answers import Basis, GroupStatus, Other, State, Why
-from msgconsole.operations.status.coming import tell_unsettled, with_an_instance
+from msgconsole.operations.status.coming import said_of_denial, tell_unsettled, with_an_instance
 from msgconsole.operations.status.facts import NOT_ASKED, GroupFacts, answer
 from msgconsole.operations.status.letters import dead_letter_of, said_of_letter, state_of_letter
 from msgconsole.operations.status.passages import Way, way_over
 from msgconsole.operations.status.settled import tell_settled
-from msgdb.lanes.reset_acts import LaneResetAct
 from msgdb.lanes.standing import Buried, WaitingRow
 from msgdb.postgres.binary_rows import datetime_of
 
@@ -41,9 +40,7 @@ def decide(facts: GroupFacts) -> GroupStatus:
     buried = standing.dead_letter
     if buried is not None and not _is_from_before(buried, way):
         return _dead(facts, buried)
-    if way.skipped_by is not None:
-        return _skipped(facts, way.skipped_by)
-    return _settled(facts, way)
+    return _skipped(facts, way) or _settled(facts, way)
 
 
 def _is_from_before(buried: Buried, way: Way) -> bool:
@@ -66,8 +63,10 @@ def _waiting(facts: GroupFacts, row: WaitingRow) -> GroupStatus:
         detail = "its broker has settled it since: the next checkpoint tells how"
     elif not facts.moments[-1].has_lane:
         detail += "; nobody makes it: the group does not subscribe to the topic any more"
+    elif facts.message.stress and not facts.moments[-1].may_see_stress:
+        detail += f"; {said_of_denial(facts)}"
     elif stand is None and facts.standing.owner is not None:
-        detail += f", or an instance has it: {NOT_ASKED}"
+        detail += f", or an instance has it: {NOT_ASKED}{facts.if_paused}"
     else:
         detail += facts.if_paused
     return answer(
@@ -87,7 +86,18 @@ def _dead(facts: GroupFacts, buried: Buried) -> GroupStatus:
     return answer(facts, state, Basis.ROWS, detail, dead_letter=letter, last_error=buried.last_error)
 
 
-def _skipped(facts: GroupFacts, act: LaneResetAct) -> GroupStatus:
+def _skipped(facts: GroupFacts, way: Way) -> GroupStatus | None:
+    """Tell that it was skipped, by itself or by a reset, where no dead letter says so; None: it was not."""
+    back = way.put_back_by
+    by_hand = next((act for act in facts.skips if back is None or act.at > back.at), None)
+    if by_hand is not None:
+        buried = facts.standing.dead_letter
+        rest = "was purged" if buried is None else f"{buried.dead_letter_id} is of before the group was reset"
+        said = f"it was skipped at {by_hand.at:%Y-%m-%d %H:%M:%S} by {by_hand.actor}: {by_hand.reason}"
+        return answer(facts, State.DEAD_LETTER, Basis.ROWS, f"{said}; its dead letter {rest}")
+    act = way.skipped_by
+    if act is None:
+        return None
     detail = f"the group was reset to offset {act.to_offset} at {act.at:%Y-%m-%d %H:%M:%S} by {act.actor}: {act.reason}"
     return answer(facts, State.SKIPPED, Basis.ROWS, detail, reset_act_id=act.act_id)
 

@@ -12,6 +12,7 @@ from msgconsole.operations.status.moments import GroupMoment
 from msgconsole.operations.status.reading import Readable
 from msgdb.jobs.purge_jobs import PurgeJob
 from msgdb.lanes.reset_acts import LaneResetAct
+from msgdb.lanes.skip_acts import SkipAct
 from msgdb.lanes.standing import Standing
 
 NOT_ASKED: Final = "its broker was not asked, or did not answer"
@@ -34,6 +35,8 @@ class GroupFacts:
     are_resets_whole: bool = True
     purges: Sequence[PurgeJob] = ()
     """Those that may have deleted a dead letter of this message and group."""
+    skips: Sequence[SkipAct] = ()
+    """How it was skipped by hand, the newest first."""
     stand: MessageStand | None = None
     """Where the message is by the word of the broker that serves the lane; None: nobody serves it, or has answered."""
     is_paused: bool = False

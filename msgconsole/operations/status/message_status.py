@@ -26,18 +26,25 @@ from msgconsole.operations.status.wanted import WantedStatus, groups_of
 from msgconsole.operations.stores import Stores
 from msgdb.jobs.purge_jobs import PurgeJob, list_purge_jobs
 from msgdb.lanes.reset_acts import ResetActs, list_reset_acts
+from msgdb.lanes.skip_acts import SkipAct, list_skip_acts
 from msgdb.lanes.standing import Standing, find_standings
-from msgdb.log.occurrences import OCCURRENCES_MAX, Occurrence, find_occurrence_at, find_occurrences
+from msgdb.log.queues import QueueRow, find_queue
+from msgdb.looking.by_id import STORED_MAX, find_at, list_stored
+from msgdb.looking.found import FoundMessage
 from msgdb.postgres.binary_rows import datetime_of
+from msgdb.postgres.connections import Connection
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
     """What the message store has of one place."""
 
-    place: Occurrence
+    place: FoundMessage
+    queue: QueueRow
+    """As it is by now: of a topic that was deleted and made again there is another one."""
     standings: Mapping[int, Standing]
     resets: ResetActs
+    skips: Sequence[SkipAct]
     purges: Sequence[PurgeJob]
 
 
@@ -57,7 +64,7 @@ async def find_status(stores: Stores, wanted: WantedStatus) -> MessageStatus:
     found = await _find_places(stores, wanted)
     if not found:
         return await find_gone(stores, wanted)
-    places, first = found[:OCCURRENCES_MAX], found[0]
+    places, first = found[:STORED_MAX], found[0]
     past = await _read_past(stores, first)
     groups = groups_of(past.moments[-1].groups, wanted)
     stored = await _read_stored(stores, places, groups)
@@ -68,48 +75,56 @@ async def find_status(stores: Stores, wanted: WantedStatus) -> MessageStatus:
         stored = await _read_stored(stores, places, groups)
     past = await _read_past(stores, first)
     return MessageStatus(
-        message_id=first.message_id,
+        message_id=UUID(bytes=first.message_id),
         namespace=first.namespace,
         topic=first.topic,
         event_code=first.event_code,
         key=first.key,
         stress=first.stress,
         places=tuple(_place_status(each, groups, past, said) for each in stored),
-        has_more_places=len(found) > OCCURRENCES_MAX,
+        has_more_places=len(found) > STORED_MAX,
         unanswered=said.unanswered,
     )
 
 
-async def _find_places(stores: Stores, wanted: WantedStatus) -> list[Occurrence]:
+async def _find_places(stores: Stores, wanted: WantedStatus) -> list[FoundMessage]:
     async with stores.messages.looking() as conn:
         if wanted.message_id is not None:
-            found = await find_occurrences(conn, wanted.message_id)
+            found = sorted(await list_stored(conn, wanted.message_id), key=lambda each: each.position)
         else:
             assert wanted.queue_id is not None, "a message is named by its id or its place"
             assert wanted.queue_offset is not None, "a place is a queue and an offset"
-            at = await find_occurrence_at(conn, wanted.queue_id, wanted.queue_offset)
+            at = await find_at(conn, wanted.queue_id, wanted.queue_offset)
             found = [] if at is None else [at]
     return [each for each in found if each.namespace == wanted.namespace]
 
 
-async def _read_past(stores: Stores, first: Occurrence) -> TopicPast:
+async def _read_past(stores: Stores, first: FoundMessage) -> TopicPast:
     since = datetime_of(first.stored_at_us) - timedelta(seconds=UNCERTAIN_SECONDS)
     return await Past(stores.config).of_topic(first.namespace, first.topic, since)
 
 
-async def _read_stored(stores: Stores, places: Sequence[Occurrence], groups: Sequence[PastGroup]) -> list[_Stored]:
+async def _read_stored(stores: Stores, places: Sequence[FoundMessage], groups: Sequence[PastGroup]) -> list[_Stored]:
     group_ids = [group.group_id for group in groups]
     async with stores.messages.looking() as conn:
         return [
             _Stored(
                 place,
+                await _get_queue(conn, place.queue_id),
                 # Before the acts and the jobs: what these did to it is there by then.
                 await find_standings(conn, group_ids, place.queue_id, place.queue_offset, place.stored_at_us),
                 await list_reset_acts(conn, place.queue_id, place.queue_offset, datetime_of(place.stored_at_us)),
+                await list_skip_acts(conn, place.queue_id, place.queue_offset, datetime_of(place.stored_at_us)),
                 await list_purge_jobs(conn, datetime_of(place.stored_at_us)),
             )
             for place in places
         ]
+
+
+async def _get_queue(conn: Connection, queue_id: int) -> QueueRow:
+    queue = await find_queue(conn, queue_id)
+    assert queue is not None, "what has messages is not deleted"
+    return queue
 
 
 def _to_ask(stored: Sequence[_Stored]) -> dict[MessagePlace, UUID]:
@@ -162,8 +177,8 @@ def _group_status(stored: _Stored, group: PastGroup, past: TopicPast, said: _Sai
     if stand is not None and stand.epoch < standing.epoch:
         # Of an owner that has lost the lane, or before a reset.
         stand = None
-    message = _readable(place)
-    moments = moments_of_group(past.moments, group, place.topic_id, place.event_code)
+    message = _readable(stored)
+    moments = moments_of_group(past.moments, group, stored.queue.topic_id, place.event_code)
     now = past.moments[-1].groups.get(group.name)
     return decide(
         GroupFacts(
@@ -175,6 +190,7 @@ def _group_status(stored: _Stored, group: PastGroup, past: TopicPast, said: _Sai
             standing=standing,
             resets=[act for act in stored.resets.acts if act.group_id == group.group_id],
             are_resets_whole=stored.resets.is_complete,
+            skips=[act for act in stored.skips if act.group_id == group.group_id],
             purges=[job for job in stored.purges if may_have_purged(job, message, group, place.namespace)],
             stand=stand,
             is_paused=now is not None and now.paused,
@@ -183,7 +199,8 @@ def _group_status(stored: _Stored, group: PastGroup, past: TopicPast, said: _Sai
     )
 
 
-def _readable(place: Occurrence) -> Readable:
+def _readable(stored: _Stored) -> Readable:
+    place = stored.place
     return Readable(
         queue_id=place.queue_id,
         queue_offset=place.queue_offset,
@@ -194,5 +211,5 @@ def _readable(place: Occurrence) -> Readable:
         headers=place.headers or {},
         stress=place.stress,
         target_group=place.target_group,
-        is_leaving=place.queue_offset < place.start_offset,
+        is_leaving=place.queue_offset < stored.queue.start_offset,
     )

@@ -18,7 +18,7 @@ from msgdb.days import deleting
 from msgdb.figures import backlog, usage
 from msgdb.jobs import trials
 from msgdb.lanes import checkpoints, draining, lag, leases, lost_log, standing, steering
-from msgdb.log import copies, occurrences, queues, reads
+from msgdb.log import copies, queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.trace import reading as trace
@@ -190,7 +190,6 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "find_message": (reads._FIND, DAY),
     "find_message_anywhere": (reads._FIND_ANYWHERE, DAY),
     "find_lost_ends": (lost_log._FIND_BEYOND, lanes(100)),
-    "trace_copies": (trace._COPIES, {"message_id": UUID(int=5), "limit": 20}),
     "trace_of_key": (trace._OF_KEY, {"namespace": "default", "topic": "TP", "key": "order-1", "limit": 5}),
     "trace_events": (
         trace._EVENTS,
@@ -218,8 +217,6 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "standings": (standing._FIND, OF_PLACE),
     "buried_at": (standing._BURIED_AT, OF_PLACE),
-    "occurrences": (occurrences._OF_MESSAGE, {"message_id": UUID(int=5), "limit": 100}),
-    "occurrence_at": (occurrences._AT, OF_PLACE),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
     "write_usage": (
         usage.WRITE,

@@ -26,6 +26,7 @@ from msgdb.jobs.steering import begin_job
 from msgdb.postgres.history import find_history
 from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, all_settled, register_group, subscribed
 from tests.support.jobs import ended
+from tests.support.stress import STRESS, allow
 
 OTHER = "SG_STOCK"
 BY_ADA: dict[str, Any] = {"actor": "ada", "reason": "the ledger lost a day"}
@@ -112,6 +113,32 @@ async def test_single_messages_are_replayed_by_their_ids_whatever_the_group_asks
         assert await ours.until(1) == ["one"]
     with pytest.raises(ThingNotFoundError, match="message"):
         await replay(stores, wanted(topic=None, message_ids=(uuid4(),)), **BY_ADA)
+
+
+async def test_a_message_that_is_named_twice_is_replayed_once(
+    groups: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    first, second = [await center.publish(TOPIC, PAID, body) for body in ("one", "two")]
+    asked = wanted(topic=None, message_ids=(second.message_id, first.message_id, second.message_id))
+
+    begun = await replay(stores, asked, **BY_ADA)
+
+    assert (begun.plan.looked_at, begun.plan.replayed) == (2, 2)
+    assert (await ended(stores, begun.job_id)).done == 2
+
+
+async def test_stress_messages_that_the_group_may_not_see_are_told_of(
+    groups: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    receipt = await center.publish(TOPIC, PAID, "stress", headers=STRESS | {"region": "hz"})
+    await publish(center, 2)
+
+    by_range = await plan_replay(stores, wanted())
+    by_id = await plan_replay(stores, wanted(topic=None, message_ids=(receipt.message_id,)))
+    assert [(plan.replayed, plan.denied) for plan in (by_range, by_id)] == [(3, 1), (1, 1)]
+
+    await allow(groups, GROUP)
+    assert (await plan_replay(stores, wanted())).denied == 0
 
 
 async def test_what_was_replayed_or_redriven_is_not_replayed_itself(

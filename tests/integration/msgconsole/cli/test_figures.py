@@ -229,3 +229,11 @@ async def store_messages(conn: Connection, count: int) -> int:
     assert row is not None
     await conn.execute(_MESSAGES, (row[0], count))
     return int(row[0])
+
+
+@pytest.mark.parametrize("command", [("usage",), ("lag", "--history")])
+def test_what_ends_as_time_begins_is_refused(msgcenter: Msgcenter, command: tuple[str, ...]) -> None:
+    refused = msgcenter(*command, "--until", "0001-01-01")
+
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err.endswith("(INVALID_SETTING)\n")

@@ -19,7 +19,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from msgconsole.operations.trace import COPIES_MAX
 from msgdb import ids
+from msgdb.looking.by_id import STORED_MAX
 from msgdb.looking.by_key import COMPARED_MAX
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
@@ -84,6 +86,21 @@ def test_a_message_is_found_by_its_id_its_key_and_its_time(msgcenter: Msgcenter,
         (1, 0),
         (1, 1),
     ]
+
+
+def test_by_its_id_a_message_is_found_wherever_it_was_stored_once_more(msgcenter: Msgcenter, topic: str) -> None:
+    message_id = minted(3)
+    first = StoredMessage(queue_offset=0, message_id=message_id, stored_at=NOON - 3 * _DAY)
+    redriven = StoredMessage(queue_offset=1, message_id=message_id, target_group=7, redrives=1)
+    put_rows(topic, [first, redriven])
+
+    answer = msgcenter("message", "find", str(message_id), "--json")
+    assert (found(answer), answer.json["is_complete"]) == ([(1, 0), (1, 1)], True)
+
+    put_rows(topic, [replace(redriven, queue_offset=2 + at) for at in range(STORED_MAX)])
+    often = msgcenter("message", "find", str(message_id), "--json").json
+    assert (len(often["messages"]), often["is_complete"]) == (STORED_MAX, False)
+    assert often["why_not"] == [f"it was stored more than {STORED_MAX} times"]
 
 
 def test_what_is_no_id_may_be_a_key_and_that_is_said(msgcenter: Msgcenter) -> None:
@@ -185,6 +202,79 @@ def test_another_namespaces_messages_are_not_told_of(msgcenter: Msgcenter, datab
     assert found(msgcenter("message", "find", str(message_id), "--json")) == []
     assert found(msgcenter("message", "find", "--key", "k", "--json")) == []
     assert msgcenter("message", "body", str(message_id)).status == 1
+    traced = msgcenter("message", "trace", str(message_id))
+    assert (traced.status, traced.out) == (1, "")
+    assert traced.err.endswith("(THING_NOT_FOUND)\n")
+
+
+def test_of_a_message_that_was_stored_often_the_newest_places_are_traced(msgcenter: Msgcenter, topic: str) -> None:
+    message_id = minted(0)
+    rows = [
+        StoredMessage(queue_offset=at, message_id=message_id, target_group=7, stored_at=NOON + timedelta(seconds=at))
+        for at in range(STORED_MAX + 2)
+    ]
+    put_rows(topic, [replace(rows[0], target_group=None), *rows[1:COPIES_MAX]])
+    whole = msgcenter("message", "trace", str(message_id), "--json").json
+    put_rows(topic, rows[COPIES_MAX : COPIES_MAX + 2])
+    newest = msgcenter("message", "trace", str(message_id), "--json").json
+    put_rows(topic, rows[COPIES_MAX + 2 :])
+    some = msgcenter("message", "trace", str(message_id), "--json").json
+
+    assert [each["queue_offset"] for each in whole["copies"]] == list(range(COPIES_MAX))
+    assert [each["queue_offset"] for each in newest["copies"]] == list(range(2, COPIES_MAX + 2))
+    said = [[each for each in story["missing"] if "places in the log" in each] for story in (whole, newest, some)]
+    assert said == [
+        [],
+        [f"Only its newest {COPIES_MAX} places in the log are told."],
+        [f"Only {COPIES_MAX} of more than {STORED_MAX} places in the log are told, and not the newest."],
+    ]
+
+
+def test_another_namespaces_dead_letter_is_not_shown_nor_edited(msgcenter: Msgcenter, topic: str) -> None:
+    (own,) = do(topic, lambda conn: bury(conn, 1))
+    (theirs,) = do(topic, lambda conn: bury(conn, 1, namespace="other", topic="TP_SECRET"))
+
+    assert msgcenter("dead-letters", "show", str(own)).status == 0
+    shown = msgcenter("dead-letters", "show", str(theirs))
+    assert (shown.status, shown.out) == (1, "")
+    assert shown.err.endswith("(THING_NOT_FOUND)\n")
+    assert msgcenter("namespace", "create", "other", "--no-wait").status == 0
+    assert msgcenter("dead-letters", "show", str(theirs), "-n", "other").status == 0
+    edited = msgcenter("dead-letters", "redrive", str(theirs), "--body", "x" * 9_000, "--reason", "try")
+    assert (edited.status, "TP_SECRET" in edited.err) == (1, False)
+
+
+@pytest.mark.parametrize("named", [("0" * 32,), ("--topic", "TP_TRADE", "--key", "k")])
+def test_a_namespace_that_is_not_there_has_no_traces(msgcenter: Msgcenter, named: tuple[str, ...]) -> None:
+    assert msgcenter("message", "trace", *named, "-n", "typo").err.endswith("(NAMESPACE_NOT_FOUND)\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("message", "find", "--key", "a\udcffb"),
+        ("message", "trace", "--topic", "TP_TRADE", "--key", "a\udcffb"),
+        ("dead-letters", "list", "--error", "a\udcffb"),
+        ("group", "reset", "SG_POINTS", "--to-end", "--reason", "a\udcffb"),
+        ("job", "list", "--namespace", "a\udcffb"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("topic")
+def test_bytes_that_are_no_text_are_refused(msgcenter: Msgcenter, arguments: tuple[str, ...]) -> None:
+    # As Python gives a command what was typed in another encoding.
+    refused = msgcenter(*arguments)
+
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err == "the message store refuses: text that is not Unicode: 'a\\udcffb' (DATABASE_REFUSED)\n"
+
+
+def test_a_body_that_is_no_text_is_edited_in_as_it_was_typed(msgcenter: Msgcenter, topic: str) -> None:
+    (letter,) = do(topic, lambda conn: bury(conn, 1))
+
+    planned = msgcenter("dead-letters", "redrive", str(letter), "--body", "a\udcffb", "--dry-run")
+
+    assert (planned.status, planned.err) == (0, "")
 
 
 def test_all_there_is_of_a_message_is_shown(msgcenter: Msgcenter, topic: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from tests.integration.msgconsole.cli.conftest import Msgcenter, Outcome
+from tests.support.message_rows import StoredMessage, put_rows
 
 WHY = ("--reason", "the warehouse does not know it")
 
@@ -52,6 +55,32 @@ def test_a_message_is_skipped_and_another_one_overtakes(msgcenter: Msgcenter, st
     assert (letter["id"], letter["message_id"], letter["attempts"]) == (1, a, 0)
     acts = msgcenter("act", "list", "--action", "message.", "--json").json
     assert [act["action"] for act in acts] == ["message.retry-now", "message.skip"]
+
+
+def test_what_was_skipped_by_hand_is_part_of_its_trace(msgcenter: Msgcenter, stored: list[str]) -> None:
+    assert msgcenter("message", "skip", stored[0], "--group", "SG_POINTS", *WHY).status == 0
+
+    (copy,) = msgcenter("message", "trace", stored[0], "--json").json["copies"]
+    (other,) = msgcenter("message", "trace", stored[1], "--json").json["copies"]
+
+    line = copy["lines"][-1]
+    assert (line["what"], line["group"], line["detail"]) == ("DEAD_LETTERED", "SG_POINTS", "SKIPPED")
+    assert (line["broker"], line["attempt"]) == (None, 0)
+    assert line["at"] > copy["stored_at"]
+    assert {line["what"] for line in other["lines"]} <= {"PUBLISHED", "STORED"}
+
+
+def test_what_lies_in_a_topic_that_was_deleted_as_well_is_skipped_where_it_is_now(
+    msgcenter: Msgcenter, stored: list[str], database_url: str
+) -> None:
+    # As it was stored before the topic was made again, and what it was before was redriven.
+    put_rows(database_url, [StoredMessage(queue_id=999, queue_offset=0, message_id=UUID(stored[0]))])
+
+    plan = msgcenter("message", "skip", stored[0], "--group", "SG_POINTS", "--dry-run", "--json").json
+
+    assert (plan["message_id"], plan["queue_id"]) == (stored[0], 1)
+    gone = ("message", "skip", "--queue", "999", "--offset", "0", "--group", "SG_POINTS", "--dry-run")
+    assert msgcenter(*gone).err.endswith("(THING_NOT_FOUND)\n")
 
 
 def test_what_is_settled_is_refused(msgcenter: Msgcenter, stored: list[str]) -> None:

@@ -14,6 +14,7 @@ from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.client import MessageCenter
 from msgbroker.client.connect.inspection import WhichInstances
+from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
 from msgconsole.operations import disconnecting
@@ -184,6 +185,28 @@ async def test_an_instance_is_disconnected_from_all_brokers_and_groups_and_other
         acts = await list_acts(conn)
     assert {act.thing for act in acts} == {f"instance a of {GROUP}", "instance a of SG_OTHER"}
     assert len(acts) == 2
+
+
+async def test_an_instance_of_another_namespace_is_disconnected_only_where_that_is_named(
+    stores: Stores, broker: Broker, trade: ConfigService
+) -> None:
+    await trade.namespaces.create("other")
+    made = await trade.subscriber_groups.create("other", GROUP)
+    await trade.wait_until_active(made.version)
+    async with (
+        raw_subscriber(broker.address, instance_id="a"),
+        raw_subscriber(broker.address, instance_id="a", namespace="other"),
+    ):
+
+        async def both() -> bool:
+            return len((await list_instances(stores, WhichInstances(instance_id="a"), 10)).instances) == 2
+
+        await eventually(both)
+        with pytest.raises(InvalidSettingError, match="namespace must be given: default, other have an instance"):
+            await plan_disconnect(stores, WhichInstances(instance_id="a"))
+        (meant,) = (await plan_disconnect(stores, WhichInstances("other", instance_id="a"))).connections
+
+    assert meant.namespace == "other"
 
 
 async def test_a_broker_that_does_not_take_it_in_time_will_not_and_is_named_meanwhile(

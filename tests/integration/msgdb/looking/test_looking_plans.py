@@ -91,6 +91,7 @@ FAILURES = {"group_id": 7, "topic": None, "queue_ids": None, "since": None, "sca
 LOOKS = {
     "by id": Look(by_id._FIND, ID, 2),
     "by id, anywhere": Look(by_id._FIND_ANYWHERE, ID, 2),
+    "by its place": Look(by_id._AT, {"queue_id": 1, "queue_offset": EACH}, 2),
     "bodies": Look(bodies._READ, AT, 2),
     "by key, oldest first": Look(by_key._LIST_ON, KEY, 20),
     "by key, newest first": Look(by_key._LIST_BACK, KEY, 20),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -12,10 +12,8 @@ from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from msgdb.trace.reading import (
-    Copy,
     LeftOut,
     first_traced_day,
-    list_copies,
     list_events,
     list_ids_of_key,
     list_left_out,
@@ -35,17 +33,13 @@ def event(at_us: int, first: int, last: int, kind: str = "ACKED", queue_id: int 
     return TraceEvent(at_us, kind, "host:1", queue_id, first, last, 7, "a", 2, at_us - 5, 'say "no" \\ {,} äé', None)
 
 
-def copy_at(offset: int, stored_at_us: int) -> Copy:
-    return Copy(UUID(int=1), QUEUE, offset, stored_at_us, "default", "TP", "EC", None, 0, None, None, False, None, 0)
-
-
 async def test_an_event_is_read_as_it_was_written(store: MessageStore, conn: Connection) -> None:
     at_us = await now_us(conn)
     whole = event(at_us, 10, 19)
     bare = TraceEvent(at_us + 1, "STORED", "host:1", QUEUE, 12, 12)
     await write(store, whole, bare)
 
-    assert await list_events(conn, copy_at(12, at_us - 10), 100) == [whole, bare]
+    assert await list_events(conn, QUEUE, 12, at_us - 10, 100) == [whole, bare]
 
 
 async def test_events_of_other_messages_queues_and_times_are_not_its_own(store: MessageStore, conn: Connection) -> None:
@@ -61,14 +55,14 @@ async def test_events_of_other_messages_queues_and_times_are_not_its_own(store: 
         event(at_us - 60_000_000, 500 + RANGE_MAX - 1, 500 + RANGE_MAX - 1),
     )
 
-    assert await list_events(conn, copy_at(500 + RANGE_MAX - 1, at_us - 1_000), 100) == [longest]
+    assert await list_events(conn, QUEUE, 500 + RANGE_MAX - 1, at_us - 1_000, 100) == [longest]
 
 
 async def test_only_so_many_are_read(store: MessageStore, conn: Connection) -> None:
     at_us = await now_us(conn)
     await write(store, *(event(at_us + number, 1, 1) for number in range(5)))
 
-    found = await list_events(conn, copy_at(1, at_us), 3)
+    found = await list_events(conn, QUEUE, 1, at_us, 3)
 
     assert [each.at_us - at_us for each in found] == [0, 1, 2]
 
@@ -111,7 +105,7 @@ async def test_what_was_left_out_in_a_time_is_summed_up_for_each_broker(store: M
     ]
 
 
-async def test_a_message_is_found_wherever_it_lies(conn: Connection) -> None:
+async def test_messages_of_a_key_are_found_by_what_their_publishers_stored(conn: Connection) -> None:
     message_id, other = uuid4(), uuid4()
     stored_at = datetime.now(UTC)
     rows = [
@@ -128,17 +122,8 @@ async def test_a_message_is_found_wherever_it_lies(conn: Connection) -> None:
             (queue_id, offset, stored_at + timedelta(milliseconds=seconds), each, target, redrives),
         )
 
-    found = await list_copies(conn, message_id, 10)
-
-    assert [(each.queue_id, each.queue_offset, each.target_group, each.redrives) for each in found] == [
-        (1, 5, None, 0),
-        (2, 5, 7, 0),
-        (1, 6, 7, 1),
-    ]
-    assert {each.message_id for each in found} == {message_id}
     assert await list_ids_of_key(conn, "default", "TP", "k", 10) == [other, message_id]
     assert await list_ids_of_key(conn, "other", "TP", "k", 10) == []
-    assert await list_copies(conn, uuid4(), 10) == []
 
 
 async def test_the_first_day_of_which_events_are_kept_is_known(conn: Connection) -> None:

@@ -6,16 +6,40 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from msgconsole.operations.trace import NOT_WRITTEN_YET, TracedCopy, TraceLine, lines_of, what_is_missing
-from msgdb.trace.reading import Copy, LeftOut
+from msgconsole.operations.trace import (
+    NOT_WRITTEN_YET,
+    TracedCopy,
+    TraceLine,
+    lines_of,
+    untraced_deaths,
+    what_is_missing,
+)
+from msgdb.looking.deaths import Death
+from msgdb.looking.found import FoundMessage
+from msgdb.trace.reading import LeftOut
 from msgdb.trace.records import TraceEvent
 
 SECOND = 1_000_000
 STORED_AT = 1_800_000_000 * SECOND
-COPY = Copy(
-    UUID(int=5), 3, 9, STORED_AT, "default", "TP_TRADE", "EC_PAID", "order-1", STORED_AT + SECOND, "host", "PG_SHOP",
-    stress=False, target_group=None, redrives=0,
-)  # fmt: skip
+COPY = FoundMessage(
+    queue_id=3,
+    queue_offset=9,
+    stored_at_us=STORED_AT,
+    message_id=UUID(int=5).bytes,
+    namespace="default",
+    topic="TP_TRADE",
+    event_code="EC_PAID",
+    key="order-1",
+    ordering_key=None,
+    headers=None,
+    body_bytes=0,
+    born_at_us=STORED_AT + SECOND,
+    born_host="host",
+    publisher_group="PG_SHOP",
+    stress=False,
+    target_group=None,
+    redrives=0,
+)
 GROUPS = {7: "SG_POINTS"}
 
 
@@ -98,3 +122,14 @@ def test_each_reason_why_something_may_be_missing_is_a_sentence() -> None:
     assert "What happened before 2026-11-21 is not kept." in said(TRACED, first_day=1)
     assert "not kept" not in said(TRACED)
     assert "host:1 left out up to 1,200 events, of any messages, from 2027-01-15 08:00:00 to" in said(TRACED)
+
+
+def test_a_dead_letter_that_a_broker_has_noted_is_told_once() -> None:
+    noted = event("DEAD_LETTERED", 10, detail="REJECTED")
+    died = Death(1, 7, "SG_POINTS", STORED_AT + 12, 1, "REJECTED", None, None)
+    by_hand = died._replace(group_id=8, reason="SKIPPED", attempts=0)
+
+    (only,) = untraced_deaths(COPY, [noted], [died, by_hand])
+
+    assert (only.group_id, only.detail, only.at_us) == (8, "SKIPPED", STORED_AT + 12)
+    assert lines_of(COPY, [noted, only], GROUPS)[-1].broker is None

@@ -19,6 +19,7 @@ from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2
 from msgconsole.operations import asking_brokers
 from msgconsole.operations.group_reset import WantedReset, reset_group
+from msgconsole.operations.message_steering import Steer, WantedMessage, steer_message
 from msgconsole.operations.purge import purge
 from msgconsole.operations.redrive import redrive
 from msgconsole.operations.replay import WantedReplay, replay
@@ -214,6 +215,44 @@ async def test_after_a_purge_it_is_said_that_it_may_have_died(
     ]
 
 
+async def skip(stores: Stores, receipt: Receipt) -> None:
+    wanted = WantedMessage(namespace="default", group=GROUP, message_id=receipt.message_id)
+    done = await steer_message(stores, wanted, Steer.SKIP, **BY_ADA, wait_seconds=10, on_waiting=lambda brokers: None)
+    assert done.waiting_for == []
+
+
+async def test_what_was_skipped_by_hand_is_told_though_its_dead_letter_is_gone(
+    stores: Stores, broker: Broker, center: MessageCenter
+) -> None:
+    receipt = await center.publish(TOPIC, PAID, b"a")
+    await skip(stores, receipt)
+    begun = await purge(stores, WantedDeadLetters(namespace="default", topic=TOPIC), **BY_ADA)
+    await ended(stores, begun.job_id)
+
+    told = await with_group(stores, receipt)
+
+    assert (told.state, told.basis, told.is_certain) == (State.DEAD_LETTER, Basis.ROWS, True)
+    assert "by ada: why" in told.detail
+
+
+async def test_what_was_skipped_once_more_after_a_reset_is_told(
+    stores: Stores, broker: Broker, center: MessageCenter
+) -> None:
+    receipt, other = [await center.publish(TOPIC, PAID, body) for body in ("a", "b")]
+    await skip(stores, receipt)
+    first = await with_group(stores, receipt)
+    await reset(stores, 0, receipt.queue_id)
+    again = await with_group(stores, receipt)
+    await skip(stores, receipt)
+
+    told = await with_group(stores, receipt)
+
+    assert [each.state for each in (first, again, told)] == [State.DEAD_LETTER, State.PENDING, State.DEAD_LETTER]
+    assert told.is_certain
+    assert "of before the group was reset" in told.detail
+    assert (await with_group(stores, other)).state is State.PENDING
+
+
 async def reset(stores: Stores, to_offset: int, queue_id: int) -> None:
     wanted = WantedReset(namespace="default", group=GROUP, to_offset=to_offset, queue_id=queue_id)
     done = await reset_group(stores, wanted, **BY_ADA, wait_seconds=10, on_waiting=lambda brokers: None)
@@ -370,7 +409,7 @@ async def test_of_a_message_that_was_stored_very_often_the_oldest_places_are_tol
         wanted = WantedReplay(namespace="default", group=GROUP, message_ids=(receipt.message_id,))
         await ended(stores, (await replay(stores, wanted, **BY_ADA)).job_id)
     whole = await look(stores, receipt.message_id)
-    monkeypatch.setattr(message_status, "OCCURRENCES_MAX", 2)
+    monkeypatch.setattr(message_status, "STORED_MAX", 2)
 
     cut = await look(stores, receipt.message_id)
 

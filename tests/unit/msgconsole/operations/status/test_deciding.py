@@ -160,3 +160,23 @@ def test_what_was_wanted_before_may_be_ready_still_where_no_broker_is_asked() ->
     assert (unasked.why, instead(unasked)) == (Why.EXPRESSION_FALSE, [(State.PENDING, None)])
     assert unread.is_certain
     assert unserved.is_certain
+
+
+def test_that_the_group_is_paused_is_said_of_what_waits_whether_its_broker_has_answered_or_not() -> None:
+    row = WaitingRow(2, us(STORED_AT), "timeout", None)
+
+    told = [status(NOTHING._replace(owner=owner, waiting=row), is_paused=True) for owner in (None, KEY_OWNER)]
+
+    assert [each.detail.endswith("; the group is paused") for each in told] == [True, True]
+
+
+def test_a_stress_message_that_waits_is_not_to_come_where_the_group_may_not_see_it_any_more() -> None:
+    waits = NOTHING._replace(waiting=WaitingRow(2, us(STORED_AT), "timeout", None))
+    forbidden = later(1, may_see_stress=False)
+
+    told = status(waits, ALWAYS, forbidden, message=MESSAGE._replace(stress=True))
+    seen = status(waits, ALWAYS, message=MESSAGE._replace(stress=True))
+
+    assert (told.state, seen.state) == (State.RETRYING, State.RETRYING)
+    assert "it will be settled without being delivered" in told.detail
+    assert "without being delivered" not in seen.detail
