@@ -125,6 +125,7 @@ async def test_a_message_that_waits_for_another_attempt_is_skipped(
     assert (act.action, act.actor, act.reason) == ("message.skip", "ada", "why")
     assert act.thing == f"message {blocking} of group {GROUP}"
     assert act.detail == {
+        "group_id": (await trade.subscriber_groups.get("default", GROUP)).group_id,
         "queue_id": plan.queue_id,
         "queue_offset": plan.queue_offset,
         "standing": "WAITING",
