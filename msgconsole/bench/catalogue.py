@@ -10,6 +10,7 @@ from typing import Final
 
 from msgbroker.contract import limits
 from msgconsole.bench.scenario import BareCopy, DearNeighbour, Groups, LateGroup, Phase, Publishing, Scenario, Step
+from msgdb.jobs.records import RATE_DEFAULT
 
 ONE_GROUP: Final = "one group"
 FIVE_GROUPS: Final = "five groups"
@@ -32,6 +33,8 @@ HOT_TOPIC: Final = "hot topic, large configuration"
 TRACED_NOT: Final = "one group, trace rate 0"
 TRACED_AS_USUAL: Final = "one group, trace rate 0.01"
 TRACED_ALL: Final = "one group, trace rate 1"
+LIVE: Final = "live traffic at 500/s"
+LIVE_BESIDE: Final = "live traffic at 500/s, redrive"
 ONE_CALLER: Final = "one awaiting caller"
 ONE_CALLER_BESIDE: Final = "one awaiting caller, dear neighbour"
 
@@ -123,6 +126,14 @@ def traced(messages: int, rounds: int = 3) -> tuple[Phase, ...]:
     # Whoever comes first meets a colder machine: so in another order each time.
     orders = ((none, usual, everything), (usual, everything, none), (everything, none, usual))
     return tuple(phase for number in range(rounds) for phase in orders[number % len(orders)])
+
+
+def redrive(messages: int, rounds: int = 3) -> tuple[Phase, ...]:
+    """The same even load alone, and while another group's dead letters are redriven as fast as unless one says else."""
+    alone = Phase(LIVE, messages, publishing=Publishing.RATE, rate=500.0)
+    # They last twice as long as the load.
+    redriven = round(2 * messages / alone.rate * RATE_DEFAULT)
+    return (alone, replace(alone, name=LIVE_BESIDE, redriven=redriven)) * rounds
 
 
 def neighbour(messages: int) -> tuple[Step, ...]:

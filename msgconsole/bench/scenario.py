@@ -82,6 +82,8 @@ class Phase:
     """A further process publishes ten messages a second, each awaited: how long a commit takes under this load."""
     holds_snapshot: bool = False
     """Another session keeps a transaction with a snapshot open while the phase lasts."""
+    redriven: int = 0
+    """So many dead letters of another group are being redriven meanwhile; they must last as long as the phase."""
     duplicates_allowed: bool = False
     """Whether a message may come twice, for phases with faults: without one, each message arrives once."""
     seconds_max: float = 600.0

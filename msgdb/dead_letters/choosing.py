@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any, Final, NamedTuple
 
-from msgdb.dead_letters.wanted import CONDITIONS, OF_NEAR, WantedDeadLetters
+from msgdb.dead_letters.wanted import AHEAD, CONDITIONS, LETTERS, WantedDeadLetters
 from msgdb.postgres.array_rows import array_rows
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor
 from msgdb.postgres.connections import Connection
@@ -78,24 +78,26 @@ GROUP BY d.group_id, d.namespace, d.topic, d.event_code, d.stress
 ORDER BY count(*) DESC, d.group_id, d.topic, d.event_code, d.stress
 """
 
-# By the index on (group_id, id) where a group is given, else by the primary key. Sizes are summed up in the order of
-# the ids: a body that is over the bound is never read, but the first passes whatever its size.
+# It looks at dead letters until it has enough of them; only where it has not, it asks how far it got, in the same
+# snapshot. Sizes are summed up in the order of the ids: a body that is over the bound is never read, but the first
+# passes whatever its size.
 _CHOOSE: Final = f"""
-WITH near AS MATERIALIZED (
-    SELECT d.id FROM dead_letter d
-    WHERE d.id > %(after_id)s AND d.id <= %(last_id)s AND (%(group_id)s::bigint IS NULL OR d.group_id = %(group_id)s)
-      AND (%(ids)s::bigint[] IS NULL OR d.id = ANY(%(ids)s))
-    ORDER BY d.id LIMIT %(scanned_max)s
-), fitting AS MATERIALIZED (
-    SELECT id, number, bytes_up_to_here <= %(bytes_max)s OR number = 1 AS fits FROM (
-        SELECT d.id, row_number() OVER by_id AS number, sum(octet_length(d.body)) OVER by_id AS bytes_up_to_here
-        FROM {OF_NEAR} WHERE {CONDITIONS}
-        WINDOW by_id AS (ORDER BY d.id ROWS UNBOUNDED PRECEDING)
-    ) sized WHERE number <= %(limit)s + 1
+WITH found AS MATERIALIZED (
+    SELECT d.id, octet_length(d.body) AS body_bytes FROM {AHEAD} {LETTERS}
+    WHERE {CONDITIONS} ORDER BY near.id LIMIT %(limit)s + 1
+), sized AS (
+    SELECT id, row_number() OVER by_id AS number, sum(body_bytes) OVER by_id AS bytes_up_to_here
+    FROM found WINDOW by_id AS (ORDER BY id ROWS UNBOUNDED PRECEDING)
+), fitting AS (
+    SELECT id FROM sized WHERE number <= %(limit)s AND (number = 1 OR bytes_up_to_here <= %(bytes_max)s)
+), chosen AS MATERIALIZED (
+    SELECT coalesce(array_agg(id ORDER BY id), '{{}}') AS ids, count(*) < (SELECT count(*) FROM found) AS are_more
+    FROM fitting
 )
-SELECT (SELECT coalesce(array_agg(id ORDER BY id), '{{}}') FROM fitting WHERE fits AND number <= %(limit)s),
-       EXISTS (SELECT 1 FROM fitting WHERE NOT fits OR number > %(limit)s),
-       (SELECT count(*) FROM near), (SELECT max(id) FROM near)
+SELECT chosen.ids, chosen.are_more, looked_at.number, looked_at.through_id
+FROM chosen, LATERAL (
+    SELECT count(*) AS number, max(near.id) AS through_id FROM {AHEAD} WHERE NOT chosen.are_more
+) looked_at
 """
 
 _READ: Final = f"""

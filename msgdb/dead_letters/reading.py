@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from msgbroker.contract.errors import ThingNotFoundError
-from msgdb.dead_letters.wanted import CONDITIONS, EVERY_ONE, OF_NEAR, WantedDeadLetters
+from msgdb.dead_letters.wanted import BACK, CONDITIONS, EVERY_ONE, LETTERS, WantedDeadLetters
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor
 from msgdb.postgres.connections import Connection
 
@@ -89,27 +89,17 @@ d.ordering_key, d.headers, octet_length(d.body), d.born_at + {TO_1970}, d.born_h
 d.redrives, {_REDRIVEN_AT}
 """
 
-# By the index on (group_id, id) where a group is given, else by the primary key; backwards. So many are looked at that
-# a condition on something else cannot make it long; bodies are left where they lie.
+# It looks at dead letters until the page is full; only where it is not, it asks how far it got, in the same snapshot.
+# Without any there is a row all the same, which says that.
 _LIST: Final = f"""
-WITH near AS MATERIALIZED (
-    SELECT d.id FROM dead_letter d
-    WHERE d.id < %(before_id)s AND (%(group_id)s::bigint IS NULL OR d.group_id = %(group_id)s)
-      AND (%(ids)s::bigint[] IS NULL OR d.id = ANY(%(ids)s))
-    ORDER BY d.id DESC LIMIT %(scanned_max)s
+WITH page AS MATERIALIZED (
+    SELECT {_COLUMNS} FROM {BACK} {LETTERS}
+    WHERE {CONDITIONS} ORDER BY near.id DESC LIMIT %(limit)s
+), looked_at AS MATERIALIZED (
+    SELECT count(*) AS number, min(near.id) AS oldest_id FROM {BACK}
+    WHERE (SELECT count(*) FROM page) < %(limit)s
 )
-SELECT {_COLUMNS}, (SELECT count(*) FROM near), (SELECT min(id) FROM near)
-FROM {OF_NEAR}
-WHERE {CONDITIONS}
-ORDER BY d.id DESC LIMIT %(limit)s
-"""
-_NEAR: Final = """
-SELECT count(*), min(id) FROM (
-    SELECT d.id FROM dead_letter d
-    WHERE d.id < %(before_id)s AND (%(group_id)s::bigint IS NULL OR d.group_id = %(group_id)s)
-      AND (%(ids)s::bigint[] IS NULL OR d.id = ANY(%(ids)s))
-    ORDER BY d.id DESC LIMIT %(scanned_max)s
-) near
+SELECT page.*, looked_at.number, looked_at.oldest_id FROM looked_at LEFT JOIN page ON true ORDER BY page.id DESC
 """
 _GET: Final = f"SELECT {_COLUMNS}, d.body FROM dead_letter d WHERE d.id = %(id)s"
 _REDRIVES: Final = """
@@ -140,12 +130,12 @@ async def list_dead_letters(
     cursor = binary_cursor(conn)
     await cursor.execute(_LIST, parameters, prepare=False)
     rows = await cursor.fetchall()
-    items = [DeadLetterSummary._make(row[:-2]) for row in rows]
+    items = [DeadLetterSummary._make(row[:-2]) for row in rows if row[0] is not None]
     if len(items) == limit:
         return DeadLetterPage(items, items[-1].dead_letter_id, is_cut=False)
-    scanned, oldest = rows[0][-2:] if rows else await _near(conn, parameters)
-    is_cut = scanned == scanned_max
-    return DeadLetterPage(items, oldest if is_cut else None, is_cut=is_cut)
+    looked_at, oldest_id = rows[0][-2:]
+    is_cut = looked_at == scanned_max
+    return DeadLetterPage(items, oldest_id if is_cut else None, is_cut=is_cut)
 
 
 async def get_dead_letter(conn: Connection, dead_letter_id: int) -> DeadLetter:
@@ -167,9 +157,3 @@ async def count_dead_letters(conn: Connection) -> dict[int, DeadLetterCount]:
     """Return how many dead letters each group has; groups without any are left out."""
     cursor = await conn.execute(_COUNT)
     return {group_id: DeadLetterCount(total, still_open) for group_id, total, still_open in await cursor.fetchall()}
-
-
-async def _near(conn: Connection, parameters: dict[str, object]) -> tuple[int, int | None]:
-    row = await (await conn.execute(_NEAR, parameters, prepare=False)).fetchone()
-    assert row is not None, "one row is returned"
-    return row[0], row[1]

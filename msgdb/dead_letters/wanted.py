@@ -34,8 +34,19 @@ CONDITIONS: Final = """
 """
 """The conditions on `dead_letter d`."""
 
-OF_NEAR: Final = "near CROSS JOIN LATERAL (SELECT * FROM dead_letter one WHERE one.id = near.id OFFSET 0) d"
-"""Each dead letter of `near`, by the primary key: the conditions come after it, and never lead to another plan."""
+_NEAR: Final = """
+(SELECT d.id FROM dead_letter d
+ WHERE {bound} AND (%(group_id)s::bigint IS NULL OR d.group_id = %(group_id)s)
+   AND (%(ids)s::bigint[] IS NULL OR d.id = ANY(%(ids)s))
+ ORDER BY d.id {order} LIMIT %(scanned_max)s) near
+"""
+AHEAD: Final = _NEAR.format(bound="d.id > %(after_id)s AND d.id <= %(last_id)s", order="ASC")
+"""The ids that a step of a job may look at, ascending: by the index on (group_id, id) of a group, else by the key."""
+BACK: Final = _NEAR.format(bound="d.id < %(before_id)s", order="DESC")
+"""The ids that one page may look at, descending; likewise."""
+LETTERS: Final = "CROSS JOIN LATERAL (SELECT * FROM dead_letter one WHERE one.id = near.id OFFSET 0) d"
+"""Behind `AHEAD` or `BACK`: each dead letter by the primary key, one after the other in that order. Conditions come
+after it, and never lead to another plan; a LIMIT ends the looking as soon as there are enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ SCENARIO = Scenario(
         catalogue.header_100(3_000),
         *catalogue.backlog(60_000, 20_000, rounds=1),
         *catalogue.traced(40_000, rounds=2),
+        *catalogue.redrive(2_500, rounds=1),
         *catalogue.neighbour(2_000),
     ),
 )

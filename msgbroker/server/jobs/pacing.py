@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-STEP_SECONDS: Final = 0.1
-"""A step does as many messages as come to so much time at the job's rate: work comes in small, even portions."""
+_PORTION_SECONDS: Final = 0.1
+"""A step does as many messages as come to so much time at the job's rate: work comes in even portions."""
+_SMALL_MESSAGES: Final = 50
+"""What is stored between two portions of so many hardly waits for them; behind 200 it waits twice as long as alone."""
+_LARGE_PORTION_SECONDS: Final = 0.025
 STEP_MESSAGES_MAX: Final = 200
+"""At high rates portions grow up to here: then haste was asked for."""
 
 
 def step_messages(rate: float) -> int:
     """Return how many messages the next step does at that rate."""
-    return max(1, min(STEP_MESSAGES_MAX, round(rate * STEP_SECONDS)))
+    small = min(_SMALL_MESSAGES, rate * _PORTION_SECONDS)
+    large = min(STEP_MESSAGES_MAX, rate * _LARGE_PORTION_SECONDS)
+    return max(1, round(max(small, large)))
 
 
 class Pace:

@@ -80,6 +80,10 @@ def _receipt_p99(phase: PhaseResult) -> float:
     return phase.receipt_ms["p99"]
 
 
+def _latency_p99(phase: PhaseResult) -> float:
+    return phase.latency_ms["p99"]
+
+
 def _rows_for_delivery(phase: PhaseResult) -> float:
     # A trace is a sample, which has a target of its own.
     return sum(rows for table, rows in phase.rows_per_message.items() if table != TRACE_EVENT)
@@ -167,6 +171,9 @@ _RATIOS: Final[dict[str, Callable[[RunResult], float | None]]] = {
     "2 workers / 1 worker": _quotient(_median(catalogue.WORKERS_2, _rate), _median(catalogue.WORKERS_1, _rate)),
     "beside a dear neighbour / alone, receipt p99": _quotient(
         _median(catalogue.ONE_CALLER_BESIDE, _receipt_p99), _median(catalogue.ONE_CALLER, _receipt_p99)
+    ),
+    "beside a redrive / alone, publish to handler p99": _quotient(
+        _median(catalogue.LIVE_BESIDE, _latency_p99), _median(catalogue.LIVE, _latency_p99)
     ),
     "traced at rate 0.01 / not traced": _quotient(
         _median(catalogue.TRACED_AS_USUAL, _rate), _median(catalogue.TRACED_NOT, _rate)
@@ -260,6 +267,12 @@ _TARGETS: Final = (
         "publish beside a dear expression of another tenant, p99 of alone",
         "×",
         _RATIOS["beside a dear neighbour / alone, receipt p99"],
+        at_most=1.5,
+    ),
+    _Target(
+        "publish to handler at 500/s beside a redrive at 2,000/s, p99 of alone",
+        "×",
+        _RATIOS["beside a redrive / alone, publish to handler p99"],
         at_most=1.5,
     ),
     _Target("broker memory, peak of all phases", "MB", _memory, at_most=300),

@@ -15,6 +15,7 @@ from msgconsole.bench.measures.resources import MemoryPeak, usage_by_role
 from msgconsole.bench.measures.results import PhaseResult
 from msgconsole.bench.phases.center import BenchCenter
 from msgconsole.bench.phases.held_snapshot import held_snapshot
+from msgconsole.bench.phases.redrive import redriving
 from msgconsole.bench.phases.registration import LATE_GROUP, Registered, Registration
 from msgconsole.bench.phases.worker_process import WorkerProcess
 from msgconsole.bench.scenario import LateGroup, Phase, Publishing
@@ -109,6 +110,8 @@ class PhaseRunner:
         with ExitStack() as stack:
             if phase.holds_snapshot:
                 stack.enter_context(held_snapshot(self.center.msgdb_url))
+            if phase.redriven:
+                stack.enter_context(redriving(self.center, phase.redriven, phase.body_bytes))
             workers = _Workers.start(phase, self.center.address, groups, stack)
             with MemoryPeak(*self.center.pids["broker"]) as peak:
                 self._load(phase, workers, observed, during)

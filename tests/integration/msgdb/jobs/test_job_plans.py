@@ -62,7 +62,10 @@ def connection(postgres_url: str, template_database: str) -> Iterator[psycopg.Co
 
 OPEN_JOBS = JOBS // 1_000
 OF_GROUP = WantedDeadLetters(group_id=3, is_open=True).parameters()
+OPEN = WantedDeadLetters(is_open=True).parameters()
 ONE_LETTER = WantedDeadLetters(ids=(50,)).parameters()
+LISTED = {"before_id": LETTERS, "scanned_max": reading.SCANNED_MAX}
+CHOSEN = {"after_id": 5_000, "last_id": LETTERS, "bytes_max": 1 << 20, "scanned_max": choosing.SCANNED_MAX}
 MINE = {"job_id": 1_000, "epoch": 0, "lease_seconds": 30.0}
 
 STATEMENTS = {
@@ -71,15 +74,13 @@ STATEMENTS = {
     "a job locked": Hot(steering._LOCK, 1, {}),
     "jobs listed": Hot(listing._LIST, 50, {"before_id": JOBS, "namespace": None, "only_open": False, "limit": 50}),
     "failures listed": Hot(listing._FAILURES, 100, {"job_id": 7, "limit": 1_000}),
-    # Each twice: found by the index, then looked at; and whether it was redriven.
-    "letters listed": Hot(reading._LIST, 400, {**OF_GROUP, "before_id": LETTERS, "limit": 20, "scanned_max": 100}),
-    "a letter listed": Hot(reading._LIST, 10, {**ONE_LETTER, "before_id": LETTERS, "limit": 20, "scanned_max": 100}),
+    # Each twice: found by the index, then looked at; and whether it was redriven. Every second one was.
+    "letters listed": Hot(reading._LIST, 7 * 20, {**OF_GROUP, **LISTED, "limit": 20}),
+    "letters of any group listed": Hot(reading._LIST, 7 * 20, {**OPEN, **LISTED, "limit": 20}),
+    "a letter listed": Hot(reading._LIST, 10, {**ONE_LETTER, **LISTED, "limit": 20}),
     "a letter shown": Hot(reading._GET, 1, {"id": 7}),
-    "letters chosen": Hot(
-        choosing._CHOOSE,
-        400,
-        {**OF_GROUP, "after_id": 5_000, "last_id": LETTERS, "limit": 50, "bytes_max": 1 << 20, "scanned_max": 100},
-    ),
+    "letters chosen": Hot(choosing._CHOOSE, 7 * 50, {**OF_GROUP, **CHOSEN, "limit": 50}),
+    "letters of any group chosen": Hot(choosing._CHOOSE, 7 * 50, {**OPEN, **CHOSEN, "limit": 50}),
     "letters read": Hot(choosing._READ, 3, {}),
     "letters purged": Hot(choosing._DELETE, 6, {}),
     "redrives noted": Hot(
