@@ -62,15 +62,16 @@ def change(
     as_json: bool,
     wait: bool = True,
     existing: Existing[ThingT] | None = None,
+    reason: str | None = None,
 ) -> None:
     """Carry out *act*, print what it made, and (with *wait*) return once every live broker routes by it.
 
-    With *existing*, what is there already will do.
+    With *existing*, what is there already will do. *reason* is why, for the audit trail.
     """
 
     async def run() -> None:
         # Who waits asks the message store, too, which brokers serve by what they know.
-        async with open_service_with_tails() if wait else open_service() as service:
+        async with open_service_with_tails(reason) if wait else open_service(reason) as service:
             changed, is_new = await create_or_get(service, act, existing)
             if as_json:
                 created = {} if existing is None else {"created": is_new}
@@ -106,20 +107,20 @@ def carry_out(
 
 
 @asynccontextmanager
-async def open_service() -> AsyncIterator[ConfigService]:
+async def open_service(reason: str | None = None) -> AsyncIterator[ConfigService]:
     """Give the service layer, acting for the system's user."""
     async with open_config_store(places.confdb_url()) as store:
-        yield ConfigService(store, actor())
+        yield ConfigService(store, actor(), reason=reason or "")
 
 
 @asynccontextmanager
-async def open_service_with_tails() -> AsyncIterator[ConfigService]:
+async def open_service_with_tails(reason: str | None = None) -> AsyncIterator[ConfigService]:
     """Give a service layer that can also begin subscriptions: it asks the message store where the queues end."""
     async with (
         open_config_store(places.confdb_url()) as store,
         open_message_store(places.msgdb_url()) as messages,
     ):
-        yield ConfigService(store, actor(), QueueTailReader(messages))
+        yield ConfigService(store, actor(), QueueTailReader(messages), reason=reason or "")
 
 
 def actor() -> str:

@@ -10,7 +10,13 @@ from confdb.services import Changed
 from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import SubscriberGroupView, SubscriptionView, TopicView
 from confdb.snapshot import load_snapshot
-from msgbroker.contract.errors import GroupNotFoundError, SubscriptionNotFoundError, ThingInUseError, TopicNotFoundError
+from msgbroker.contract.errors import (
+    GroupNotFoundError,
+    InvalidSettingError,
+    SubscriptionNotFoundError,
+    ThingInUseError,
+    TopicNotFoundError,
+)
 from msgconsole.operations.lag_report import LagOf, read_lag
 from msgconsole.operations.stores import Stores
 
@@ -46,6 +52,19 @@ class Usage:
         return ", ".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedBy:
+    """Who deletes something, and why; by *force* though it is in use."""
+
+    actor: str
+    reason: str = ""
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.force and not self.reason.strip():
+            raise InvalidSettingError("reason", "is empty: what is deleted though it is in use needs one")
+
+
 async def find_group_usage(stores: Stores, namespace: str, group: str) -> Usage:
     """Return who uses a group. Raises GroupNotFoundError."""
     return await _usage_of(stores, [_get_group(await load_snapshot(stores.config), namespace, group)])
@@ -74,33 +93,37 @@ async def find_topic_usage(stores: Stores, namespace: str, topic: str) -> Usage:
     return await _usage_of(stores, groups, topic)
 
 
-async def delete_group(
-    stores: Stores, namespace: str, group: str, *, actor: str, force: bool
-) -> Changed[SubscriberGroupView]:
-    """Delete a group with its subscriptions. Raises ThingInUseError while it is in use, unless by *force*."""
-    if not force:
+async def delete_group(stores: Stores, namespace: str, group: str, *, by: DeletedBy) -> Changed[SubscriberGroupView]:
+    """Delete a group with its subscriptions. Raises ThingInUseError while it is in use, unless by force."""
+    if not by.force:
         _refuse_used("group", group, await find_group_usage(stores, namespace, group))
-    return await stores.service(actor).subscriber_groups.delete(namespace, group)
+    return await stores.service(by.actor, by.reason).subscriber_groups.delete(namespace, group)
 
 
 async def delete_subscription(
-    stores: Stores, namespace: str, group: str, topic: str, event_code: str, *, actor: str, force: bool
+    stores: Stores,
+    namespace: str,
+    group: str,
+    topic: str,
+    event_code: str,
+    *,
+    by: DeletedBy,
 ) -> Changed[SubscriptionView]:
-    """Unsubscribe a group. Raises ThingInUseError while the group is at work on the topic, unless by *force*."""
-    if not force:
+    """Unsubscribe a group. Raises ThingInUseError while the group is at work on the topic, unless by force."""
+    if not by.force:
         name = describe_subscription(group, topic, event_code)
         usage = await find_subscription_usage(stores, namespace, group, topic, event_code)
         _refuse_used("subscription", name, usage)
-    return await stores.service(actor).subscriptions.delete(namespace, group, topic, event_code)
+    return await stores.service(by.actor, by.reason).subscriptions.delete(namespace, group, topic, event_code)
 
 
-async def delete_topic(stores: Stores, namespace: str, topic: str, *, actor: str, force: bool) -> Changed[TopicView]:
-    """Delete a topic. Raises ThingInUseError while a group subscribes to it; by *force* that goes with it."""
-    if not force:
+async def delete_topic(stores: Stores, namespace: str, topic: str, *, by: DeletedBy) -> Changed[TopicView]:
+    """Delete a topic. Raises ThingInUseError while a group subscribes to it; by force that goes with it."""
+    if not by.force:
         usage = await find_topic_usage(stores, namespace, topic)
         if usage.groups:
             raise ThingInUseError("topic", topic, _used_by(usage))
-    return await stores.service(actor).topics.delete(namespace, topic, with_subscriptions=force)
+    return await stores.service(by.actor, by.reason).topics.delete(namespace, topic, with_subscriptions=by.force)
 
 
 def _refuse_used(kind: str, name: str, usage: Usage) -> None:

@@ -80,6 +80,7 @@ async def update_subscription(
     event_code: str,
     *,
     actor: str,
+    reason: str = "",
     mode: SubscriptionMode | None = None,
     expression: str | None = None,
     paused: bool | None = None,
@@ -88,7 +89,7 @@ async def update_subscription(
 
     The group keeps its place. Raises as `Subscriptions.update` does, and SubscriptionNotActiveError.
     """
-    service = stores.service(actor)
+    service = stores.service(actor, reason)
     changed = await service.subscriptions.update(
         namespace, group, topic, event_code, mode=mode, expression=expression, paused=paused
     )

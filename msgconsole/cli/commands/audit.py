@@ -19,12 +19,12 @@ def command(
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show who changed what in the configuration, the newest first. Times are UTC; --json tells more.
+    """Show who changed what in the configuration, and why, the newest first. Times are UTC; --json tells more.
 
     Example: msgcenter audit --kind topic --name TP_TRADE --json
     """
     page = look_up(
         lambda service: service.audit.list(namespace=namespace, kind=kind, name=name, after=before, limit=limit)
     )
-    columns = ("audit_id", "at", "actor", "action", "name")
+    columns = ("audit_id", "at", "actor", "action", "name", "reason")
     print_rows(page.items, columns, as_json=as_json, empty="No changes.")

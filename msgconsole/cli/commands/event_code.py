@@ -11,7 +11,16 @@ from typing import Annotated
 import typer
 
 from msgconsole.cli.if_not_exists import Existing
-from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, IfNotExists, Limit, Namespace, NoWait, Topic
+from msgconsole.cli.options import (
+    DEFAULT_NAMESPACE,
+    AsJson,
+    IfNotExists,
+    Limit,
+    Namespace,
+    NoWait,
+    Topic,
+    WhyChanged,
+)
 from msgconsole.cli.output import print_rows
 from msgconsole.cli.service import change, look_up_all
 
@@ -67,6 +76,7 @@ def list_(
 def delete(
     topic: Topic,
     name: _Name,
+    reason: WhyChanged = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -80,4 +90,5 @@ def delete(
         lambda gone: f"Event code {gone.topic}/{gone.name} is deleted.",
         as_json=as_json,
         wait=not no_wait,
+        reason=reason,
     )

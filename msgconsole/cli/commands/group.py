@@ -23,10 +23,12 @@ from msgconsole.cli.options import (
     Limit,
     Namespace,
     NoWait,
+    Why,
+    WhyChanged,
 )
 from msgconsole.cli.output import print_rows, print_thing
-from msgconsole.cli.service import actor, carry_out, change, look_up, look_up_all
-from msgconsole.cli.usage import tell_usage
+from msgconsole.cli.service import carry_out, change, look_up, look_up_all
+from msgconsole.cli.usage import deleted_by, tell_usage
 from msgconsole.operations.deletions import delete_group, find_group_usage
 
 app = typer.Typer(no_args_is_help=True)
@@ -201,6 +203,7 @@ def update(
     unsettled_max: _UnsettledMax = None,
     paused: Annotated[bool | None, typer.Option("--pause/--resume", help="Hand out nothing, or again.")] = None,
     description: Description = None,
+    reason: WhyChanged = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -225,6 +228,7 @@ def update(
         lambda changed: f"Group {changed.name} is changed.",
         as_json=as_json,
         wait=not no_wait,
+        reason=reason,
     )
 
 
@@ -235,6 +239,7 @@ def delete(
     namespace: Namespace = DEFAULT_NAMESPACE,
     force: Force = False,
     dry_run: DryRun = False,
+    reason: Why = None,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
@@ -250,13 +255,15 @@ def delete(
             lambda gone: f"Publisher group {gone.name} is deleted.",
             as_json=as_json,
             wait=not no_wait,
+            reason=reason,
         )
         return
     if dry_run:
         tell_usage(act(lambda stores: find_group_usage(stores, namespace, name)), as_json=as_json)
         return
+    by = deleted_by(reason, force=force)
     carry_out(
-        lambda stores: delete_group(stores, namespace, name, actor=actor(), force=force),
+        lambda stores: delete_group(stores, namespace, name, by=by),
         lambda gone: f"Group {gone.name} is deleted.",
         as_json=as_json,
         wait=not no_wait,

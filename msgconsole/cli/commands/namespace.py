@@ -6,7 +6,13 @@ from typing import Annotated
 
 import typer
 
-from msgconsole.cli.options import AsJson, Description, Limit, NoWait
+from msgconsole.cli.options import (
+    AsJson,
+    Description,
+    Limit,
+    NoWait,
+    WhyChanged,
+)
 from msgconsole.cli.output import print_rows
 from msgconsole.cli.service import change, look_up_all
 
@@ -42,7 +48,7 @@ def list_(limit: Limit = 1_000, as_json: AsJson = False) -> None:
 
 
 @app.command("delete")
-def delete(name: _Name, no_wait: NoWait = False, as_json: AsJson = False) -> None:
+def delete(name: _Name, reason: WhyChanged = None, no_wait: NoWait = False, as_json: AsJson = False) -> None:
     """Delete a namespace that has no topics and groups any more.
 
     Example: msgcenter namespace delete shop
@@ -52,4 +58,5 @@ def delete(name: _Name, no_wait: NoWait = False, as_json: AsJson = False) -> Non
         lambda gone: f"Namespace {gone.name} is deleted.",
         as_json=as_json,
         wait=not no_wait,
+        reason=reason,
     )

@@ -17,6 +17,7 @@ from msgconsole.cli.options import (
     OfGroup,
     SubscriberGroup,
     Topic,
+    WhyChanged,
 )
 from msgconsole.cli.output import print_rows
 from msgconsole.cli.service import change, look_up, look_up_all
@@ -37,6 +38,7 @@ def add_rule(
     header: _Header,
     value: _Value = "",
     operator: _Operator = StressOperator.EQUALS,
+    reason: WhyChanged = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -50,6 +52,7 @@ def add_rule(
         lambda rule: f"Messages with {rule.header} {rule.operator} {rule.value} are stress traffic now.",
         as_json=as_json,
         wait=not no_wait,
+        reason=reason,
     )
 
 
@@ -68,6 +71,7 @@ def remove_rule(
     header: _Header,
     value: _Value = "",
     operator: _Operator = StressOperator.EQUALS,
+    reason: WhyChanged = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -81,6 +85,7 @@ def remove_rule(
         lambda rule: f"The rule {rule.header} {rule.operator} {rule.value} is removed.",
         as_json=as_json,
         wait=not no_wait,
+        reason=reason,
     )
 
 
@@ -89,6 +94,7 @@ def allow(
     group: SubscriberGroup,
     topic: Topic,
     event_code: EventCodeOrAll = "*",
+    reason: WhyChanged = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -102,6 +108,7 @@ def allow(
         lambda entry: f"{entry.group} may be handed stress messages of {entry.topic}/{entry.event_code}.",
         as_json=as_json,
         wait=not no_wait,
+        reason=reason,
     )
 
 
@@ -110,6 +117,7 @@ def disallow(
     group: SubscriberGroup,
     topic: Topic,
     event_code: EventCodeOrAll = "*",
+    reason: WhyChanged = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -123,6 +131,7 @@ def disallow(
         lambda entry: f"{entry.group} is handed no stress messages of {entry.topic}/{entry.event_code} any more.",
         as_json=as_json,
         wait=not no_wait,
+        reason=reason,
     )
 
 

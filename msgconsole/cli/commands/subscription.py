@@ -29,11 +29,13 @@ from msgconsole.cli.options import (
     OfTopic,
     SubscriberGroup,
     Topic,
+    Why,
+    WhyChanged,
 )
 from msgconsole.cli.output import plain, print_json, print_line, print_rows, print_thing
 from msgconsole.cli.service import actor, carry_out, look_up, look_up_all
 from msgconsole.cli.store import read_store
-from msgconsole.cli.usage import tell_usage
+from msgconsole.cli.usage import deleted_by, tell_usage
 from msgconsole.operations.deletions import delete_subscription, find_subscription_usage
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribing import WantedSubscription, subscribe, update_subscription
@@ -209,6 +211,7 @@ def update(
     paused: Annotated[
         bool | None, typer.Option("--pause/--resume", help="Let what only this subscription wants wait, or come.")
     ] = None,
+    reason: WhyChanged = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
@@ -230,6 +233,7 @@ def update(
             topic,
             event_code,
             actor=actor(),
+            reason=reason or "",
             mode=SubscriptionMode.DIRECT if direct else None,
             expression=expression,
             paused=paused,
@@ -254,6 +258,7 @@ def delete(
     event_code: EventCodeOrAll = "*",
     force: Force = False,
     dry_run: DryRun = False,
+    reason: Why = None,
     no_wait: NoWait = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
@@ -268,8 +273,16 @@ def delete(
         usage = act(lambda stores: find_subscription_usage(stores, namespace, group, topic, event_code))
         tell_usage(usage, as_json=as_json)
         return
+    by = deleted_by(reason, force=force)
     carry_out(
-        lambda stores: delete_subscription(stores, namespace, group, topic, event_code, actor=actor(), force=force),
+        lambda stores: delete_subscription(
+            stores,
+            namespace,
+            group,
+            topic,
+            event_code,
+            by=by,
+        ),
         lambda gone: f"The subscription of {gone.group} to {gone.topic}/{gone.event_code} is deleted.",
         as_json=as_json,
         wait=not no_wait,

@@ -22,10 +22,12 @@ from msgconsole.cli.options import (
     Namespace,
     NoWait,
     Topic,
+    Why,
+    WhyChanged,
 )
 from msgconsole.cli.output import print_rows, print_thing
-from msgconsole.cli.service import actor, carry_out, change, look_up, look_up_all
-from msgconsole.cli.usage import tell_usage
+from msgconsole.cli.service import carry_out, change, look_up, look_up_all
+from msgconsole.cli.usage import deleted_by, tell_usage
 from msgconsole.operations.deletions import delete_topic, find_topic_usage
 
 app = typer.Typer(no_args_is_help=True)
@@ -136,6 +138,7 @@ def update(
     ] = None,
     trace_rate: TraceRate = None,
     description: Description = None,
+    reason: WhyChanged = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -160,6 +163,7 @@ def update(
         lambda changed: f"Topic {changed.name} is changed.",
         as_json=as_json,
         wait=not no_wait,
+        reason=reason,
     )
 
 
@@ -168,6 +172,7 @@ def delete(
     name: Topic,
     force: Force = False,
     dry_run: DryRun = False,
+    reason: Why = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -179,8 +184,9 @@ def delete(
     if dry_run:
         tell_usage(act(lambda stores: find_topic_usage(stores, namespace, name)), as_json=as_json)
         return
+    by = deleted_by(reason, force=force)
     carry_out(
-        lambda stores: delete_topic(stores, namespace, name, actor=actor(), force=force),
+        lambda stores: delete_topic(stores, namespace, name, by=by),
         lambda gone: f"Topic {gone.name} is deleted.",
         as_json=as_json,
         wait=not no_wait,
