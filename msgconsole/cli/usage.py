@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgconsole.cli.output import plain, print_json, print_line
-from msgconsole.operations.deletions import Usage
+from msgconsole.operations.configuration.deletions import Usage
 
 
 def tell_usage(usage: Usage, *, as_json: bool) -> None:

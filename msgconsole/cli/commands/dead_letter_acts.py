@@ -38,11 +38,11 @@ from msgconsole.cli.options import (
 )
 from msgconsole.cli.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.service import actor
-from msgconsole.operations import purge as purging
-from msgconsole.operations import redrive as redriving
-from msgconsole.operations.letters import LetterSum, resolve_group
-from msgconsole.operations.purge import PurgePlan
-from msgconsole.operations.redrive import Begun, RedrivePlan
+from msgconsole.operations.dead_letters import purge as purging
+from msgconsole.operations.dead_letters import redrive as redriving
+from msgconsole.operations.dead_letters.letters import LetterSum, resolve_group
+from msgconsole.operations.dead_letters.purge import PurgePlan
+from msgconsole.operations.dead_letters.redrive import Begun, RedrivePlan
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.jobs.records import RATE_DEFAULT

@@ -12,7 +12,7 @@ from msgconsole.cli.options import AsJson
 from msgconsole.cli.output import print_json, print_line, print_rows
 from msgconsole.cli.service import actor
 from msgconsole.cli.store import read_store
-from msgconsole.operations.archive_switch import require_archive, stop_requiring_archive
+from msgconsole.operations.configuration.archive_switch import require_archive, stop_requiring_archive
 from msgdb.archive.policy import list_policies
 
 _POLICY_COLUMNS: Final = ("table", "required_from", "changed_at")

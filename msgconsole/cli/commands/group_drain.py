@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from msgconsole.cli.acting import open_stores
 from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Namespace, OfTopic, SubscriberGroup
 from msgconsole.cli.output import console, plain, print_json, print_line, print_rows
-from msgconsole.operations.draining import Drain, drain_group
+from msgconsole.operations.lanes.draining import Drain, drain_group
 
 _LINE_SECONDS_MIN: Final = 10.0
 """How long lines are apart, at least: they end up in log files."""

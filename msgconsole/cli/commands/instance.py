@@ -15,8 +15,8 @@ from msgconsole.cli.connections import Many, shown_age, shown_rate, tell_cut, te
 from msgconsole.cli.options import AsJson, DryRun, OfGroup, OfNamespace, Reason, require_reason
 from msgconsole.cli.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.service import actor
-from msgconsole.operations.connected import InstanceRow, list_instances
-from msgconsole.operations.disconnecting import disconnect, plan_disconnect
+from msgconsole.operations.brokers.connected import InstanceRow, list_instances
+from msgconsole.operations.brokers.disconnecting import disconnect, plan_disconnect
 from msgdb.requests import RequestOutcome
 
 app = typer.Typer(no_args_is_help=True)

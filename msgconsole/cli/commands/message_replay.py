@@ -24,8 +24,8 @@ from msgconsole.cli.options import (
 from msgconsole.cli.output import plain, print_json, print_line
 from msgconsole.cli.service import actor
 from msgconsole.cli.times import Since, Until
-from msgconsole.operations import replay as replaying
-from msgconsole.operations.replay import ReplayPlan, WantedReplay
+from msgconsole.operations.replays import replay as replaying
+from msgconsole.operations.replays.replay import ReplayPlan, WantedReplay
 from msgdb.jobs.records import RATE_DEFAULT
 
 

@@ -10,8 +10,8 @@ import typer
 from msgconsole.cli.acting import act
 from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Namespace, OfTopic
 from msgconsole.cli.output import print_json, print_line, print_table
-from msgconsole.operations import trace as tracing
-from msgconsole.operations.trace import TracedCopy, TraceLine, TraceStory
+from msgconsole.operations.looking import trace as tracing
+from msgconsole.operations.looking.trace import TracedCopy, TraceLine, TraceStory
 
 _STORIES_MAX = 100
 

@@ -11,8 +11,8 @@ from msgconsole.cli.acting import act
 from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, DryRun, Namespace, Reason, require_reason
 from msgconsole.cli.output import print_json, print_line, print_rows
 from msgconsole.cli.service import actor
+from msgconsole.operations.replays.trial import TriedMessage, TryDone, WantedTry, plan_try, try_messages
 from msgconsole.operations.stores import Stores
-from msgconsole.operations.trial import TriedMessage, TryDone, WantedTry, plan_try, try_messages
 from msgdb.jobs.trials import TrialOutcome, TrialState
 
 _COLUMNS: Final = ("message_id", "outcome", "seconds", "error")

@@ -10,7 +10,7 @@ from msgconsole.cli.acting import act
 from msgconsole.cli.connections import Many, shown_rate, tell_cut, tell_unanswered
 from msgconsole.cli.options import AsJson, OfNamespace
 from msgconsole.cli.output import plain, print_json, print_rows
-from msgconsole.operations.connected import list_publishers
+from msgconsole.operations.brokers.connected import list_publishers
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -34,9 +34,9 @@ from msgconsole.cli.output import plain, print_json, print_line, print_rows, pri
 from msgconsole.cli.service import actor, carry_out, look_up, look_up_all
 from msgconsole.cli.store import read_store
 from msgconsole.cli.usage import tell_usage
-from msgconsole.operations.deletions import delete_subscription, find_subscription_usage
+from msgconsole.operations.configuration.deletions import delete_subscription, find_subscription_usage
+from msgconsole.operations.configuration.subscribing import WantedSubscription, subscribe, update_subscription
 from msgconsole.operations.stores import Stores
-from msgconsole.operations.subscribing import WantedSubscription, subscribe, update_subscription
 from msgdb.reports.expression_failures import find_expression_failure
 
 app = typer.Typer(no_args_is_help=True)

@@ -26,7 +26,7 @@ from msgconsole.cli.options import (
 from msgconsole.cli.output import print_rows, print_thing
 from msgconsole.cli.service import actor, carry_out, change, look_up, look_up_all
 from msgconsole.cli.usage import tell_usage
-from msgconsole.operations.deletions import delete_topic, find_topic_usage
+from msgconsole.operations.configuration.deletions import delete_topic, find_topic_usage
 
 app = typer.Typer(no_args_is_help=True)
 app.command("tail")(topic_looks.tail)

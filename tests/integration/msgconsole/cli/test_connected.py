@@ -13,7 +13,7 @@ from confdb.brokers import BrokerBeat, BrokerRegistry
 from confdb.store import ConfigStore
 from msgbroker.client import SyncMessageCenter
 from msgconsole.cli import output
-from msgconsole.operations.disconnecting import Disconnected
+from msgconsole.operations.brokers.disconnecting import Disconnected
 from msgdb.requests import RequestOutcome
 from tests.integration.msgconsole.cli.conftest import Msgcenter
 from tests.support.eventually import eventually_blocking

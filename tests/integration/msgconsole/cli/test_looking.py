@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from msgconsole.operations.trace import COPIES_MAX
+from msgconsole.operations.looking.trace import COPIES_MAX
 from msgdb import ids
 from msgdb.looking.by_id import STORED_MAX
 from msgdb.looking.by_key import COMPARED_MAX

@@ -17,12 +17,12 @@ from msgbroker.client import MessageCenter, Receipt
 from msgbroker.contract.errors import GroupNotFoundError, ThingNotFoundError
 from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2
-from msgconsole.operations import asking_brokers
-from msgconsole.operations.group_reset import WantedReset, reset_group
-from msgconsole.operations.message_steering import Steer, WantedMessage, steer_message
-from msgconsole.operations.purge import purge
-from msgconsole.operations.redrive import redrive
-from msgconsole.operations.replay import WantedReplay, replay
+from msgconsole.operations.brokers import asking_brokers
+from msgconsole.operations.dead_letters.purge import purge
+from msgconsole.operations.dead_letters.redrive import redrive
+from msgconsole.operations.lanes.group_reset import WantedReset, reset_group
+from msgconsole.operations.lanes.message_steering import Steer, WantedMessage, steer_message
+from msgconsole.operations.replays.replay import WantedReplay, replay
 from msgconsole.operations.status import message_status
 from msgconsole.operations.status.answers import Basis, GroupStatus, MessageStatus, State, Why
 from msgconsole.operations.status.message_status import find_status

@@ -14,7 +14,7 @@ from msgbroker.contract.errors import InvalidSettingError, MessageStateError, Th
 from msgbroker.contract.limits import LANE_WINDOW_MAX
 from msgbroker.engine.matching import Matcher
 from msgconsole.operations.counting import asked_by
-from msgconsole.operations.obeying import get_history, until_obeyed
+from msgconsole.operations.lanes.obeying import get_history, until_obeyed
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgdb.acts import write_act

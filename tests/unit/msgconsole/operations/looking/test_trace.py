@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from msgconsole.operations.trace import (
+from msgconsole.operations.looking.trace import (
     NOT_WRITTEN_YET,
     TracedCopy,
     TraceLine,

@@ -17,9 +17,9 @@ from msgbroker.client.connect.inspection import WhichInstances
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
-from msgconsole.operations import disconnecting
-from msgconsole.operations.connected import InstanceRow, list_instances, list_publishers
-from msgconsole.operations.disconnecting import DisconnectPlan, disconnect, plan_disconnect
+from msgconsole.operations.brokers import disconnecting
+from msgconsole.operations.brokers.connected import InstanceRow, list_instances, list_publishers
+from msgconsole.operations.brokers.disconnecting import DisconnectPlan, disconnect, plan_disconnect
 from msgconsole.operations.stores import Stores
 from msgdb.acts import list_acts
 from msgdb.requests import RequestOutcome

@@ -13,7 +13,7 @@ from confdb.brokers import BrokerRegistry
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
-from msgconsole.operations.pace import PACE_MINUTES, drain_seconds, pace_between, paces
+from msgconsole.operations.figures.pace import PACE_MINUTES, drain_seconds, pace_between, paces
 from msgconsole.operations.stores import Stores
 from msgdb.archive.listing import find_oldest_waiting
 from msgdb.archive.records import WaitingDay

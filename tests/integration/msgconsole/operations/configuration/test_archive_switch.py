@@ -15,7 +15,7 @@ from confdb import features
 from confdb.brokers import BrokerBeat, BrokerRegistry
 from confdb.store import ConfigStore
 from msgbroker.contract.errors import FeatureNotEverywhereError, InvalidSettingError
-from msgconsole.operations.archive_switch import require_archive, stop_requiring_archive
+from msgconsole.operations.configuration.archive_switch import require_archive, stop_requiring_archive
 from msgconsole.operations.stores import Stores
 from msgdb.acts import list_acts
 from msgdb.archive.permits import permit

@@ -11,8 +11,8 @@ import pytest
 from confdb.brokers import LiveBroker
 from msgbroker.client.connect.inspection import MessagePlace, MessageStand
 from msgbroker.contract.whereabouts import Stand
-from msgconsole.operations import asking_brokers
-from msgconsole.operations.asking_brokers import Answer, Asked, find_in_flight
+from msgconsole.operations.brokers import asking_brokers
+from msgconsole.operations.brokers.asking_brokers import Answer, Asked, find_in_flight
 
 PLACE = MessagePlace(1, 2, 3)
 NOW = datetime.now(UTC)

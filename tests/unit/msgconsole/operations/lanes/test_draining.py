@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from msgconsole.operations.draining import QueueLeft, reasons_of
+from msgconsole.operations.lanes.draining import QueueLeft, reasons_of
 from tests.support.lane_builders import make_group, make_subscription
 
 SERVED = QueueLeft("TP_TRADE", 1, 100, 0, 0, 0, None, None, is_served=True)

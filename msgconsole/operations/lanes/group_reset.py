@@ -17,7 +17,7 @@ from msgbroker.contract.errors import (
 )
 from msgbroker.engine.selection import Selection, Wish
 from msgconsole.operations.counting import asked_by, count_selected
-from msgconsole.operations.obeying import get_history, until_obeyed
+from msgconsole.operations.lanes.obeying import get_history, until_obeyed
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgdb.acts import write_act
