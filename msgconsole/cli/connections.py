@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from msgconsole.cli.output import visible
-from msgconsole.operations.brokers.asking_brokers import Unanswered
+from msgconsole.operations.brokers.asking import Unanswered
 from msgconsole.operations.brokers.connected import COUNT_MAX
 
 Many = Annotated[int, typer.Option("--limit", min=1, max=COUNT_MAX, help="How many at most.")]

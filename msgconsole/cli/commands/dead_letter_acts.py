@@ -40,7 +40,7 @@ from msgconsole.cli.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.service import actor
 from msgconsole.operations.dead_letters import purge as purging
 from msgconsole.operations.dead_letters import redrive as redriving
-from msgconsole.operations.dead_letters.letters import LetterSum, resolve_group
+from msgconsole.operations.dead_letters.meant import LetterSum, resolve_group
 from msgconsole.operations.dead_letters.purge import PurgePlan
 from msgconsole.operations.dead_letters.redrive import Begun, RedrivePlan
 from msgconsole.operations.stores import Stores

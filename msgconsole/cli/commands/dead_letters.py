@@ -21,7 +21,7 @@ from msgconsole.cli.commands.dead_letter_options import (
 from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Limit, Namespace, OfGroup, OfTopic
 from msgconsole.cli.output import body_record, plain, print_json, print_line, print_rows, print_thing
 from msgconsole.cli.store import read_store
-from msgconsole.operations.dead_letters.letters import resolve_group
+from msgconsole.operations.dead_letters.meant import resolve_group
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.reading import (
     DeadLetter,

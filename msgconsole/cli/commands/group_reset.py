@@ -23,7 +23,7 @@ from msgconsole.cli.output import print_json, print_line, print_rows
 from msgconsole.cli.service import actor
 from msgconsole.cli.times import FORMS, parse_time
 from msgconsole.cli.waiting_for_brokers import WAIT_SECONDS, tell_still_waiting, tell_waiting
-from msgconsole.operations.lanes.group_reset import QueueReset, ResetDone, WantedReset, plan_reset, reset_group
+from msgconsole.operations.lanes.resetting import QueueReset, ResetDone, WantedReset, plan_reset, reset_group
 from msgconsole.operations.stores import Stores
 
 _COLUMNS: Final = ("topic", "queue_id", "from_offset", "to_offset", "skipped", "again", "matching", "waiting_anew")

@@ -13,8 +13,8 @@ from msgconsole.cli.acting import act
 from msgconsole.cli.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.output import plain, print_json, print_rows, visible
 from msgconsole.cli.times import Since, Until, hour_before
-from msgconsole.operations.figures.backlog_report import BacklogReport, read_backlog
-from msgconsole.operations.figures.lag_report import LagOf, LagReport, QueueLag, TopicLag, read_lag, sum_by_topic
+from msgconsole.operations.figures.backlog import BacklogReport, read_backlog
+from msgconsole.operations.figures.lag import LagOf, LagReport, QueueLag, TopicLag, read_lag, sum_by_topic
 from msgdb.archive.records import WaitingDay
 
 _DAY_SECONDS: Final = 86_400

@@ -12,7 +12,7 @@ from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, DryRun, Namespace,
 from msgconsole.cli.output import print_json, print_line
 from msgconsole.cli.service import actor
 from msgconsole.cli.waiting_for_brokers import WAIT_SECONDS, tell_still_waiting, tell_waiting
-from msgconsole.operations.lanes.message_steering import (
+from msgconsole.operations.lanes.steering import (
     Steer,
     SteerDone,
     SteerPlan,

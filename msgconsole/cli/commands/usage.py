@@ -13,8 +13,8 @@ from msgconsole.cli.acting import act
 from msgconsole.cli.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.output import print_json, print_rows
 from msgconsole.cli.times import Since, Until, hour_before
-from msgconsole.operations.figures.lag_report import LagOf
-from msgconsole.operations.figures.usage_report import UsageOfType, UsageReport, read_usage
+from msgconsole.operations.figures.lag import LagOf
+from msgconsole.operations.figures.usage import UsageOfType, UsageReport, read_usage
 
 
 class By(StrEnum):

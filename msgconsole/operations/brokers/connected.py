@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from msgbroker.client.connect.inspection import ConnectedInstance, ConnectedPublisher, WhichInstances
-from msgconsole.operations.brokers.asking_brokers import ASK_SECONDS_MAX, Answer, Unanswered, ask_brokers
+from msgconsole.operations.brokers.asking import ASK_SECONDS_MAX, Answer, Unanswered, ask_brokers
 from msgconsole.operations.stores import Stores
 
 COUNT_MAX: Final = 10_000

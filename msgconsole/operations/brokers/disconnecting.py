@@ -9,7 +9,7 @@ from typing import Final
 
 from msgbroker.client.connect.inspection import WhichInstances
 from msgbroker.contract.errors import InvalidSettingError
-from msgconsole.operations.brokers.asking_brokers import Unanswered
+from msgconsole.operations.brokers.asking import Unanswered
 from msgconsole.operations.brokers.connected import InstanceRow, list_instances
 from msgconsole.operations.stores import Stores
 from msgdb.requests import ASKED_AT_ONCE_MAX, NewRequest, RequestOutcome, ask, expire, find_outcomes, hint

@@ -11,7 +11,7 @@ from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import SubscriberGroupView, SubscriptionView, TopicView
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import GroupNotFoundError, SubscriptionNotFoundError, ThingInUseError, TopicNotFoundError
-from msgconsole.operations.figures.lag_report import LagOf, read_lag
+from msgconsole.operations.figures.lag import LagOf, read_lag
 from msgconsole.operations.stores import Stores
 
 _SHOWN_GROUPS_MAX = 3

@@ -10,7 +10,7 @@ from confdb.features import Feature
 from confdb.snapshot import load_snapshot
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import BodyTooLargeError, InvalidSettingError, NothingSelectedError, ThingNotFoundError
-from msgconsole.operations.dead_letters.letters import LetterSum, sum_letters
+from msgconsole.operations.dead_letters.meant import LetterSum, sum_letters
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.reading import get_dead_letter
 from msgdb.dead_letters.wanted import WantedDeadLetters

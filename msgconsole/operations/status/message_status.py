@@ -14,7 +14,7 @@ from confdb.brokers import BrokerRegistry
 from confdb.past import UNCERTAIN_SECONDS, Past, PastGroup, TopicPast
 from msgbroker.client.connect.inspection import MessagePlace, MessageStand
 from msgbroker.contract.whereabouts import Stand
-from msgconsole.operations.brokers.asking_brokers import find_in_flight
+from msgconsole.operations.brokers.asking import find_in_flight
 from msgconsole.operations.status.answers import GroupStatus, MessageStatus, PlaceStatus
 from msgconsole.operations.status.deciding import decide
 from msgconsole.operations.status.facts import GroupFacts

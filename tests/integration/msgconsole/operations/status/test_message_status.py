@@ -17,11 +17,11 @@ from msgbroker.client import MessageCenter, Receipt
 from msgbroker.contract.errors import GroupNotFoundError, ThingNotFoundError
 from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2
-from msgconsole.operations.brokers import asking_brokers
+from msgconsole.operations.brokers import asking
 from msgconsole.operations.dead_letters.purge import purge
 from msgconsole.operations.dead_letters.redrive import redrive
-from msgconsole.operations.lanes.group_reset import WantedReset, reset_group
-from msgconsole.operations.lanes.message_steering import Steer, WantedMessage, steer_message
+from msgconsole.operations.lanes.resetting import WantedReset, reset_group
+from msgconsole.operations.lanes.steering import Steer, WantedMessage, steer_message
 from msgconsole.operations.replays.replay import WantedReplay, replay
 from msgconsole.operations.status import message_status
 from msgconsole.operations.status.answers import Basis, GroupStatus, MessageStatus, State, Why
@@ -357,8 +357,8 @@ async def test_a_broker_that_does_not_answer_is_named(
     async with raw_subscriber(broker.address) as subscriber:
         await subscriber.until(1)
         await until(stores, receipt, State.IN_FLIGHT)
-        # That brokers which hang or are gone are not waited for, the tests of `asking_brokers` prove.
-        monkeypatch.setattr(asking_brokers, "_ask_one", _is_silent)
+        # That brokers which hang or are gone are not waited for, the tests of `asking` prove.
+        monkeypatch.setattr(asking, "_ask_one", _is_silent)
         found = await look(stores, receipt.message_id)
 
     assert (found.is_complete, found.unanswered) == (False, (f"broker {broker.address}: it hangs",))
@@ -366,8 +366,8 @@ async def test_a_broker_that_does_not_answer_is_named(
     assert (told.state, "did not answer" in told.detail) == (State.PENDING, True)
 
 
-async def _is_silent(broker: LiveBroker, *_: object) -> asking_brokers.Unanswered:
-    return asking_brokers.Unanswered(broker.address, "it hangs")
+async def _is_silent(broker: LiveBroker, *_: object) -> asking.Unanswered:
+    return asking.Unanswered(broker.address, "it hangs")
 
 
 async def test_what_is_not_there_or_of_another_tenant_is_refused(

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from confdb.snapshot import load_snapshot
-from msgconsole.operations.figures.backlog_report import check_times
-from msgconsole.operations.figures.figure_names import FigureNames
-from msgconsole.operations.figures.lag_report import LagOf
+from msgconsole.operations.figures.backlog import check_times
+from msgconsole.operations.figures.lag import LagOf
+from msgconsole.operations.figures.names import FigureNames
 from msgconsole.operations.stores import Stores
 from msgdb.figures.completeness import incomplete_minutes, open_from
 from msgdb.figures.latency import within_seconds

@@ -18,7 +18,7 @@ from msgbroker.client.connect.inspection import MessagePlace, MessageStand
 from msgbroker.contract.whereabouts import Stand
 from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2
-from msgconsole.operations.brokers.asking_brokers import InFlightReport, find_in_flight
+from msgconsole.operations.brokers.asking import InFlightReport, find_in_flight
 from msgconsole.operations.stores import Stores
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker

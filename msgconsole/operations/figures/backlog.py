@@ -10,8 +10,8 @@ from typing import Final
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.contract.limits import FIGURE_DAYS
-from msgconsole.operations.figures.figure_names import FigureNames
-from msgconsole.operations.figures.lag_report import LagOf
+from msgconsole.operations.figures.lag import LagOf
+from msgconsole.operations.figures.names import FigureNames
 from msgconsole.operations.stores import Stores
 from msgdb.figures.backlog import ROWS_MAX, Backlog, list_backlog, list_looked_at
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from confdb.routes import Snapshot
-from msgconsole.operations.figures.lag_report import LagOf
+from msgconsole.operations.figures.lag import LagOf
 
 
 class FigureNames:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgconsole.operations.figures.backlog_report import check_times, gaps, in_steps
+from msgconsole.operations.figures.backlog import check_times, gaps, in_steps
 from msgconsole.operations.figures.pace import drain_seconds, pace_between, paces
 from msgdb.figures.backlog import Backlog
 

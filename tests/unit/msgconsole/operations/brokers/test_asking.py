@@ -11,8 +11,8 @@ import pytest
 from confdb.brokers import LiveBroker
 from msgbroker.client.connect.inspection import MessagePlace, MessageStand
 from msgbroker.contract.whereabouts import Stand
-from msgconsole.operations.brokers import asking_brokers
-from msgconsole.operations.brokers.asking_brokers import Answer, Asked, find_in_flight
+from msgconsole.operations.brokers import asking
+from msgconsole.operations.brokers.asking import Answer, Asked, find_in_flight
 
 PLACE = MessagePlace(1, 2, 3)
 NOW = datetime.now(UTC)
@@ -47,7 +47,7 @@ async def test_of_two_that_own_a_lane_the_higher_epoch_is_right(
     async def ask(*_: object, **__: object) -> Asked[list[MessageStand]]:
         return Asked(answers[::-1] if is_turned else answers, [])
 
-    monkeypatch.setattr(asking_brokers, "ask_brokers", ask)
+    monkeypatch.setattr(asking, "ask_brokers", ask)
     stores: Any = None
     report = await find_in_flight(stores, [PLACE])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgconsole.operations.figures.lag_report import QueueLag, TopicLag, sum_by_topic
+from msgconsole.operations.figures.lag import QueueLag, TopicLag, sum_by_topic
 
 
 def queue_lag(queue_id: int, *, alarms: tuple[str, ...] = (), oldest_seconds: float | None = None) -> QueueLag:
