@@ -1,0 +1,52 @@
+"""Showing who is connected, and saying what is missing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from msgconsole.cli.printing.output import visible
+from msgconsole.operations.brokers.asking import Unanswered
+from msgconsole.operations.brokers.connected import COUNT_MAX
+
+Many = Annotated[int, typer.Option("--limit", min=1, max=COUNT_MAX, help="How many at most.")]
+
+
+def tell_unanswered(unanswered: Sequence[Unanswered]) -> None:
+    """Say on standard error that an answer is incomplete: which brokers have not answered, and why."""
+    for each in unanswered:
+        typer.echo(f"Incomplete: broker {each.broker} has not answered: {visible(each.why)}.", err=True)
+
+
+def tell_waiting_once() -> Callable[[Sequence[str]], None]:
+    """Return what says on standard error which brokers are waited for: of each once."""
+    told: set[str] = set()
+
+    def tell(brokers: Sequence[str]) -> None:
+        for broker in brokers:
+            if broker not in told:
+                told.add(broker)
+                typer.echo(f"Waiting for broker {broker} ...", err=True)
+
+    return tell
+
+
+def tell_cut(count_max: int) -> None:
+    """Say on standard error that there is more than was asked for."""
+    typer.echo(f"Only {count_max}: there are more (--limit).", err=True)
+
+
+def shown_rate(a_second: float) -> str:
+    """Return a rate for a table: with a digit behind the point where it is small."""
+    return f"{a_second:,.0f}" if a_second >= 10 else f"{a_second:.1f}"
+
+
+def shown_age(at: datetime, now: datetime) -> str:
+    """Return how long ago something was; the clocks of two machines may make it a moment to come."""
+    seconds = max(0.0, (now - at).total_seconds())
+    if seconds < 120:
+        return f"{seconds:.0f} s ago"
+    return f"{seconds / 60:.0f} min ago" if seconds < 7_200 else f"{seconds / 3_600:.0f} h ago"
