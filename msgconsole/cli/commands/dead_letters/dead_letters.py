@@ -10,8 +10,8 @@ import typer
 from msgbroker.contract.errors import ThingNotFoundError
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.store import read_store
-from msgconsole.cli.commands.dead_letters import dead_letter_acts
-from msgconsole.cli.commands.dead_letters.dead_letter_options import (
+from msgconsole.cli.commands.dead_letters import acts
+from msgconsole.cli.commands.dead_letters.options import (
     DiedSince,
     DiedUntil,
     OfError,
@@ -37,8 +37,8 @@ from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 
 app = typer.Typer(no_args_is_help=True)
-app.command("redrive")(dead_letter_acts.redrive)
-app.command("purge")(dead_letter_acts.purge)
+app.command("redrive")(acts.redrive)
+app.command("purge")(acts.purge)
 
 _COLUMNS = ("id", "died_at", "group", "topic", "event_code", "reason", "last_error", "redriven_at")
 

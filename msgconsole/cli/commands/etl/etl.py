@@ -7,21 +7,21 @@ from typing import Final
 
 import typer
 
-from msgconsole.cli.commands.etl import etl_days, etl_jobs, etl_policy
+from msgconsole.cli.commands.etl import days, jobs, policy
 
 app = typer.Typer(no_args_is_help=True)
 
 _COMMANDS: Final[Mapping[str, Callable[..., None]]] = {
-    "archive": etl_jobs.archive,
-    "daily": etl_jobs.daily,
-    "verify": etl_jobs.verify,
-    "live": etl_jobs.live,
-    "list": etl_days.list_,
-    "show": etl_days.show,
-    "waive": etl_days.waive,
-    "require": etl_policy.require,
-    "stop-requiring": etl_policy.stop_requiring,
-    "policy": etl_policy.policy,
+    "archive": jobs.archive,
+    "daily": jobs.daily,
+    "verify": jobs.verify,
+    "live": jobs.live,
+    "list": days.list_,
+    "show": days.show,
+    "waive": days.waive,
+    "require": policy.require,
+    "stop-requiring": policy.stop_requiring,
+    "policy": policy.policy,
 }
 for name, command in _COMMANDS.items():
     app.command(name)(command)

@@ -12,9 +12,9 @@ from msgbroker.contract import limits
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.if_not_exists import Existing
 from msgconsole.cli.carrying_out.service import actor, carry_out, change, look_up, look_up_all
-from msgconsole.cli.commands.groups import group_drain, group_errors, group_reset
+from msgconsole.cli.commands.groups import drain, errors, reset
+from msgconsole.cli.printing.in_use import tell_usage
 from msgconsole.cli.printing.output import print_rows, print_thing
-from msgconsole.cli.printing.usage import tell_usage
 from msgconsole.cli.typed.given import require_a_change
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,
@@ -30,9 +30,9 @@ from msgconsole.cli.typed.options import (
 from msgconsole.operations.configuration.deletions import delete_group, find_group_usage
 
 app = typer.Typer(no_args_is_help=True)
-app.command("reset")(group_reset.reset)
-app.command("drain")(group_drain.drain)
-app.command("errors")(group_errors.errors)
+app.command("reset")(reset.reset)
+app.command("drain")(drain.drain)
+app.command("errors")(errors.errors)
 
 NumberT = TypeVar("NumberT", int, float)
 

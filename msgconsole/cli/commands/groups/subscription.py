@@ -16,8 +16,8 @@ from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.if_not_exists import Existing, create_or_get
 from msgconsole.cli.carrying_out.service import actor, carry_out, look_up, look_up_all
 from msgconsole.cli.carrying_out.store import read_store
+from msgconsole.cli.printing.in_use import tell_usage
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing
-from msgconsole.cli.printing.usage import tell_usage
 from msgconsole.cli.typed.given import require_a_change
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,

@@ -10,9 +10,9 @@ from msgbroker.contract import limits
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.if_not_exists import Existing
 from msgconsole.cli.carrying_out.service import actor, carry_out, change, look_up, look_up_all
-from msgconsole.cli.commands.topics import topic_looks
+from msgconsole.cli.commands.topics import looks
+from msgconsole.cli.printing.in_use import tell_usage
 from msgconsole.cli.printing.output import print_rows, print_thing
-from msgconsole.cli.printing.usage import tell_usage
 from msgconsole.cli.typed.given import is_given, require_a_change
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,
@@ -29,8 +29,8 @@ from msgconsole.cli.typed.options import (
 from msgconsole.operations.configuration.deletions import delete_topic, find_topic_usage
 
 app = typer.Typer(no_args_is_help=True)
-app.command("tail")(topic_looks.tail)
-app.command("headers")(topic_looks.headers)
+app.command("tail")(looks.tail)
+app.command("headers")(looks.headers)
 
 _FIELDS = {
     "queues": "queue_count",

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from msgbroker.contract.errors import JobStoppedError
-from msgconsole.cli.carrying_out.job_following import follow_job, said_of
+from msgconsole.cli.carrying_out.following import follow_job, said_of
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.carrying_out.store import change_store, read_store
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import open_stores
-from msgconsole.cli.commands.messages.message_find import After, OfEventCode
-from msgconsole.cli.printing.found_messages import record_of, tell_why_not
+from msgconsole.cli.commands.messages.find import After, OfEventCode
+from msgconsole.cli.printing.found import record_of, tell_why_not
 from msgconsole.cli.printing.output import as_json_text, body_record
 from msgconsole.cli.printing.streams import drop_output, write
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, Headers, Namespace, read_headers

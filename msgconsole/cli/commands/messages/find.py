@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
-from msgconsole.cli.printing.found_messages import tell_answer
+from msgconsole.cli.printing.found import tell_answer
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Headers, Limit, Namespace, OfTopic, read_headers
 from msgconsole.cli.typed.times import Since, Until
 from msgconsole.operations.looking.answers import PageToken

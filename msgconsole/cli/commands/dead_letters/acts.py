@@ -11,9 +11,9 @@ from typing import Annotated, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
-from msgconsole.cli.carrying_out.job_following import follow_job
+from msgconsole.cli.carrying_out.following import follow_job
 from msgconsole.cli.carrying_out.service import actor
-from msgconsole.cli.commands.dead_letters.dead_letter_options import (
+from msgconsole.cli.commands.dead_letters.options import (
     AllOfThem,
     DiedSince,
     DiedUntil,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from msgconsole.cli.printing.job_progress import JobProgress
+from msgconsole.cli.printing.progress import JobProgress
 
 WHAT = "message of 2026-11-17"
 

@@ -11,7 +11,7 @@ import typer
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.printing.output import print_json, print_line, print_rows
-from msgconsole.cli.printing.waiting_for_brokers import WAIT_SECONDS, tell_still_waiting, tell_waiting
+from msgconsole.cli.printing.waiting import WAIT_SECONDS, tell_still_waiting, tell_waiting
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,
     AsJson,

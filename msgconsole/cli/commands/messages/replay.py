@@ -9,8 +9,8 @@ import typer
 
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.service import actor
-from msgconsole.cli.commands.dead_letters.dead_letter_acts import tell_begun
-from msgconsole.cli.commands.dead_letters.dead_letter_options import DoNotWait, Rate
+from msgconsole.cli.commands.dead_letters.acts import tell_begun
+from msgconsole.cli.commands.dead_letters.options import DoNotWait, Rate
 from msgconsole.cli.printing.output import plain, print_json, print_line
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import act, open_stores
-from msgconsole.cli.commands.messages.message_find import OfEventCode
+from msgconsole.cli.commands.messages.find import OfEventCode
 from msgconsole.cli.printing import streams
-from msgconsole.cli.printing.found_messages import record_of
+from msgconsole.cli.printing.found import record_of
 from msgconsole.cli.printing.output import as_json_text, body_record, plain, print_json, print_rows, shown, visible
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Headers, Namespace, Topic, read_headers
 from msgconsole.operations.looking.headers_seen import find_headers

@@ -9,7 +9,7 @@ import typer
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.carrying_out.store import read_store
-from msgconsole.cli.commands.etl.etl_options import DEFAULT_TABLE, Reason, Table
+from msgconsole.cli.commands.etl.options import DEFAULT_TABLE, Reason, Table
 from msgconsole.cli.printing.output import print_json, print_line, print_rows
 from msgconsole.cli.typed.options import AsJson
 from msgconsole.operations.configuration.archive_switch import require_archive, stop_requiring_archive

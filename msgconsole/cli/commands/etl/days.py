@@ -10,7 +10,7 @@ import typer
 from msgbroker.contract.errors import ThingNotFoundError
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.carrying_out.store import change_store, read_store
-from msgconsole.cli.commands.etl.etl_options import DEFAULT_TABLE, Day, OfTable, Reason, Table, read_day
+from msgconsole.cli.commands.etl.options import DEFAULT_TABLE, Day, OfTable, Reason, Table, read_day
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing
 from msgconsole.cli.typed.options import AsJson, Limit
 from msgdb.archive import claims, listing
