@@ -13,11 +13,8 @@ from typing import Annotated, Final
 import typer
 
 from msgbroker.contract.errors import MessageCenterError
+from msgconsole.cli.exit_status import EXIT_INTERRUPTED, EXIT_REFUSED
 from msgconsole.cli.printing import streams
-
-EXIT_REFUSED: Final = 1
-EXIT_INTERRUPTED: Final = 130
-"""The exit status after Ctrl-C, as shells have it."""
 
 
 @dataclass(frozen=True, slots=True)

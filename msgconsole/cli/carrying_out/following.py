@@ -12,10 +12,12 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from confdb.brokers import BrokerRegistry
+from msgbroker.contract.errors import JobStoppedError
 from msgconsole.cli.carrying_out.acting import open_stores
-from msgconsole.cli.printing.output import console, print_line
+from msgconsole.cli.printing.output import console, print_json, print_line
 from msgconsole.operations.stores import Stores
 from msgdb.jobs.listing import JobStatus, get_job
+from msgdb.jobs.records import JobState
 
 _POLL_SECONDS: Final = 0.3
 _LINE_SECONDS_MIN: Final = 10.0
@@ -30,7 +32,30 @@ def follow_job(job_id: int, *, is_quiet: bool) -> JobStatus:
     return asyncio.run(_follow(job_id, is_quiet=is_quiet))
 
 
-def said_of(status: JobStatus) -> str:
+def follow_begun(job_id: int, *, no_wait: bool, as_json: bool) -> None:
+    """Print that a job has begun, and (unless *no_wait*) follow it to its end."""
+    if no_wait:
+        if as_json:
+            print_json({"job_id": job_id})
+        else:
+            print_line(f"Job {job_id} has begun: msgcenter job follow {job_id}")
+        return
+    if not as_json:
+        print_line(f"Job {job_id} has begun. Ctrl-C ends only the looking: msgcenter job follow {job_id}")
+    tell_job(follow_job(job_id, is_quiet=as_json), as_json=as_json)
+
+
+def tell_job(status: JobStatus, *, as_json: bool) -> None:
+    """Print how a job stands; a job that failed is a command that failed."""
+    if as_json:
+        print_json(status)
+    else:
+        print_line(_said_of(status))
+    if status.state == JobState.FAILED:
+        raise JobStoppedError(status.job_id, status.last_error or "nobody knows why")
+
+
+def _said_of(status: JobStatus) -> str:
     """Return in a sentence how a job stands."""
     counted = [f"{status.done:,} done"]
     if status.failed:

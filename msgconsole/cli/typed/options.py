@@ -23,6 +23,8 @@ EventCodeOrAll = Annotated[str, typer.Argument(metavar="EVENT_CODE", help="The e
 OfNamespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Only of this namespace.")]
 OfGroup = Annotated[str | None, typer.Option("--group", help="Only of this subscriber group.")]
 OfTopic = Annotated[str | None, typer.Option("--topic", help="Only of this topic.")]
+OfEventCode = Annotated[str | None, typer.Option("--event-code", help="Only of this event code.")]
+OfKey = Annotated[str | None, typer.Option("--key", help="Only of this key.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")]
 IfNotExists = Annotated[
     bool,
@@ -31,6 +33,8 @@ IfNotExists = Annotated[
     ),
 ]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until every live broker routes by it.")]
+Rate = Annotated[float, typer.Option("--rate", help="So many messages a second at most.")]
+DoNotFollow = Annotated[bool, typer.Option("--no-wait", help="Do not wait until the job has ended.")]
 Force = Annotated[bool, typer.Option("--force", help="Though it is in use: --dry-run says by whom.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen; nothing is changed.")]
 Reason = Annotated[
@@ -65,6 +69,7 @@ __all__ = [
     "AsJson",
     "Broker",
     "Description",
+    "DoNotFollow",
     "DryRun",
     "EventCodeOrAll",
     "Force",
@@ -73,9 +78,12 @@ __all__ = [
     "Limit",
     "Namespace",
     "NoWait",
+    "OfEventCode",
     "OfGroup",
+    "OfKey",
     "OfNamespace",
     "OfTopic",
+    "Rate",
     "Reason",
     "SubscriberGroup",
     "Topic",

@@ -11,29 +11,28 @@ from typing import Annotated, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
-from msgconsole.cli.carrying_out.following import follow_job
+from msgconsole.cli.carrying_out.following import follow_begun
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.commands.dead_letters.options import (
     AllOfThem,
     DiedSince,
     DiedUntil,
-    DoNotWait,
     Ids,
     OfError,
-    OfEventCode,
-    OfKey,
     OfReason,
-    Rate,
 )
-from msgconsole.cli.commands.watching.job import told
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,
     AsJson,
+    DoNotFollow,
     DryRun,
     Namespace,
+    OfEventCode,
     OfGroup,
+    OfKey,
     OfTopic,
+    Rate,
     Reason,
     read_headers,
     require_reason,
@@ -74,7 +73,7 @@ def redrive(
     reason: Reason = None,
     rate: Rate = RATE_DEFAULT,
     dry_run: DryRun = False,
-    no_wait: DoNotWait = False,
+    no_wait: DoNotFollow = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
@@ -102,7 +101,7 @@ def redrive(
 
     done = act(begin)
     if isinstance(done, Begun):
-        tell_begun(done.job_id, no_wait=no_wait, as_json=as_json)
+        follow_begun(done.job_id, no_wait=no_wait, as_json=as_json)
         return
     said = f"{done.redriven:,} would be delivered again"
     said += f", {done.impossible:,} cannot be" if done.impossible else ""
@@ -127,7 +126,7 @@ def purge(
     reason: Reason = None,
     rate: Rate = RATE_DEFAULT,
     dry_run: DryRun = False,
-    no_wait: DoNotWait = False,
+    no_wait: DoNotFollow = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
@@ -154,25 +153,12 @@ def purge(
 
     done = act(begin)
     if isinstance(done, Begun):
-        tell_begun(done.job_id, no_wait=no_wait, as_json=as_json)
+        follow_begun(done.job_id, no_wait=no_wait, as_json=as_json)
         return
     said = f"{done.purged:,} would be deleted"
     if done.unarchived and not include_unarchived:
         said += f", {done.unarchived:,} must be archived first"
     _tell_plan(done, done.sums, said, as_json=as_json)
-
-
-def tell_begun(job_id: int, *, no_wait: bool, as_json: bool) -> None:
-    """Print that a job has begun, and (unless *no_wait*) follow it to its end."""
-    if no_wait:
-        if as_json:
-            print_json({"job_id": job_id})
-        else:
-            print_line(f"Job {job_id} has begun: msgcenter job follow {job_id}")
-        return
-    if not as_json:
-        print_line(f"Job {job_id} has begun. Ctrl-C ends only the looking: msgcenter job follow {job_id}")
-    told(follow_job(job_id, is_quiet=as_json), as_json=as_json)
 
 
 def _tell_plan(planned: object, sums: Sequence[LetterSum], said: str, *, as_json: bool) -> None:

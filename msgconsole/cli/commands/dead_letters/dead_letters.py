@@ -11,16 +11,18 @@ from msgbroker.contract.errors import ThingNotFoundError
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.store import read_store
 from msgconsole.cli.commands.dead_letters import acts
-from msgconsole.cli.commands.dead_letters.options import (
-    DiedSince,
-    DiedUntil,
-    OfError,
-    OfEventCode,
-    OfKey,
-    OfReason,
-)
+from msgconsole.cli.commands.dead_letters.options import DiedSince, DiedUntil, OfError, OfReason
 from msgconsole.cli.printing.output import body_record, plain, print_json, print_line, print_rows, print_thing
-from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Limit, Namespace, OfGroup, OfTopic
+from msgconsole.cli.typed.options import (
+    DEFAULT_NAMESPACE,
+    AsJson,
+    Limit,
+    Namespace,
+    OfEventCode,
+    OfGroup,
+    OfKey,
+    OfTopic,
+)
 from msgconsole.operations.dead_letters.meant import resolve_group
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.reading import (

@@ -10,8 +10,6 @@ import typer
 from msgbroker.engine.verdicts import DeadLetterReason
 from msgconsole.cli.typed.times import FORMS, parse_time
 
-OfEventCode = Annotated[str | None, typer.Option("--event-code", help="Only of this event code.")]
-OfKey = Annotated[str | None, typer.Option("--key", help="Only of this key.")]
 OfReason = Annotated[
     str | None,
     typer.Option("--why", help=f"Only those that died of this: {', '.join(DeadLetterReason)}."),
@@ -29,5 +27,3 @@ DiedUntil = Annotated[
 ]
 Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="These ones, as listed.")]
 AllOfThem = Annotated[bool, typer.Option("--all", help="All that there are of the namespace: no condition is given.")]
-Rate = Annotated[float, typer.Option("--rate", help="So many messages a second at most.")]
-DoNotWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until the job has ended.")]

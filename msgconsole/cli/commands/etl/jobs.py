@@ -10,7 +10,7 @@ import typer
 
 from msgconsole.cli.carrying_out.store import read_store
 from msgconsole.cli.commands.etl.options import DEFAULT_TABLE, LOCAL, Day, FileMib, Master, Place, Table, read_day
-from msgconsole.cli.main import EXIT_INTERRUPTED, EXIT_REFUSED
+from msgconsole.cli.exit_status import EXIT_INTERRUPTED, EXIT_REFUSED
 from msgconsole.cli.printing.output import print_json, print_line, print_rows
 from msgconsole.cli.printing.progress import JobProgress
 from msgconsole.cli.typed.options import AsJson

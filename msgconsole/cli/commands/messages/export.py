@@ -15,11 +15,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import open_stores
-from msgconsole.cli.commands.messages.find import After, OfEventCode
+from msgconsole.cli.commands.messages.find import After
 from msgconsole.cli.printing.found import record_of, tell_why_not
 from msgconsole.cli.printing.output import as_json_text, body_record
 from msgconsole.cli.printing.streams import drop_output, write
-from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, Headers, Namespace, read_headers
+from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, Headers, Namespace, OfEventCode, OfKey, read_headers
 from msgconsole.cli.typed.times import Since, Until
 from msgconsole.operations.looking.answers import PageToken
 from msgconsole.operations.looking.exporting import Exported, export_messages
@@ -77,7 +77,7 @@ class _Told:
 def export(
     topic: Annotated[str, typer.Option("--topic", help="The topic's name.")],
     event_code: OfEventCode = None,
-    key: Annotated[str | None, typer.Option("--key", help="Only of this key.")] = None,
+    key: OfKey = None,
     header: Headers = None,
     since: Since = None,
     until: Until = None,

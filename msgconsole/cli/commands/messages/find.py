@@ -9,7 +9,16 @@ import typer
 
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.printing.found import tell_answer
-from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Headers, Limit, Namespace, OfTopic, read_headers
+from msgconsole.cli.typed.options import (
+    DEFAULT_NAMESPACE,
+    AsJson,
+    Headers,
+    Limit,
+    Namespace,
+    OfEventCode,
+    OfTopic,
+    read_headers,
+)
 from msgconsole.cli.typed.times import Since, Until
 from msgconsole.operations.looking.answers import PageToken
 from msgconsole.operations.looking.by_id import find_by_id
@@ -20,7 +29,6 @@ from msgdb.looking.stretches import WantedMessages
 After = Annotated[
     str | None, typer.Option("--after", metavar="TOKEN", help="Go on where an answer ended: what it said then.")
 ]
-OfEventCode = Annotated[str | None, typer.Option("--event-code", help="Only of this event code.")]
 _NONE: Final = "No such message."
 
 

@@ -11,7 +11,7 @@ import typer
 
 from msgbroker.client import MessageCenter, OutgoingMessage, Receipt
 from msgbroker.contract.errors import MessageCenterError
-from msgconsole.cli.main import EXIT_REFUSED
+from msgconsole.cli.exit_status import EXIT_REFUSED
 from msgconsole.cli.printing.output import print_json, print_line
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Broker, Namespace, read_headers
 from msgconsole.local import places

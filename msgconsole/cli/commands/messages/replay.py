@@ -8,17 +8,20 @@ from uuid import UUID
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
+from msgconsole.cli.carrying_out.following import follow_begun
 from msgconsole.cli.carrying_out.service import actor
-from msgconsole.cli.commands.dead_letters.acts import tell_begun
-from msgconsole.cli.commands.dead_letters.options import DoNotWait, Rate
 from msgconsole.cli.printing.output import plain, print_json, print_line
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,
     AsJson,
+    DoNotFollow,
     DryRun,
     Headers,
     Namespace,
+    OfEventCode,
+    OfKey,
     OfTopic,
+    Rate,
     Reason,
     read_headers,
     require_reason,
@@ -35,8 +38,8 @@ def replay(
         list[UUID] | None, typer.Argument(metavar="[MESSAGE_ID]...", help="These messages, whatever they are.")
     ] = None,
     topic: OfTopic = None,
-    event_code: Annotated[str | None, typer.Option("--event-code", help="Only of this event code.")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Only of this key.")] = None,
+    event_code: OfEventCode = None,
+    key: OfKey = None,
     header: Headers = None,
     since: Since = None,
     until: Until = None,
@@ -46,7 +49,7 @@ def replay(
     reason: Reason = None,
     rate: Rate = RATE_DEFAULT,
     dry_run: DryRun = False,
-    no_wait: DoNotWait = False,
+    no_wait: DoNotFollow = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
@@ -76,7 +79,7 @@ def replay(
         _tell_plan(act(lambda stores: replaying.plan_replay(stores, wanted)), as_json=as_json)
         return
     begun = act(lambda stores: replaying.replay(stores, wanted, actor=actor(), reason=who, rate=rate))
-    tell_begun(begun.job_id, no_wait=no_wait, as_json=as_json)
+    follow_begun(begun.job_id, no_wait=no_wait, as_json=as_json)
 
 
 def _check_said_once(wanted: WantedReplay) -> None:

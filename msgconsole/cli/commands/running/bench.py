@@ -14,7 +14,7 @@ from msgconsole.bench.catalogue import baseline
 from msgconsole.bench.driver import Driver
 from msgconsole.bench.report.report import print_result, write_report
 from msgconsole.bench.scenario import Scenario
-from msgconsole.cli.main import EXIT_INTERRUPTED
+from msgconsole.cli.exit_status import EXIT_INTERRUPTED
 from msgconsole.cli.printing import output, streams
 from msgconsole.cli.typed.options import AsJson
 from msgconsole.local.stopping import StoppedBySignals

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from msgbroker.contract.errors import MessageCenterError
-from msgconsole.cli.main import EXIT_REFUSED
+from msgconsole.cli.exit_status import EXIT_REFUSED
 from msgconsole.cli.printing.output import print_json, print_line, print_rows
 from msgconsole.cli.typed.options import AsJson, Broker
 from msgconsole.local import places

@@ -10,7 +10,7 @@ import typer
 
 from confdb.services import ConfigService
 from msgconsole.cli.carrying_out.service import actor
-from msgconsole.cli.main import EXIT_REFUSED
+from msgconsole.cli.exit_status import EXIT_REFUSED
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_table
 from msgconsole.cli.typed.options import AsJson, Broker
 from msgconsole.demo.run import GroupResult, play

@@ -9,11 +9,19 @@ from typing import Annotated, Any, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import act, open_stores
-from msgconsole.cli.commands.messages.find import OfEventCode
 from msgconsole.cli.printing import streams
 from msgconsole.cli.printing.found import record_of
 from msgconsole.cli.printing.output import as_json_text, body_record, plain, print_json, print_rows, shown, visible
-from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Headers, Namespace, Topic, read_headers
+from msgconsole.cli.typed.options import (
+    DEFAULT_NAMESPACE,
+    AsJson,
+    Headers,
+    Namespace,
+    OfEventCode,
+    OfKey,
+    Topic,
+    read_headers,
+)
 from msgconsole.operations.looking.headers_seen import find_headers
 from msgconsole.operations.looking.tailing import Allowance, Tail, WantedTail, open_tail
 from msgdb.looking.found import FoundMessage
@@ -29,7 +37,7 @@ _COLUMNS: Final = ("event_code", "header", "messages", "of_messages", "last_seen
 def tail(
     topic: Topic,
     event_code: OfEventCode = None,
-    key: Annotated[str | None, typer.Option("--key", help="Only of this key.")] = None,
+    key: OfKey = None,
     header: Headers = None,
     expression: Annotated[
         str | None, typer.Option("--expression", help="Only messages whose headers satisfy this (CEL).")

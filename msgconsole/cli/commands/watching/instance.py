@@ -12,15 +12,15 @@ from msgbroker.client.connect.inspection import WhichInstances
 from msgbroker.contract.errors import BrokerUnavailableError, ThingNotFoundError
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.service import actor
-from msgconsole.cli.printing.connections import (
+from msgconsole.cli.commands.watching.connections import (
     Many,
     shown_age,
     shown_rate,
     tell_cut,
     tell_unanswered,
-    tell_waiting_once,
 )
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
+from msgconsole.cli.printing.waiting import tell_waiting
 from msgconsole.cli.typed.options import AsJson, DryRun, OfGroup, OfNamespace, Reason, require_reason
 from msgconsole.operations.brokers.connected import InstanceRow, list_instances
 from msgconsole.operations.brokers.disconnecting import disconnect, plan_disconnect
@@ -96,7 +96,7 @@ def disconnect_(
             print_line(f"{len(plan.connections)} would be ended. Nothing was changed.")
         return
     done = act(
-        lambda stores: disconnect(stores, plan.connections, actor=actor(), reason=why, on_waiting=tell_waiting_once())
+        lambda stores: disconnect(stores, plan.connections, actor=actor(), reason=why, on_waiting=tell_waiting())
     )
     print_rows(done, _DONE_COLUMNS, as_json=as_json, empty="")
     late = sorted({each.broker for each in done if each.outcome is RequestOutcome.EXPIRED})

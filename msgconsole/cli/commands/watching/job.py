@@ -6,8 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from msgbroker.contract.errors import JobStoppedError
-from msgconsole.cli.carrying_out.following import follow_job, said_of
+from msgconsole.cli.carrying_out.following import follow_job, tell_job
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.carrying_out.store import change_store, read_store
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing
@@ -22,7 +21,6 @@ app = typer.Typer(no_args_is_help=True)
 _COLUMNS: Final = ("job_id", "kind", "state", "thing", "done", "failed", "total", "created_at", "actor")
 
 _Id = Annotated[int, typer.Argument(metavar="ID", help="As listed.")]
-_NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it has ended.")]
 
 
 @app.command("list")
@@ -71,7 +69,7 @@ def follow(job_id: _Id, as_json: AsJson = False) -> None:
 
     Example: msgcenter job follow 3
     """
-    told(follow_job(job_id, is_quiet=as_json), as_json=as_json)
+    tell_job(follow_job(job_id, is_quiet=as_json), as_json=as_json)
 
 
 @app.command("pause")
@@ -114,20 +112,10 @@ def rate(
     """
     why = require_reason(reason)
     change_store(lambda conn: steering.set_rate(conn, job_id, messages, actor=actor(), reason=why))
-    told(read_store(lambda conn: listing.get_job(conn, job_id)), as_json=as_json)
-
-
-def told(status: JobStatus, *, as_json: bool) -> None:
-    """Print how a job stands; a job that failed is a command that failed."""
-    if as_json:
-        print_json(status)
-    else:
-        print_line(said_of(status))
-    if status.state == JobState.FAILED:
-        raise JobStoppedError(status.job_id, status.last_error or "nobody knows why")
+    tell_job(read_store(lambda conn: listing.get_job(conn, job_id)), as_json=as_json)
 
 
 def _steer(job_id: int, state: JobState, reason: str | None, *, as_json: bool) -> None:
     why = require_reason(reason)
     change_store(lambda conn: steering.set_state(conn, job_id, state, actor=actor(), reason=why))
-    told(read_store(lambda conn: listing.get_job(conn, job_id)), as_json=as_json)
+    tell_job(read_store(lambda conn: listing.get_job(conn, job_id)), as_json=as_json)

@@ -1,8 +1,8 @@
-"""Showing who is connected, and saying what is missing of it."""
+"""What `msgcenter instance` and `publisher` share: showing who is connected, and saying what is missing of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -19,19 +19,6 @@ def tell_unanswered(unanswered: Sequence[Unanswered]) -> None:
     """Say on standard error that an answer is incomplete: which brokers have not answered, and why."""
     for each in unanswered:
         typer.echo(f"Incomplete: broker {each.broker} has not answered: {visible(each.why)}.", err=True)
-
-
-def tell_waiting_once() -> Callable[[Sequence[str]], None]:
-    """Return what says on standard error which brokers are waited for: of each once."""
-    told: set[str] = set()
-
-    def tell(brokers: Sequence[str]) -> None:
-        for broker in brokers:
-            if broker not in told:
-                told.add(broker)
-                typer.echo(f"Waiting for broker {broker} ...", err=True)
-
-    return tell
 
 
 def tell_cut(count_max: int) -> None:
