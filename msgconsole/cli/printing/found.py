@@ -10,7 +10,7 @@ import typer
 
 from msgconsole.cli.printing.output import plain, print_json, print_rows
 from msgconsole.operations.looking.answers import Answer
-from msgdb.looking.found import FoundMessage
+from msgdb.log.found import FoundMessage
 from msgdb.postgres.binary_rows import datetime_of
 
 _COLUMNS: Final = ("message_id", "stored_at", "topic", "event_code", "key")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -29,7 +29,8 @@ from msgdb.lanes.steering import (
     retry_message_now,
     skip_message,
 )
-from msgdb.log.copies import StoredCopy, find_copies, find_copy_at
+from msgdb.log.copies import COPIES_MAX, find_copies, find_copy_at
+from msgdb.log.found import FoundMessage
 from msgdb.log.queues import list_topic_queues
 from msgdb.postgres.connections import Connection
 
@@ -93,6 +94,38 @@ class _Found(NamedTuple):
     message: SteeredMessage
     topic: TopicRoute
     group: GroupRoute
+
+
+class _Matched(NamedTuple):
+    """A message, as far as matching looks at it."""
+
+    queue_offset: int
+    stored_at_us: int
+    event_code: str
+    headers: Mapping[str, str]
+    ordering_key: str
+    stress: bool
+    target_group: int | None
+    size_bytes: int
+
+    @property
+    def held_bytes(self) -> int:
+        """What it would cost in memory: nobody holds it."""
+        return self.size_bytes
+
+    @classmethod
+    def of(cls, message: FoundMessage) -> _Matched:
+        """Return it of a message that was found."""
+        return cls(
+            queue_offset=message.queue_offset,
+            stored_at_us=message.stored_at_us,
+            event_code=message.event_code,
+            headers=message.headers or {},
+            ordering_key=message.ordering_key or "",
+            stress=message.stress,
+            target_group=message.target_group,
+            size_bytes=message.body_bytes,
+        )
 
 
 async def plan_steer(stores: Stores, wanted: WantedMessage, steer: Steer) -> SteerPlan:
@@ -166,12 +199,7 @@ async def steer_message(
 async def _find(conn: Connection, snapshot: Snapshot, wanted: WantedMessage) -> _Found:
     """Return the row that is meant: of several with the id, the one that the group has not settled."""
     group = get_group(snapshot, wanted.namespace, wanted.group)
-    copies = [
-        copy
-        for copy in await _copies(conn, wanted)
-        if copy.namespace == wanted.namespace and copy.target_group in {None, group.group_id}
-    ]
-    steered = [await _steered(conn, snapshot, group, copy) for copy in copies]
+    steered = [await _steered(conn, snapshot, group, copy) for copy in await _copies(conn, wanted, group)]
     found = [each for each in steered if each is not None]
     if not found:
         raise ThingNotFoundError("message", _name_of(wanted))
@@ -186,13 +214,21 @@ async def _find(conn: Connection, snapshot: Snapshot, wanted: WantedMessage) -> 
     return open_ones[0] if open_ones else found[0]
 
 
-async def _copies(conn: Connection, wanted: WantedMessage) -> list[StoredCopy]:
+async def _copies(conn: Connection, wanted: WantedMessage, group: GroupRoute) -> list[FoundMessage]:
+    """Return the rows that may be meant, of the namespace and the group, the newest first."""
     if wanted.message_id is not None and wanted.queue_id is None and wanted.queue_offset is None:
-        return await find_copies(conn, wanted.message_id)
+        found, is_cut = await find_copies(conn, wanted.message_id, wanted.namespace, group_id=group.group_id)
+        if is_cut:
+            # Which of them is not settled would only be known of some.
+            said = f"is of more than {COPIES_MAX} that {group.name} has: say which, by its queue and offset"
+            raise InvalidSettingError("id", said)
+        return sorted(found, key=lambda each: each.position, reverse=True)
     if wanted.message_id is not None or wanted.queue_id is None or wanted.queue_offset is None:
         raise InvalidSettingError("message", "must be given by its id, or by its queue and offset, and not by both")
     copy = await find_copy_at(conn, wanted.queue_id, wanted.queue_offset)
-    return [] if copy is None else [copy]
+    if copy is None or copy.namespace != wanted.namespace or copy.target_group not in {None, group.group_id}:
+        return []
+    return [copy]
 
 
 def _name_of(wanted: WantedMessage) -> str:
@@ -201,7 +237,7 @@ def _name_of(wanted: WantedMessage) -> str:
     return f"at offset {wanted.queue_offset} of queue {wanted.queue_id}"
 
 
-async def _steered(conn: Connection, snapshot: Snapshot, group: GroupRoute, copy: StoredCopy) -> _Found | None:
+async def _steered(conn: Connection, snapshot: Snapshot, group: GroupRoute, copy: FoundMessage) -> _Found | None:
     """Return what it takes to steer a copy; None: it is of a topic that was deleted, and another one has its name."""
     (topic,) = subscribed_topics(snapshot, group, copy.topic)
     if copy.queue_id not in {queue.queue_id for queue in await list_topic_queues(conn, topic.topic_id)}:
@@ -227,10 +263,10 @@ def _hindrance(found: _Found, stand: Stand, steer: Steer, *, is_whatever: bool) 
     if stand.standing is Standing.UNSETTLED and not is_whatever:
         # What has a row was asked for when it was read.
         asked_by(found.group, found.topic)
-        copy = found.message.copy
+        queue_id, message = found.message.copy.queue_id, _Matched.of(found.message.copy)
         matcher = Matcher(found.group, found.topic, stand.reset)
-        if not matcher.select([copy], copy.queue_id):
-            waits_for_paused = bool(matcher.paused_wanting(copy, copy.queue_id))
+        if not matcher.select([message], queue_id):
+            waits_for_paused = bool(matcher.paused_wanting(message, queue_id))
             if not waits_for_paused:
                 return "NOT_ASKED_FOR", "its subscriptions do not ask for it now"
     if waits_for_paused and steer is Steer.RETRY_NOW:

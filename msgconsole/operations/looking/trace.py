@@ -17,9 +17,9 @@ from msgbroker.contract.errors import ThingNotFoundError
 from msgbroker.engine.tracing import ALWAYS_TRACED, draw_of, threshold_of
 from msgconsole.operations.looking.where import load_checked
 from msgconsole.operations.stores import Stores
-from msgdb.looking.by_id import STORED_MAX, list_stored
+from msgdb.log.copies import find_copies
+from msgdb.log.found import FoundMessage
 from msgdb.looking.deaths import Death, list_deaths
-from msgdb.looking.found import FoundMessage
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 from msgdb.trace.reading import (
@@ -112,7 +112,7 @@ async def trace_key(stores: Stores, namespace: str, topic: str, key: str, limit:
 
 
 async def _story(connection: Connection, snapshot: Snapshot, namespace: str, message_id: UUID) -> TraceStory:
-    stored = [each for each in await list_stored(connection, message_id) if each.namespace == namespace]
+    stored, is_cut = await find_copies(connection, message_id, namespace)
     copies = sorted(stored, key=lambda each: each.position)[-COPIES_MAX:]
     if not copies:
         raise ThingNotFoundError("message in the log", str(message_id))
@@ -125,9 +125,7 @@ async def _story(connection: Connection, snapshot: Snapshot, namespace: str, mes
             missing.append(f"Only the first {EVENTS_MAX:,} events at offset {copy.queue_offset} are told.")
         events += untraced_deaths(copy, events, await list_deaths(connection, [copy.position]))
         traced.append(_traced(copy, events, snapshot, groups))
-    if len(stored) > STORED_MAX:
-        missing.append(f"Only {len(copies)} of more than {STORED_MAX} places in the log are told, and not the newest.")
-    elif len(stored) > len(copies):
+    if is_cut or len(stored) > len(copies):
         missing.append(f"Only its newest {len(copies)} places in the log are told.")
     stored_at = min(each.stored_at for each in traced)
     left_out = await list_left_out(connection, stored_at, datetime.max.replace(tzinfo=UTC))

@@ -28,9 +28,10 @@ from msgconsole.operations.stores import Stores
 from msgdb.jobs.records import RATE_DEFAULT, JobKind, NewJob
 from msgdb.jobs.specs import Place, ReplaySpec
 from msgdb.jobs.steering import begin_job
+from msgdb.log.copies import find_copies
 from msgdb.log.heads import MessageHead
 from msgdb.log.queues import list_topic_queues
-from msgdb.log.reads import find_message, first_offsets, next_offsets, offset_at_time
+from msgdb.log.reads import first_offsets, next_offsets, offset_at_time
 from msgdb.postgres.connections import Connection
 from msgdb.postgres.history import find_history
 
@@ -127,9 +128,10 @@ async def _plan_places(
     denied = 0
     # Each once, in the order in which they were named.
     for message_id in dict.fromkeys(wanted.message_ids):
-        row = await find_message(conn, message_id.bytes)
-        if row is None or row.namespace != wanted.namespace:
+        found, _ = await find_copies(conn, message_id, wanted.namespace, limit=1)
+        if not found:
             raise ThingNotFoundError("message", str(message_id))
+        (row,) = found
         topic = _get_subscribed(snapshot, group, row.topic)
         denied += row.stress and not gate.allows(group.group_id, topic.topic_id, row.event_code)
         places.append(Place(row.queue_id, row.queue_offset, row.stored_at_us))

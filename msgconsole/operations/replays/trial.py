@@ -14,7 +14,8 @@ from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, subscribed_topics
 from msgdb.jobs.specs import Place
 from msgdb.jobs.trials import TrialState, TrialStatus, Tried, begin_trial, end_trial, get_trial
-from msgdb.log.copies import StoredCopy, find_copies
+from msgdb.log.copies import find_copies
+from msgdb.log.found import FoundMessage
 from msgdb.postgres.connections import Connection
 
 MESSAGES_MAX: Final = 100
@@ -100,7 +101,7 @@ async def try_messages(
     return TryDone(trial_id, status.state, messages, len(ids) - len(messages), status.error)
 
 
-async def _resolve(stores: Stores, wanted: WantedTry) -> tuple[int, list[StoredCopy]]:
+async def _resolve(stores: Stores, wanted: WantedTry) -> tuple[int, list[FoundMessage]]:
     if not 1 <= len(wanted.message_ids) <= MESSAGES_MAX:
         raise InvalidSettingError("ids", f"must be 1 to {MESSAGES_MAX}")
     snapshot = await load_snapshot(stores.config)
@@ -112,12 +113,12 @@ async def _resolve(stores: Stores, wanted: WantedTry) -> tuple[int, list[StoredC
     return group.group_id, copies
 
 
-async def _get_copy(conn: Connection, wanted: WantedTry, message_id: UUID) -> StoredCopy:
-    for copy in await find_copies(conn, message_id):
-        # Whichever it is of those that were stored once more: all of them are the same message.
-        if copy.namespace == wanted.namespace:
-            return copy
-    raise ThingNotFoundError("message", str(message_id))
+async def _get_copy(conn: Connection, wanted: WantedTry, message_id: UUID) -> FoundMessage:
+    found, _ = await find_copies(conn, message_id, wanted.namespace)
+    if not found:
+        raise ThingNotFoundError("message", str(message_id))
+    # As it was stored last: perhaps it was redriven with another body.
+    return max(found, key=lambda each: each.position)
 
 
 async def _follow(

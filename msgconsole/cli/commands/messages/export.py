@@ -24,7 +24,7 @@ from msgconsole.cli.typed.times import Since, Until
 from msgconsole.operations.looking.answers import PageToken
 from msgconsole.operations.looking.exporting import Exported, export_messages
 from msgconsole.operations.looking.in_log import LogSearch
-from msgdb.looking.found import FoundMessage
+from msgdb.log.found import FoundMessage
 from msgdb.looking.stretches import WantedMessages
 
 _PROGRESS_SECONDS: Final = 5.0

@@ -54,7 +54,8 @@ def status(
     else:
         _tell(found)
     if found.has_more_places:
-        typer.echo(f"Incomplete: only the {len(found.places)} oldest places of the message are told of.", err=True)
+        said = f"only {len(found.places)} places of the message are told of, the first and the newest"
+        typer.echo(f"Incomplete: {said}.", err=True)
     for broker in found.unanswered:
         typer.echo(f"Incomplete: {broker}.", err=True)
 

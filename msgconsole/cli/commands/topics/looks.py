@@ -24,7 +24,7 @@ from msgconsole.cli.typed.options import (
 )
 from msgconsole.operations.looking.headers_seen import find_headers
 from msgconsole.operations.looking.tailing import Allowance, Tail, WantedTail, open_tail
-from msgdb.looking.found import FoundMessage
+from msgdb.log.found import FoundMessage
 from msgdb.looking.headers_seen import HeaderSeen
 from msgdb.looking.stretches import WantedMessages
 from msgdb.postgres.binary_rows import datetime_of

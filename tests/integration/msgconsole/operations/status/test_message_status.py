@@ -410,7 +410,7 @@ async def test_by_its_place_it_is_told_after_its_day_is_gone_as_far_as_anything_
     ]
 
 
-async def test_of_a_message_that_was_stored_very_often_the_oldest_places_are_told(
+async def test_of_a_message_that_was_stored_very_often_the_first_place_and_the_newest_are_told(
     stores: Stores, broker: Broker, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receipt = await center.publish(TOPIC, PAID, b"a")
@@ -418,9 +418,9 @@ async def test_of_a_message_that_was_stored_very_often_the_oldest_places_are_tol
         wanted = WantedReplay(namespace="default", group=GROUP, message_ids=(receipt.message_id,))
         await ended(stores, (await replay(stores, wanted, **BY_ADA)).job_id)
     whole = await look(stores, receipt.message_id)
-    monkeypatch.setattr(message_status, "STORED_MAX", 2)
+    monkeypatch.setattr(message_status, "COPIES_MAX", 2)
 
     cut = await look(stores, receipt.message_id)
 
     assert (len(whole.places), whole.is_complete) == (3, True)
-    assert (cut.places, cut.has_more_places, cut.is_complete) == (whole.places[:2], True, False)
+    assert (cut.places, cut.has_more_places, cut.is_complete) == ((whole.places[0], whole.places[2]), True, False)

@@ -14,8 +14,8 @@ from msgconsole.operations.looking.trace import (
     untraced_deaths,
     what_is_missing,
 )
+from msgdb.log.found import FoundMessage
 from msgdb.looking.deaths import Death
-from msgdb.looking.found import FoundMessage
 from msgdb.trace.reading import LeftOut
 from msgdb.trace.records import TraceEvent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from msgdb.postgres.binary_rows import TO_1970
 
@@ -35,6 +36,11 @@ class FoundMessage(NamedTuple):
     stress: bool
     target_group: int | None
     redrives: int
+
+    @property
+    def id(self) -> UUID:
+        """Return its id, for people."""
+        return UUID(bytes=self.message_id)
 
     @property
     def position(self) -> Position:
