@@ -34,6 +34,7 @@ from msgdb.lanes.resets import (
 )
 from msgdb.log.queues import QueueRow, list_topic_queues
 from msgdb.log.reads import next_offsets, offset_at_time
+from msgdb.postgres.binary_rows import micros_of
 from msgdb.postgres.connections import Connection
 
 COUNT_SECONDS_MAX: Final = 60.0
@@ -178,7 +179,7 @@ async def _targets(conn: Connection, wanted: WantedReset, queues: Sequence[Queue
             targets[queue_id] = end
         elif wanted.to_time is not None:
             # By itself: time goes up in each queue, and no two queues keep step.
-            targets[queue_id] = await offset_at_time(conn, queue_id, round(wanted.to_time.timestamp() * 1_000_000))
+            targets[queue_id] = await offset_at_time(conn, queue_id, micros_of(wanted.to_time))
         else:
             assert wanted.to_offset is not None, "one place is given"
             if not queue.start_offset <= wanted.to_offset <= end:

@@ -32,6 +32,7 @@ from msgdb.log.copies import find_copies
 from msgdb.log.heads import MessageHead
 from msgdb.log.queues import list_topic_queues
 from msgdb.log.reads import first_offsets, next_offsets, offset_at_time
+from msgdb.postgres.binary_rows import micros_of
 from msgdb.postgres.connections import Connection
 from msgdb.postgres.history import find_history
 
@@ -184,13 +185,9 @@ async def _ranges(conn: Connection, topic: TopicRoute, wanted: WantedReplay) -> 
     for queue_id in queue_ids:
         first, end = firsts[queue_id], ends[queue_id]
         if wanted.stored_from is not None:
-            first = await offset_at_time(conn, queue_id, _micros(wanted.stored_from))
+            first = await offset_at_time(conn, queue_id, micros_of(wanted.stored_from))
         if wanted.stored_before is not None:
-            end = min(end, await offset_at_time(conn, queue_id, _micros(wanted.stored_before)))
+            end = min(end, await offset_at_time(conn, queue_id, micros_of(wanted.stored_before)))
         if first < end:
             ranges.append((queue_id, first, end))
     return ranges
-
-
-def _micros(time: datetime) -> int:
-    return round(time.timestamp() * 1_000_000)

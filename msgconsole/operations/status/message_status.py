@@ -31,7 +31,7 @@ from msgdb.lanes.standing import Standing, find_standings
 from msgdb.log.copies import COPIES_MAX, Copies, find_copies, find_copy_at
 from msgdb.log.found import FoundMessage
 from msgdb.log.queues import QueueRow, find_queue
-from msgdb.postgres.binary_rows import datetime_of
+from msgdb.postgres.binary_rows import datetime_of, micros_of
 from msgdb.postgres.connections import Connection
 
 
@@ -193,7 +193,7 @@ def _group_status(stored: _Stored, group: PastGroup, past: TopicPast, said: _Sai
             purges=[job for job in stored.purges if may_have_purged(job, message, group, place.namespace)],
             stand=stand,
             is_paused=now is not None and now.paused,
-            now_us=round(past.read_at.timestamp() * 1_000_000),
+            now_us=micros_of(past.read_at),
         )
     )
 

@@ -11,6 +11,7 @@ from msgbroker.contract.errors import ThingNotFoundError
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.carrying_out.store import change_store, read_store
 from msgconsole.cli.commands.etl.options import DEFAULT_TABLE, Day, OfTable, Reason, Table, read_day
+from msgconsole.cli.printing.incomplete import tell_cut
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing
 from msgconsole.cli.typed.options import AsJson, Limit
 from msgdb.archive import claims, listing
@@ -43,7 +44,7 @@ def list_(table: OfTable = None, limit: Limit = 50, as_json: AsJson = False) -> 
     days = sorted(read_store(read), key=lambda day: day.day, reverse=True)
     days.sort(key=lambda day: not day.is_waiting)
     if len(days) > limit:
-        typer.echo(f"Only the first {limit}: there are more (--limit).", err=True)
+        tell_cut(limit)
     records = [_day_record(day) for day in days[:limit]]
     print_rows(records, _DAY_COLUMNS, as_json=as_json, empty="No day is over yet.", long=["reason"])
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
-from uuid import UUID
 
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
+from msgconsole.cli.printing.incomplete import tell_incomplete
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
+from msgconsole.cli.typed.one_message import AtOffset, InQueue, MessageId, check_named_once
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Namespace, OfGroup
 from msgconsole.operations.status.answers import GroupStatus, MessageStatus, PlaceStatus, Why
 from msgconsole.operations.status.message_status import find_status
@@ -19,9 +20,9 @@ _COLUMNS: Final = ("group", "status", "by", "detail")
 
 
 def status(
-    message_id: Annotated[UUID | None, typer.Argument(metavar="[MESSAGE_ID]", help="The message's id.")] = None,
-    queue: Annotated[int | None, typer.Option("--queue", help="Or where it lies: its queue, ...")] = None,
-    offset: Annotated[int | None, typer.Option("--offset", min=0, help="... and its offset there.")] = None,
+    message_id: MessageId = None,
+    queue: InQueue = None,
+    offset: AtOffset = None,
     group: OfGroup = None,
     ask: Annotated[
         bool, typer.Option("--ask/--no-ask", help="Ask brokers for what only their memory has: who has it, until when.")
@@ -38,8 +39,7 @@ def status(
 
     Example: msgcenter message status --queue 1 --offset 0
     """
-    if (message_id is None) == (queue is None) or (queue is None) != (offset is None):
-        raise typer.BadParameter("give the id of a message, or --queue and --offset")
+    check_named_once(message_id, queue, offset)
     wanted = WantedStatus(
         namespace=namespace,
         message_id=message_id,
@@ -54,10 +54,9 @@ def status(
     else:
         _tell(found)
     if found.has_more_places:
-        said = f"only {len(found.places)} places of the message are told of, the first and the newest"
-        typer.echo(f"Incomplete: {said}.", err=True)
+        tell_incomplete(f"only {len(found.places)} places of the message are told of, the first and the newest")
     for broker in found.unanswered:
-        typer.echo(f"Incomplete: {broker}.", err=True)
+        tell_incomplete(broker)
 
 
 def _record(found: MessageStatus) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated, Final
-from uuid import UUID
 
 import typer
 
@@ -11,6 +10,7 @@ from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.printing.output import print_json, print_line
 from msgconsole.cli.printing.waiting import WAIT_SECONDS, tell_still_waiting, tell_waiting
+from msgconsole.cli.typed.one_message import AtOffset, InQueue, MessageId, check_named_once
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, DryRun, Namespace, Reason, require_reason
 from msgconsole.operations.lanes.steering import (
     Steer,
@@ -24,9 +24,6 @@ from msgconsole.operations.stores import Stores
 from msgdb.lanes.steering import Standing
 
 _Group = Annotated[str, typer.Option("--group", help="The subscriber group; no other notices.")]
-_MessageId = Annotated[UUID | None, typer.Argument(metavar="[MESSAGE_ID]", help="Its id.")]
-_Queue = Annotated[int | None, typer.Option("--queue", help="Instead of its id: the queue that it is in, ...")]
-_Offset = Annotated[int | None, typer.Option("--offset", help="... and its offset there.")]
 
 _STANDS: Final = {
     Standing.UNSETTLED: "is not settled: not read yet, or with an instance",
@@ -38,9 +35,9 @@ _STANDS: Final = {
 
 def skip(
     group: _Group,
-    message_id: _MessageId = None,
-    queue_id: _Queue = None,
-    queue_offset: _Offset = None,
+    message_id: MessageId = None,
+    queue_id: InQueue = None,
+    queue_offset: AtOffset = None,
     whatever: Annotated[
         bool, typer.Option("--whatever-it-asks-for", help="Also one that the group's subscriptions do not ask for now.")
     ] = False,
@@ -71,9 +68,9 @@ def skip(
 
 def retry_now(
     group: _Group,
-    message_id: _MessageId = None,
-    queue_id: _Queue = None,
-    queue_offset: _Offset = None,
+    message_id: MessageId = None,
+    queue_id: InQueue = None,
+    queue_offset: AtOffset = None,
     reason: Reason = None,
     dry_run: DryRun = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
@@ -94,10 +91,7 @@ def retry_now(
 
 
 def _steer(wanted: WantedMessage, steer: Steer, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
-    if (wanted.message_id is None) == (wanted.queue_id is None) or (wanted.queue_id is None) != (
-        wanted.queue_offset is None
-    ):
-        raise typer.BadParameter("give the message's id, or --queue and --offset, and not both")
+    check_named_once(wanted.message_id, wanted.queue_id, wanted.queue_offset)
     who = require_reason(reason, dry_run=dry_run)
     if dry_run:
         _tell_plan(act(lambda stores: plan_steer(stores, wanted, steer)), steer, as_json=as_json)

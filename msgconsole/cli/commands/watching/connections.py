@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from msgconsole.cli.printing.incomplete import tell_incomplete
 from msgconsole.cli.printing.output import visible
 from msgconsole.operations.brokers.asking import Unanswered
 from msgconsole.operations.brokers.connected import COUNT_MAX
@@ -18,12 +19,7 @@ Many = Annotated[int, typer.Option("--limit", min=1, max=COUNT_MAX, help="How ma
 def tell_unanswered(unanswered: Sequence[Unanswered]) -> None:
     """Say on standard error that an answer is incomplete: which brokers have not answered, and why."""
     for each in unanswered:
-        typer.echo(f"Incomplete: broker {each.broker} has not answered: {visible(each.why)}.", err=True)
-
-
-def tell_cut(count_max: int) -> None:
-    """Say on standard error that there is more than was asked for."""
-    typer.echo(f"Only {count_max}: there are more (--limit).", err=True)
+        tell_incomplete(f"broker {each.broker} has not answered: {visible(each.why)}")
 
 
 def shown_rate(a_second: float) -> str:

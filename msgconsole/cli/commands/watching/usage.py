@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
+from msgconsole.cli.printing.incomplete import tell_incomplete
 from msgconsole.cli.printing.output import print_json, print_rows
 from msgconsole.cli.typed.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.typed.times import Since, Until, hour_before
@@ -85,8 +86,6 @@ def tell_what_lacks(report: UsageReport) -> None:
     if report.incomplete:
         first, last = report.incomplete[0], report.incomplete[-1]
         which = f"{first:%Y-%m-%d %H:%M}" + (f" to {last:%Y-%m-%d %H:%M}" if last > first else "")
-        typer.echo(
-            f"Incomplete: {len(report.incomplete)} minute(s) may lack what a broker counted ({which}, UTC).", err=True
-        )
+        tell_incomplete(f"{len(report.incomplete)} minute(s) may lack what a broker counted ({which}, UTC)")
     if report.is_cut:
         typer.echo(f"There is more: these are the first {len(report.rows)} rows.", err=True)
