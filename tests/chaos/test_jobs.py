@@ -12,7 +12,7 @@ import pytest
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.client import Message, MessageCenter
-from msgconsole.operations.redrive import redrive
+from msgconsole.operations.dead_letters.redrive import redrive
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.jobs.listing import get_job

@@ -17,7 +17,7 @@ from msgbroker.contract.errors import (
     TopicNotFoundError,
 )
 from msgbroker.server.app import Broker
-from msgconsole.operations.deletions import (
+from msgconsole.operations.configuration.deletions import (
     DeletedBy,
     delete_group,
     delete_subscription,
@@ -26,8 +26,8 @@ from msgconsole.operations.deletions import (
     find_subscription_usage,
     find_topic_usage,
 )
+from msgconsole.operations.configuration.subscribing import WantedSubscription, subscribe, update_subscription
 from msgconsole.operations.stores import Stores
-from msgconsole.operations.subscribing import WantedSubscription, subscribe, update_subscription
 from msgdb.store import MessageStore
 from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, all_settled, register_group, subscribed
 from tests.support.eventually import eventually
