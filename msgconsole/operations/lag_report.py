@@ -13,6 +13,7 @@ from confdb.brokers import BrokerRegistry
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
+from msgbroker.engine.matching_share import asked_of
 from msgconsole.operations.pace import PACE_MINUTES, drain_seconds, pace_between, paces
 from msgconsole.operations.stores import Stores
 from msgdb.archive.listing import find_oldest_waiting
@@ -59,6 +60,8 @@ class QueueLag:
     not settled. None: it is not behind, or nobody knows since when."""
     per_minute: float | None = None
     """By how many messages a minute the whole topic came further behind lately; negative: it catches up."""
+    matching: int | None = None
+    """How many of `behind` the group will get, about. None: nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,10 @@ class TopicLag:
     per_minute: float | None = None
     drain_seconds: float | None = None
     """In how many seconds nothing is behind any more, should it go on like that. None: not at this pace."""
+    matching: int | None = None
+    """How many of `behind` the group will get, about: on the queues of which that is known. None: it is of none."""
+    matching_unknown: int = 0
+    """How many of `behind` lie on the other queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +209,17 @@ def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:
             since=min((lag.since for lag in lags if lag.since is not None), default=None),
             per_minute=lags[0].per_minute,
             drain_seconds=drain_seconds(sum(lag.behind for lag in lags), lags[0].per_minute),
+            matching=_sum_of([lag.matching for lag in lags if lag.behind]),
+            matching_unknown=sum(lag.behind for lag in lags if lag.matching is None),
         )
         for names, lags in by_topic.items()
     ]
     return sorted(topics, key=_how_bad)
+
+
+def _sum_of(estimates: Sequence[int | None]) -> int | None:
+    known = [each for each in estimates if each is not None]
+    return sum(known) if known or not estimates else None
 
 
 def _how_bad(lag: TopicLag | QueueLag) -> tuple[int, int, float]:
@@ -266,7 +280,14 @@ def _lag_of(
         last_failed_at=last.last_failed_at if last else None,
         since=_since(found.late.get((group.group_id, queue.queue_id)), lane) if behind else None,
         per_minute=found.paces.get((group.group_id, queue.topic_id)),
+        matching=_matching(group, queue, lane, behind),
     )
+
+
+def _matching(group: GroupRoute, queue: QueueRow, lane: LaneLag | None, behind: int) -> int | None:
+    if lane is None or not behind:
+        return None if behind else 0
+    return lane.matching_of(asked_of(group.subscriptions, queue.topic_id))
 
 
 def _since(late_since: datetime | None, lane: LaneLag | None) -> datetime | None:

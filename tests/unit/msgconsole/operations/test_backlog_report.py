@@ -15,7 +15,7 @@ TEN = datetime(2026, 11, 20, 10, tzinfo=UTC)
 
 
 def at(minute: int, behind: int, *, behind_max: int = 0, group_id: int = 7) -> Backlog:
-    return Backlog(minutes(minute), group_id, 1, behind, max(behind, behind_max), 0, None, None)
+    return Backlog(minutes(minute), group_id, 1, behind, max(behind, behind_max), 0, None, None, None, behind)
 
 
 def minutes(*numbers: int) -> datetime:

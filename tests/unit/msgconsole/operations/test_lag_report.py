@@ -15,7 +15,9 @@ def queue_lag(queue_id: int, *, alarms: tuple[str, ...] = (), oldest_seconds: fl
 def test_a_topic_is_behind_by_what_its_queues_are() -> None:
     queues = [queue_lag(1), queue_lag(2, oldest_seconds=4.0), queue_lag(3, oldest_seconds=7.0)]
 
-    assert sum_by_topic(queues) == [TopicLag("default", "SG_POINTS", "TP_TRADE", 12, 6, (), 7.0, 3)]
+    assert sum_by_topic(queues) == [
+        TopicLag("default", "SG_POINTS", "TP_TRADE", 12, 6, (), 7.0, 3, matching_unknown=12)
+    ]
 
 
 def test_a_topic_is_alarmed_where_one_of_its_queues_is() -> None:
