@@ -16,8 +16,9 @@ from msgconsole.operations.stores import Stores
 from msgdb.figures.backlog import list_backlog
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker
-from tests.support.collecting import GROUP, PAID, TOPIC, all_settled, subscribed
+from tests.support.collecting import GROUP, PAID, TOPIC, all_settled, register_group, subscribed
 from tests.support.eventually import eventually
+from tests.support.stress import STRESS
 
 
 @pytest.fixture
@@ -44,6 +45,15 @@ async def publish(center: MessageCenter, count: int) -> None:
     await center.publish_many(messages)
 
 
+async def publish_and_settle(broker: Broker, center: MessageCenter, matching: int) -> None:
+    """Have so many that match, and nine times as many others, published, handled and settled."""
+    async with subscribed(broker.address) as got:
+        await publish(center, 10 * matching)
+        await got.until(matching)
+        await all_settled(broker)
+        await broker.checkpointer.flush_once()
+
+
 async def lag_of(stores: Stores) -> TopicLag:
     (lag,) = sum_by_topic((await read_lag(stores)).queues)
     return lag
@@ -67,11 +77,7 @@ async def look(broker: Broker, store: MessageStore) -> tuple[int, int | None, in
 async def test_a_tenth_of_what_a_group_is_behind_by_matches_until_it_asks_for_something_else(
     group: ConfigService, broker: Broker, center: MessageCenter, stores: Stores
 ) -> None:
-    async with subscribed(broker.address) as got:
-        await publish(center, 2_000)
-        await got.until(200)
-        await all_settled(broker)
-        await broker.checkpointer.flush_once()
+    await publish_and_settle(broker, center, matching=200)
     await publish(center, 10_000)
 
     lag = await lag_of(stores)
@@ -117,5 +123,48 @@ async def test_what_one_broker_has_learnt_the_next_one_goes_on_with(start_broker
         await publish(center, 1_000)
 
     lag = await lag_of(stores)
+    assert lag.matching is not None
+    assert 70 < lag.matching < 130
+
+
+async def test_stress_messages_that_the_group_may_not_see_do_not_match(
+    trade: ConfigService, broker: Broker, center: MessageCenter, stores: Stores
+) -> None:
+    await register_group(trade, GROUP)
+    messages = [
+        OutgoingMessage(TOPIC, PAID, str(number), STRESS if number % 4 else {}, key=f"order-{number}")
+        for number in range(1_000)
+    ]
+    async with subscribed(broker.address) as got:
+        await center.publish_many(messages)
+        await got.until(250)
+        await all_settled(broker)
+        await broker.checkpointer.flush_once()
+    await center.publish_many(messages)
+
+    lag = await lag_of(stores)
+    assert (lag.behind, lag.matching_unknown) == (1_000, 0)
+    assert lag.matching is not None
+    assert 175 < lag.matching < 325
+
+
+async def test_what_a_paused_subscription_wants_matches_and_to_pause_it_changes_nothing_of_what_was_learnt(
+    group: ConfigService, broker: Broker, center: MessageCenter, stores: Stores
+) -> None:
+    await publish_and_settle(broker, center, matching=100)
+    await publish(center, 1_000)
+    before = (await lag_of(stores)).matching
+
+    paused = await group.subscriptions.update("default", GROUP, TOPIC, PAID, paused=True)
+    await group.wait_until_active(paused.version)
+
+    assert (await lag_of(stores)).matching == before
+    async with subscribed(broker.address):
+        await all_settled(broker)
+        await broker.checkpointer.flush_once()
+    await publish(center, 1_000)
+    lag = await lag_of(stores)
+    # What was stored before waits on the shelf.
+    assert (lag.behind, lag.redeliveries, lag.matching_unknown) == (1_000, 100, 0)
     assert lag.matching is not None
     assert 70 < lag.matching < 130
