@@ -34,6 +34,10 @@ class BacklogAt:
     """When the oldest message was stored that was not settled."""
     late_since: datetime | None
     """When the message was stored with which it began to be late."""
+    matching: int | None
+    """How many of `behind` it will get, about: on the queues of which that is known. None: it is of none."""
+    matching_unknown: int
+    """How many of `behind` lie on the other queues."""
 
 
 @dataclass(frozen=True, slots=True)

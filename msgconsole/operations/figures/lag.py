@@ -13,12 +13,14 @@ from confdb.brokers import BrokerRegistry
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
-from msgconsole.operations.figures.pace import PACE_MINUTES, drain_seconds, pace_between, paces
+from msgbroker.engine.matching_share import asked_of
+from msgconsole.operations.figures.pace import PACE_MINUTES, Pace, drain_seconds, pace_between, paces
 from msgconsole.operations.stores import Stores
 from msgdb.archive.listing import find_oldest_waiting
 from msgdb.archive.records import WaitingDay
 from msgdb.dead_letters.reading import DeadLetterCount, count_dead_letters
-from msgdb.figures.backlog import ROWS_MAX, list_backlog, list_late, list_looked_at
+from msgdb.figures.backlog import ROWS_MAX, list_late, list_looked_at
+from msgdb.figures.pace import list_changes
 from msgdb.lanes.lag import LaneLag, list_lag
 from msgdb.log.queues import QueueRow, list_queues
 from msgdb.log.reads import next_offsets
@@ -59,6 +61,10 @@ class QueueLag:
     not settled. None: it is not behind, or nobody knows since when."""
     per_minute: float | None = None
     """By how many messages a minute the whole topic came further behind lately; negative: it catches up."""
+    matching: int | None = None
+    """How many of `behind` the group will get, about. None: nobody knows."""
+    matching_per_minute: float | None = None
+    """By how many messages a minute that match the whole topic came further behind lately, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,11 @@ class TopicLag:
     per_minute: float | None = None
     drain_seconds: float | None = None
     """In how many seconds nothing is behind any more, should it go on like that. None: not at this pace."""
+    matching: int | None = None
+    """How many of `behind` the group will get, about: on the queues of which that is known. None: it is of none."""
+    matching_unknown: int = 0
+    """How many of `behind` lie on the other queues."""
+    matching_per_minute: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +144,8 @@ class _Found:
     """How often expressions failed, by subscription_id."""
     late: Mapping[tuple[int, int], datetime]
     """Since when lanes are late, by group_id and queue_id."""
-    paces: Mapping[tuple[int, int], float]
-    """By how many messages a minute groups came further behind, by group_id and topic_id."""
+    paces: Mapping[tuple[int, int], Pace]
+    """How fast groups came further behind, by group_id and topic_id."""
     brokers: Mapping[UUID, str]
     """Addresses of the live brokers, by the ids that lanes are owned by: of confdb, which has the registry."""
 
@@ -173,14 +184,14 @@ async def read_lag(stores: Stores, wanted: LagOf = _EVERYBODY) -> LagReport:
     return LagReport(sorted((lag for lag in lags if wanted.includes(lag)), key=_how_bad), waiting)
 
 
-async def _read_paces(connection: Connection) -> Mapping[tuple[int, int], float]:
+async def _read_paces(connection: Connection) -> Mapping[tuple[int, int], Pace]:
     now = datetime.now(UTC)
     ends = pace_between(await list_looked_at(connection, now - timedelta(minutes=PACE_MINUTES + 1), now), now)
     if ends is None:
         return {}
-    first, last = [await list_backlog(connection, minute, minute + timedelta(minutes=1)) for minute in ends]
+    changes = await list_changes(connection, *ends)
     # Of more groups nobody could tell one that is not named from one that was not behind.
-    return {} if ROWS_MAX in {len(first), len(last)} else paces(first, last, *ends)
+    return {} if len(changes) == ROWS_MAX else paces(changes, *ends)
 
 
 def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:
@@ -188,24 +199,36 @@ def sum_by_topic(queues: Iterable[QueueLag]) -> list[TopicLag]:
     by_topic: dict[tuple[str, str, str], list[QueueLag]] = {}
     for lag in queues:
         by_topic.setdefault((lag.namespace, lag.group, lag.topic), []).append(lag)
-    topics = [
-        TopicLag(
-            *names,
-            behind=sum(lag.behind for lag in lags),
-            redeliveries=sum(lag.redeliveries for lag in lags),
-            alarms=tuple(sorted({kind for lag in lags for kind in lag.alarms})),
-            oldest_seconds=max((lag.oldest_seconds for lag in lags if lag.oldest_seconds is not None), default=None),
-            dead_letters=lags[0].dead_letters,
-            failures=lags[0].failures,
-            last_failed_header=lags[0].last_failed_header,
-            last_failed_at=lags[0].last_failed_at,
-            since=min((lag.since for lag in lags if lag.since is not None), default=None),
-            per_minute=lags[0].per_minute,
-            drain_seconds=drain_seconds(sum(lag.behind for lag in lags), lags[0].per_minute),
-        )
-        for names, lags in by_topic.items()
-    ]
+    topics = [_topic_lag(names, lags) for names, lags in by_topic.items()]
     return sorted(topics, key=_how_bad)
+
+
+def _topic_lag(names: tuple[str, str, str], lags: Sequence[QueueLag]) -> TopicLag:
+    behind, unknown = sum(lag.behind for lag in lags), sum(lag.behind for lag in lags if lag.matching is None)
+    matching = _sum_of([lag.matching for lag in lags if lag.behind])
+    per_minute, matching_per_minute = lags[0].per_minute, lags[0].matching_per_minute
+    return TopicLag(
+        *names,
+        behind=behind,
+        redeliveries=sum(lag.redeliveries for lag in lags),
+        alarms=tuple(sorted({kind for lag in lags for kind in lag.alarms})),
+        oldest_seconds=max((lag.oldest_seconds for lag in lags if lag.oldest_seconds is not None), default=None),
+        dead_letters=lags[0].dead_letters,
+        failures=lags[0].failures,
+        last_failed_header=lags[0].last_failed_header,
+        last_failed_at=lags[0].last_failed_at,
+        since=min((lag.since for lag in lags if lag.since is not None), default=None),
+        per_minute=per_minute,
+        drain_seconds=drain_seconds(behind, per_minute, None if unknown else matching, matching_per_minute),
+        matching=matching,
+        matching_unknown=unknown,
+        matching_per_minute=matching_per_minute,
+    )
+
+
+def _sum_of(estimates: Sequence[int | None]) -> int | None:
+    known = [each for each in estimates if each is not None]
+    return sum(known) if known or not estimates else None
 
 
 def _how_bad(lag: TopicLag | QueueLag) -> tuple[int, int, float]:
@@ -248,6 +271,7 @@ def _lag_of(
     buried = found.dead_letters.get(group.group_id)
     last = max(failed, key=lambda row: row.last_failed_at, default=None)
     behind = lane.behind if lane else max(0, next_offset - acked_offset)
+    pace = found.paces.get((group.group_id, queue.topic_id))
     return QueueLag(
         namespace=group.namespace,
         group=group.name,
@@ -265,8 +289,16 @@ def _lag_of(
         last_failed_header=last.last_header if last else None,
         last_failed_at=last.last_failed_at if last else None,
         since=_since(found.late.get((group.group_id, queue.queue_id)), lane) if behind else None,
-        per_minute=found.paces.get((group.group_id, queue.topic_id)),
+        per_minute=pace and pace.per_minute,
+        matching=_matching(group, queue, lane, behind),
+        matching_per_minute=pace and pace.matching_per_minute,
     )
+
+
+def _matching(group: GroupRoute, queue: QueueRow, lane: LaneLag | None, behind: int) -> int | None:
+    if lane is None or not behind:
+        return None if behind else 0
+    return lane.matching_of(asked_of(group.subscriptions, queue.topic_id))
 
 
 def _since(late_since: datetime | None, lane: LaneLag | None) -> datetime | None:

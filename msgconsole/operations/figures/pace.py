@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
-from msgdb.figures.backlog import Backlog
+from msgdb.figures.pace import BacklogChange
 
 PACE_MINUTES: Final = 10
 """Of so many minutes the pace is told."""
@@ -20,23 +20,34 @@ def pace_between(looked_at: Sequence[datetime], now: datetime) -> tuple[datetime
     return (over[0], over[-1]) if len(over) > 1 else None
 
 
-def paces(
-    at_first: Iterable[Backlog], at_last: Iterable[Backlog], first: datetime, last: datetime
-) -> Mapping[tuple[int, int], float]:
-    """Return by how many messages a minute each group came further behind on each topic; negative: it catches up.
+class Pace(NamedTuple):
+    """By how many messages a minute a group came further behind on a topic; negative: it catches up."""
 
-    A group that is not named in one of the two minutes was not behind then.
-    """
-    before = {(row.group_id, row.topic_id): row.behind for row in at_first}
-    after = {(row.group_id, row.topic_id): row.behind for row in at_last}
+    per_minute: float
+    matching_per_minute: float | None
+    """By how many that match, about. None: nobody knows."""
+
+
+def paces(changes: Iterable[BacklogChange], first: datetime, last: datetime) -> Mapping[tuple[int, int], Pace]:
+    """Return the pace of each group on each topic, by what changed between the first minute and the last."""
     minutes = (last - first) / _MINUTE
-    return {names: (after.get(names, 0) - before.get(names, 0)) / minutes for names in before.keys() | after.keys()}
+    return {
+        (each.group_id, each.topic_id): Pace(
+            each.behind / minutes, None if each.matching is None else round(each.matching / minutes, 3)
+        )
+        for each in changes
+    }
 
 
-def drain_seconds(behind: int, per_minute: float | None) -> float | None:
-    """Return in how many seconds nothing is behind any more, should it go on as it does; None: not at this pace."""
+def drain_seconds(
+    behind: int, per_minute: float | None, matching: int | None = None, matching_per_minute: float | None = None
+) -> float | None:
+    """Return in how many seconds nothing is behind any more, should it go on as it does; None: not at this pace.
+
+    What matches takes time, and the rest is read past: so it is told by what is *matching*, where that is known. Where
+    all queues match alike that makes no difference.
+    """
     if behind == 0:
         return 0.0
-    if per_minute is None or per_minute >= 0:
-        return None
-    return round(behind / -per_minute * _SECONDS, 1)
+    left, pace = (matching, matching_per_minute) if matching and matching_per_minute else (behind, per_minute)
+    return None if pace is None or pace >= 0 else round(left / -pace * _SECONDS, 1)

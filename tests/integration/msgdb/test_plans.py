@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 
 from msgdb.archive import differences, stored_days
 from msgdb.days import deleting
-from msgdb.figures import backlog, usage
+from msgdb.figures import backlog, pace, usage
 from msgdb.jobs import trials
 from msgdb.lanes import checkpoints, draining, lag, leases, lost_log, standing, steering
 from msgdb.log import copies, queues, reads
@@ -89,6 +89,9 @@ def lanes(count: int) -> dict[str, Any]:
         "epoch": [1] * count,
         "acked_offset": [10] * count,
         "acked_ranges": ["{[12,13)}"] * count,
+        "matching_asked": [1] * count,
+        "matching_share": [0.5] * count,
+        "matching_read": [100.0] * count,
         "owner": UUID(int=1),
         "lease_seconds": 10.0,
         "limit": 10_000,
@@ -232,6 +235,10 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
         {**backlog.readings_parameters([backlog.Reading(3, n, {}) for n in range(1, 4)]), "apart_seconds": 9.0},
     ),
     "late": (backlog._READ_LATE, {}),
+    "changes_of_backlog": (
+        pace.CHANGES,
+        {"first": FIGURES_OF["since"], "last": FIGURES_OF["until"], "limit": 10_000},
+    ),
 }
 """A plan that depends on its values is judged with values only."""
 

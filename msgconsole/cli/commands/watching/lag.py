@@ -46,7 +46,10 @@ def command(
     """Show how far each group is behind, the worst first, as of its last checkpoint.
 
     `behind` counts messages of the topic that are not settled. Those that no subscription of the group selects count as
-    well, until a broker has read past them; a group without an instance reads nothing. `redeliveries` counts those that
+    well, until a broker has read past them; a group without an instance reads nothing. `matching`: how many of them
+    the group will get, about, by the share that matched of what was read lately. It is not known before a broker has
+    read 50 messages of a queue, nor after the subscriptions changed until it has again; with `+ ?` it is not known on
+    some queues (--by-queue). `redeliveries` counts those that
     wait for another attempt; they are not in `behind`.
     `since` (UTC): when the message was stored with which it began to be more than a minute late; where it is not, the
     oldest that is not settled. `drains in`: when nothing is behind any more, at the pace of the last ten minutes.
@@ -81,7 +84,7 @@ def _show_now(report: LagReport, wanted: LagOf, *, by_queue: bool, as_json: bool
     columns += ["group", "topic"]
     if by_queue:
         columns += ["queue_id"]
-    columns += ["behind", "since", *(["broker"] if by_queue else ["drains_in"]), "redeliveries", "alarms"]
+    columns += ["behind", "matching", "since", *(["broker"] if by_queue else ["drains_in"]), "redeliveries", "alarms"]
     if not by_queue:
         columns += ["dead_letters"]
     if any(row.failures for row in rows):
@@ -94,10 +97,19 @@ def _shown(row: QueueLag | TopicLag) -> Mapping[str, Any]:
     """Return a row as people read it."""
     record: dict[str, Any] = plain(row)
     record["since"] = clock_time(row.since, datetime.now(UTC))
+    unknown = row.matching_unknown if isinstance(row, TopicLag) else 0
+    record["matching"] = _estimate(row.behind, row.matching, unknown)
     if isinstance(row, TopicLag):
         grows = bool(row.behind and row.per_minute is not None and row.per_minute > 0)
         record["drains_in"] = "it grows" if grows else _length(row.drain_seconds) if row.behind else None
     return record
+
+
+def _estimate(behind: int, matching: int | None, unknown: int) -> str:
+    """Return an estimate as people read it: a question mark is what is not known on some queues."""
+    if not behind:
+        return "0"
+    return "not known" if matching is None else f"about {matching} + ?" if unknown else f"about {matching}"
 
 
 def clock_time(at: datetime | None, now: datetime) -> str | None:
@@ -125,9 +137,16 @@ def _show_history(wanted: LagOf, since: datetime | None, until: datetime | None,
     columns = ["begins_at"]
     if len({row.namespace for row in report.rows}) > 1:
         columns += ["namespace"]
-    columns += ["group", "topic", "behind", "behind_max", "redeliveries", "late_since"]
+    columns += ["group", "topic", "behind", "matching", "behind_max", "redeliveries", "late_since"]
     now = datetime.now(UTC)
-    rows = [{**plain(row), "late_since": clock_time(row.late_since, now)} for row in report.rows]
+    rows = [
+        {
+            **plain(row),
+            "late_since": clock_time(row.late_since, now),
+            "matching": _estimate(row.behind, row.matching, row.matching_unknown),
+        }
+        for row in report.rows
+    ]
     print_rows(rows, columns, as_json=False, empty="Nobody was behind in that time.")
     _tell_what_lacks(report)
 

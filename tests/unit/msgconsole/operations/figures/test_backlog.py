@@ -10,12 +10,13 @@ from msgbroker.contract.errors import InvalidSettingError
 from msgconsole.operations.figures.backlog import check_times, gaps, in_steps
 from msgconsole.operations.figures.pace import drain_seconds, pace_between, paces
 from msgdb.figures.backlog import Backlog
+from msgdb.figures.pace import BacklogChange
 
 TEN = datetime(2026, 11, 20, 10, tzinfo=UTC)
 
 
 def at(minute: int, behind: int, *, behind_max: int = 0, group_id: int = 7) -> Backlog:
-    return Backlog(minutes(minute), group_id, 1, behind, max(behind, behind_max), 0, None, None)
+    return Backlog(minutes(minute), group_id, 1, behind, max(behind, behind_max), 0, None, None, None, behind)
 
 
 def minutes(*numbers: int) -> datetime:
@@ -50,11 +51,8 @@ def test_the_pace_is_that_of_the_minutes_that_are_over() -> None:
     ends = pace_between(looked_at, minutes(5) + timedelta(seconds=10))
 
     assert ends == (minutes(0), minutes(4))
-    assert paces([at(0, 1_000), at(0, 7, group_id=9)], [at(4, 600), at(4, 40, group_id=8)], *ends) == {
-        (7, 1): -100.0,
-        (8, 1): 10.0,
-        (9, 1): -1.75,
-    }
+    changes = [BacklogChange(7, 1, -400, -40.0), BacklogChange(8, 1, 40, None), BacklogChange(9, 1, -7, 0.0)]
+    assert paces(changes, *ends) == {(7, 1): (-100.0, -10.0), (8, 1): (10.0, None), (9, 1): (-1.75, 0.0)}
 
 
 @pytest.mark.parametrize("looked_at", [[], [TEN], [TEN, minutes(1)]])
@@ -70,6 +68,25 @@ def test_a_backlog_is_gone_when_it_goes_on_like_that(
     behind: int, per_minute: float | None, seconds: float | None
 ) -> None:
     assert drain_seconds(behind, per_minute) == seconds
+
+
+@pytest.mark.parametrize(
+    "matching, matching_per_minute, seconds",
+    [
+        # Of one queue all matches and ten a minute are done; the rest lies on others, and is read past.
+        (100, -10.0, 600.0),
+        (100, 5.0, None),
+        # Nobody knows, or what matches did not change.
+        (None, -10.0, 60.0),
+        (100, None, 60.0),
+        (100, 0.0, 60.0),
+        (0, -10.0, 60.0),
+    ],
+)
+def test_what_matches_tells_better_when_a_backlog_is_gone(
+    matching: int | None, matching_per_minute: float | None, seconds: float | None
+) -> None:
+    assert drain_seconds(10_000, -10_000.0, matching, matching_per_minute) == seconds
 
 
 def test_times_of_which_nothing_is_kept_are_refused() -> None:
