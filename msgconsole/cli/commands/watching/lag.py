@@ -46,11 +46,10 @@ def command(
     """Show how far each group is behind, the worst first, as of its last checkpoint.
 
     `behind` counts messages of the topic that are not settled. Those that no subscription of the group selects count as
-    well, until a broker has read past them; a group without an instance reads nothing. `matching`: how many of them
-    the group will get, about, by the share that matched of what was read lately. It is not known before a broker has
-    read 50 messages of a queue, nor after the subscriptions changed until it has again; with `+ ?` it is not known on
-    some queues (--by-queue). `redeliveries` counts those that
-    wait for another attempt; they are not in `behind`.
+    well, until a broker has read past them; a group without an instance reads nothing. `matching`: how many of them the
+    group will get, about, by the share that matched of what was read lately. It is not known before a broker has read
+    50 messages of a queue, nor after the subscriptions changed until it has again; with `+ ?` it is not known on some
+    queues (--by-queue). `redeliveries` counts those that wait for another attempt; they are not in `behind`.
     `since` (UTC): when the message was stored with which it began to be more than a minute late; where it is not, the
     oldest that is not settled. `drains in`: when nothing is behind any more, at the pace of the last ten minutes.
     `alarms`: what is wrong, e.g. REDELIVERIES_FULL: so many of them wait on one queue (10,000) that no more is read
@@ -100,7 +99,7 @@ def _shown(row: QueueLag | TopicLag) -> Mapping[str, Any]:
     unknown = row.matching_unknown if isinstance(row, TopicLag) else 0
     record["matching"] = _estimate(row.behind, row.matching, unknown)
     if isinstance(row, TopicLag):
-        grows = bool(row.behind and row.per_minute is not None and row.per_minute > 0)
+        grows = row.drain_seconds is None and max(row.per_minute or 0.0, row.matching_per_minute or 0.0) > 0
         record["drains_in"] = "it grows" if grows else _length(row.drain_seconds) if row.behind else None
     return record
 
