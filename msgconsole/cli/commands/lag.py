@@ -14,6 +14,7 @@ from msgconsole.cli.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.output import plain, print_json, print_rows, visible
 from msgconsole.cli.times import Since, Until, hour_before
 from msgconsole.operations.backlog_report import BacklogReport, read_backlog
+from msgconsole.operations.figure_names import NOT_ALL_DELETED
 from msgconsole.operations.lag_report import LagOf, LagReport, QueueLag, TopicLag, read_lag, sum_by_topic
 from msgdb.archive.records import WaitingDay
 
@@ -137,6 +138,8 @@ def _tell_what_lacks(report: BacklogReport) -> None:
         typer.echo(f"Nobody looked from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} (UTC).", err=True)
     if report.is_cut:
         typer.echo("There is more, of earlier times.", err=True)
+    if not report.knows_all_deleted:
+        typer.echo(NOT_ALL_DELETED, err=True)
 
 
 def _not_archived(waiting: WaitingDay) -> str:

@@ -13,6 +13,7 @@ from msgconsole.cli.acting import act
 from msgconsole.cli.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.output import print_json, print_rows
 from msgconsole.cli.times import Since, Until, hour_before
+from msgconsole.operations.figure_names import NOT_ALL_DELETED
 from msgconsole.operations.lag_report import LagOf
 from msgconsole.operations.usage_report import UsageOfType, UsageReport, read_usage
 
@@ -90,3 +91,5 @@ def tell_what_lacks(report: UsageReport) -> None:
         )
     if report.is_cut:
         typer.echo(f"There is more: these are the first {len(report.rows)} rows.", err=True)
+    if not report.knows_all_deleted:
+        typer.echo(NOT_ALL_DELETED, err=True)

@@ -132,6 +132,68 @@ def test_what_was_deleted_since_is_told_by_its_id(msgcenter: Msgcenter, do: Do) 
     assert msgcenter("usage", "--topic", "TP_TRADE", "--json").json["rows"] == []
 
 
+def make_again(msgcenter: Msgcenter) -> None:
+    """Delete the topic and the group, and register others by their names."""
+    for arguments in (
+        ("topic", "delete", "TP_TRADE", "--force"),
+        ("group", "delete", "SG_POINTS", "--force"),
+        ("topic", "create", "TP_TRADE"),
+        ("group", "create", "SG_POINTS"),
+    ):
+        done = msgcenter(*arguments)
+        assert done.status == 0, done.err
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    "asked", [(), ("-n", "default"), ("--topic", "TP_TRADE"), ("-n", "default", "--group", "SG_POINTS")]
+)
+def test_figures_of_what_was_deleted_are_shown_by_its_name_then(
+    msgcenter: Msgcenter, do: Do, asked: tuple[str, ...]
+) -> None:
+    write(do, row(2, group_id=1, delivered=3))
+    write_backlog(do, (2, 1, 7, None))
+    make_again(msgcenter)
+    write(do, row(1, topic_id=2, group_id=2, delivered=4))
+    earlier = ("default", "TP_TRADE (deleted topic 1)", "SG_POINTS (deleted group 1)")
+
+    usage = msgcenter("usage", *asked, "--json").json["rows"]
+    history = msgcenter("lag", "--history", *asked, "--json").json["rows"]
+
+    assert [(each["namespace"], each["topic"], each["group"], each["delivered"]) for each in usage] == [
+        (*earlier, 3),
+        ("default", "TP_TRADE", "SG_POINTS", 4),
+    ]
+    assert [(each["namespace"], each["topic"], each["group"], each["behind"]) for each in history] == [(*earlier, 7)]
+
+
+@pytest.mark.usefixtures("registered")
+def test_figures_of_what_was_deleted_in_another_namespace_are_not_shown(msgcenter: Msgcenter, do: Do) -> None:
+    write(do, row(2, group_id=1, delivered=3))
+    write_backlog(do, (2, 1, 7, None))
+    make_again(msgcenter)
+    assert msgcenter("namespace", "create", "other").status == 0
+
+    assert msgcenter("usage", "-n", "other", "--json").json["rows"] == []
+    assert msgcenter("lag", "--history", "-n", "other", "--json").json["rows"] == []
+    refused = msgcenter("usage", "-n", "other", "--topic", "TP_TRADE")
+    assert (refused.status, "(TOPIC_NOT_FOUND)" in refused.err) == (1, True)
+
+
+@pytest.mark.usefixtures("registered")
+def test_more_deletions_than_are_looked_at_are_told(
+    msgcenter: Msgcenter, do: Do, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(do, row(2, group_id=1, delivered=3))
+    make_again(msgcenter)
+    monkeypatch.setattr("confdb.deleted.DELETIONS_MAX", 1)
+
+    told = [msgcenter("usage", "-n", "default"), msgcenter("lag", "--history", "-n", "default")]
+
+    assert [(each.status, "more topics and groups were deleted" in each.err) for each in told] == [(0, True)] * 2
+    assert msgcenter("usage", "--json").json["knows_all_deleted"] is False
+
+
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize(
     "arguments, status, said",
