@@ -19,6 +19,8 @@ from confdb.store import ConfigStore
 
 DELETIONS_MAX: Final = 10_000
 """So many deletions are looked at, the newest of them."""
+EARLIER_MAX: Final = 1_000
+"""So many groups that had a name are known of, the newest of them."""
 _TOPIC, _GROUP = "topic.delete", "subscriber_group.delete"
 
 
@@ -61,3 +63,17 @@ async def read_deleted(store: ConfigStore, since: datetime) -> DeletedThings:
     for action, namespace, name, topic_id, group_id in rows[:DELETIONS_MAX]:
         of_kind[action][topic_id if action == _TOPIC else group_id] = DeletedThing(namespace, name)
     return DeletedThings(of_kind[_TOPIC], of_kind[_GROUP], len(rows) <= DELETIONS_MAX)
+
+
+async def read_earlier_groups(store: ConfigStore, namespace: str, name: str) -> list[int]:
+    """Return the groups that were deleted and had this name, by their ids, the newest first."""
+    # By the index that has the history of one thing.
+    wanted = (
+        sa.select(AuditEntry.before["group_id"].astext.cast(sa.BigInteger))
+        .where(AuditEntry.kind == "subscriber_group", AuditEntry.namespace == namespace, AuditEntry.name == name)
+        .where(AuditEntry.action == _GROUP)
+        .order_by(AuditEntry.audit_id.desc())
+        .limit(EARLIER_MAX)
+    )
+    async with store.snapshot_transaction() as connection, AsyncSession(connection) as session:
+        return list((await session.scalars(wanted)).all())

@@ -16,12 +16,15 @@ from msgconsole.cli.commands.dead_letter_options import (
     DiedSince,
     DiedUntil,
     DoNotWait,
+    Earlier,
     Ids,
     OfError,
     OfEventCode,
     OfKey,
     OfReason,
     Rate,
+    check_earlier,
+    tell_earlier,
 )
 from msgconsole.cli.commands.job import told
 from msgconsole.cli.job_following import follow_job
@@ -40,7 +43,7 @@ from msgconsole.cli.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.service import actor
 from msgconsole.operations import purge as purging
 from msgconsole.operations import redrive as redriving
-from msgconsole.operations.letters import LetterSum, resolve_group
+from msgconsole.operations.letters import LetterSum, count_earlier, resolve_group
 from msgconsole.operations.purge import PurgePlan
 from msgconsole.operations.redrive import Begun, RedrivePlan
 from msgconsole.operations.stores import Stores
@@ -96,6 +99,8 @@ def redrive(
 
     async def begin(stores: Stores) -> Begun | RedrivePlan:
         resolved = await resolve_group(stores, wanted, namespace, group)
+        gone = "they cannot be delivered any more (`dead-letters list --earlier` shows these)"
+        tell_earlier(group, await count_earlier(stores, resolved, group), gone)
         if dry_run:
             return await redriving.plan_redrive(stores, resolved)
         return await redriving.redrive(stores, resolved, actor=actor(), reason=who, rate=rate, edit=edit)
@@ -120,6 +125,7 @@ def purge(
     since: DiedSince = None,
     until: DiedUntil = None,
     all_of_them: AllOfThem = False,
+    is_earlier: Earlier = False,
     redriven: Annotated[bool, typer.Option("--redriven", help="Only those that were redriven.")] = False,
     include_unarchived: Annotated[
         bool, typer.Option("--include-unarchived", help="Also those that must be archived first, and are not.")
@@ -142,10 +148,12 @@ def purge(
         ids=tuple(ids) if ids else None, topic=topic, event_code=event_code, key=key, why=why, error=error,
         died_from=since, died_before=until, is_open=False if redriven else None,
     )  # fmt: skip
+    check_earlier(group, is_earlier=is_earlier)
     _require_some(wanted, group, all_of_them=all_of_them)
 
     async def begin(stores: Stores) -> Begun | PurgePlan:
-        resolved = await resolve_group(stores, wanted, namespace, group)
+        resolved = await resolve_group(stores, wanted, namespace, group, is_earlier=is_earlier)
+        tell_earlier(group, await count_earlier(stores, resolved, group), "--earlier purges these")
         if dry_run:
             return await purging.plan_purge(stores, resolved, include_unarchived=include_unarchived)
         return await purging.purge(

@@ -9,6 +9,7 @@ import typer
 
 from msgbroker.engine.verdicts import DeadLetterReason
 from msgconsole.cli.times import FORMS, parse_time
+from msgconsole.operations.letters import EarlierLetters
 
 OfEventCode = Annotated[str | None, typer.Option("--event-code", help="Only of this event code.")]
 OfKey = Annotated[str | None, typer.Option("--key", help="Only of this key.")]
@@ -29,5 +30,21 @@ DiedUntil = Annotated[
 ]
 Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="These ones, as listed.")]
 AllOfThem = Annotated[bool, typer.Option("--all", help="All that there are of the namespace: no condition is given.")]
+Earlier = Annotated[
+    bool, typer.Option("--earlier", help="Those of groups that had the name of --group before, and were deleted.")
+]
 Rate = Annotated[float, typer.Option("--rate", help="So many messages a second at most.")]
 DoNotWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until the job has ended.")]
+
+
+def check_earlier(group: str | None, *, is_earlier: bool) -> None:
+    """Refuse to say of no group that an earlier one is meant."""
+    if is_earlier and group is None:
+        raise typer.BadParameter("says which group of a name is meant: give it with --group", param_hint="--earlier")
+
+
+def tell_earlier(group: str | None, found: EarlierLetters, what_of_them: str) -> None:
+    """Say on standard error how many dead letters are not meant, because their group was deleted."""
+    if found.letters or not found.is_all:
+        number = f"{found.letters:,}" if found.is_all else f"{found.letters:,} or"
+        typer.echo(f"{number} more are of an earlier group {group}, which was deleted: {what_of_them}.", err=True)

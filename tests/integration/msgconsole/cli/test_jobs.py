@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -189,3 +190,55 @@ def test_where_there_are_more_it_is_said_how_to_go_on(msgcenter: Msgcenter, do: 
     listed = msgcenter("dead-letters", "list", "--limit", "2")
     assert listed.err == f"There may be more: go on with --before {ids[1]}.\n"
     assert msgcenter("dead-letters", "list", "--limit", "2", "--before", str(ids[1])).err == ""
+
+
+@pytest.fixture
+def made_again(msgcenter: Msgcenter, do: Do) -> tuple[list[int], list[int]]:
+    """Register a group anew that has left dead letters; return the ids of these, and of its own."""
+    ids: list[list[int]] = []
+    for _ in range(2):
+        assert msgcenter("group", "create", "SG_POINTS", "--no-wait").status == 0
+        group_id = msgcenter("group", "show", "SG_POINTS", "--json").json["group_id"]
+        ids.append(do(partial(bury, count=3, group_id=group_id)))
+        if len(ids) == 1:
+            assert msgcenter("group", "delete", "SG_POINTS", "--force", "--no-wait").status == 0
+    return ids[0], ids[1]
+
+
+def test_dead_letters_of_an_earlier_group_of_that_name_are_told_and_shown(
+    msgcenter: Msgcenter, made_again: tuple[list[int], list[int]]
+) -> None:
+    earlier, own = made_again
+    of_group = ("dead-letters", "list", "--group", "SG_POINTS")
+
+    told = msgcenter(*of_group, "--json")
+    assert [each["id"] for each in told.json] == own[::-1]
+    assert told.err == "3 more are of an earlier group SG_POINTS, which was deleted: --earlier shows these.\n"
+    shown = msgcenter(*of_group, "--earlier", "--json")
+    assert ([each["id"] for each in shown.json], shown.err) == (earlier[::-1], "")
+    assert {each["is_registered"] for each in shown.json} == {False}
+    assert msgcenter(*of_group, "--error", "timeout").err == ""
+    listed = msgcenter("dead-letters", "list").out
+    assert (listed.count("SG_POINTS (deleted)"), listed.count("SG_POINTS")) == (3, 6)
+    assert "SG_POINTS (deleted)" in msgcenter("dead-letters", "show", str(earlier[0])).out
+    assert msgcenter("dead-letters", "show", str(own[0]), "--json").json["is_registered"] is True
+
+
+def test_dead_letters_of_an_earlier_group_are_purged_by_name_and_not_redriven(
+    msgcenter: Msgcenter, made_again: tuple[list[int], list[int]]
+) -> None:
+    earlier, own = made_again
+    of_group = ("--group", "SG_POINTS")
+
+    tried = msgcenter("dead-letters", "redrive", *of_group, "--dry-run")
+    assert "3 more are of an earlier group SG_POINTS, which was deleted: they cannot be delivered any more" in tried.err
+    tried = msgcenter("dead-letters", "purge", *of_group, "--dry-run")
+    assert (tried.out.splitlines()[-1].startswith("3 would be deleted"), "--earlier" in tried.err) == (True, True)
+    done = msgcenter("dead-letters", "purge", *of_group, "--earlier", "--no-wait", *WHY, "--json").json
+    spec = msgcenter("job", "show", str(done["job_id"]), "--json").json["spec"]
+    assert spec["wanted"]["group_name"] == "SG_POINTS"
+    sums = msgcenter("dead-letters", "purge", *of_group, "--earlier", "--dry-run", "--json").json["sums"]
+    assert [(each["group"], each["letters"]) for each in sums] == [("SG_POINTS", len(earlier))]
+    refused = msgcenter("dead-letters", "list", "--earlier")
+    assert (refused.status, "--group" in flat(refused)) == (2, True)
+    assert len(own) == 3

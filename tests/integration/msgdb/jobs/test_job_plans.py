@@ -79,6 +79,9 @@ STATEMENTS = {
     "letters of any group listed": Hot(reading._LIST, 7 * 20, {**OPEN, **LISTED, "limit": 20}),
     "a letter listed": Hot(reading._LIST, 10, {**ONE_LETTER, **LISTED, "limit": 20}),
     "a letter shown": Hot(reading._GET, 1, {"id": 7}),
+    "letters of some groups counted": Hot(
+        reading._COUNT_OF_GROUPS, 6 * 100, {**OPEN, "group_ids": [3, 4], "scanned_max": reading.COUNTED_MAX}
+    ),
     "letters chosen": Hot(choosing._CHOOSE, 7 * 50, {**OF_GROUP, **CHOSEN, "limit": 50}),
     "letters of any group chosen": Hot(choosing._CHOOSE, 7 * 50, {**OPEN, **CHOSEN, "limit": 50}),
     "letters read": Hot(choosing._READ, 3, {}),
