@@ -27,7 +27,7 @@ from msgconsole.cli.commands.dead_letter_options import (
     tell_earlier,
 )
 from msgconsole.cli.commands.job import told
-from msgconsole.cli.job_following import follow_job
+from msgconsole.cli.job_following import follow_job, how_to
 from msgconsole.cli.options import (
     DEFAULT_NAMESPACE,
     AsJson,
@@ -107,7 +107,7 @@ def redrive(
 
     done = act(begin)
     if isinstance(done, Begun):
-        tell_begun(done.job_id, no_wait=no_wait, as_json=as_json)
+        tell_begun(done.job_id, namespace, no_wait=no_wait, as_json=as_json)
         return
     said = f"{done.redriven:,} would be delivered again"
     said += f", {done.impossible:,} cannot be" if done.impossible else ""
@@ -162,7 +162,7 @@ def purge(
 
     done = act(begin)
     if isinstance(done, Begun):
-        tell_begun(done.job_id, no_wait=no_wait, as_json=as_json)
+        tell_begun(done.job_id, namespace, no_wait=no_wait, as_json=as_json)
         return
     said = f"{done.purged:,} would be deleted"
     if done.unarchived and not include_unarchived:
@@ -170,17 +170,18 @@ def purge(
     _tell_plan(done, done.sums, said, as_json=as_json)
 
 
-def tell_begun(job_id: int, *, no_wait: bool, as_json: bool) -> None:
+def tell_begun(job_id: int, namespace: str, *, no_wait: bool, as_json: bool) -> None:
     """Print that a job has begun, and (unless *no_wait*) follow it to its end."""
+    follow = how_to("follow", job_id, namespace)
     if no_wait:
         if as_json:
             print_json({"job_id": job_id})
         else:
-            print_line(f"Job {job_id} has begun: msgcenter job follow {job_id}")
+            print_line(f"Job {job_id} has begun: {follow}")
         return
     if not as_json:
-        print_line(f"Job {job_id} has begun. Ctrl-C ends only the looking: msgcenter job follow {job_id}")
-    told(follow_job(job_id, is_quiet=as_json), as_json=as_json)
+        print_line(f"Job {job_id} has begun. Ctrl-C ends only the looking: {follow}")
+    told(follow_job(job_id, namespace, is_quiet=as_json), as_json=as_json)
 
 
 def _tell_plan(planned: object, sums: Sequence[LetterSum], said: str, *, as_json: bool) -> None:

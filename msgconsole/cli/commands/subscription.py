@@ -15,6 +15,7 @@ from msgbroker.contract.errors import SubscriptionDiffersError, ThingAlreadyExis
 from msgconsole.cli.acting import act
 from msgconsole.cli.given import require_a_change
 from msgconsole.cli.if_not_exists import Existing, create_or_get
+from msgconsole.cli.job_following import how_to
 from msgconsole.cli.options import (
     DEFAULT_NAMESPACE,
     AsJson,
@@ -124,7 +125,8 @@ def _tell_made(made: SubscriptionView, said: dict[str, Any], *, is_new: bool, as
     exists = "" if is_new else "exists already, and "
     print_line(f"The subscription of {made.group} to {made.topic}/{made.event_code} {exists}is {state}.")
     if said["job_id"] is not None:
-        print_line(f"Job {said['job_id']} delivers what was stored before: msgcenter job follow {said['job_id']}")
+        follow = how_to("follow", said["job_id"], made.namespace)
+        print_line(f"Job {said['job_id']} delivers what was stored before: {follow}")
     for warning in warnings:
         typer.echo(f"Warning: {warning}.", err=True)
 

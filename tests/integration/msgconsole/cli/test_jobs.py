@@ -242,3 +242,34 @@ def test_dead_letters_of_an_earlier_group_are_purged_by_name_and_not_redriven(
     refused = msgcenter("dead-letters", "list", "--earlier")
     assert (refused.status, "--group" in flat(refused)) == (2, True)
     assert len(own) == 3
+
+
+@pytest.mark.parametrize("command", ["show", "follow", "pause", "resume", "cancel", "rate"])
+def test_a_job_of_another_namespace_is_not_there(msgcenter: Msgcenter, do: Do, command: str) -> None:
+    async def begin(conn: Connection) -> int:
+        spec = PurgeSpec(WantedDeadLetters(namespace="shop"), 0).as_json()
+        new = NewJob(JobKind.PURGE, "shop", "dead letters of SG_SECRET", spec, 5)
+        return await begin_job(conn, new, actor="ada", reason="why")
+
+    job_id = str(do(begin))
+    others = {"show": (), "follow": (), "rate": ("7", *WHY)}.get(command, WHY)
+
+    refused = msgcenter("job", command, job_id, *others)
+
+    assert (refused.status, refused.out, refused.err) == (1, "", f"there is no job '{job_id}' (THING_NOT_FOUND)\n")
+    assert msgcenter("job", "list", "--json").json == []
+    (listed,) = msgcenter("job", "list", "-n", "shop", "--json").json
+    assert (listed["state"], listed["rate"]) == ("RUNNING", 2_000)
+    assert len(msgcenter("act", "list", "--action", "job.", "--json").json) == 1
+    own = msgcenter("job", command, job_id, *others, "-n", "shop")
+    assert own.status == 0, own.err
+
+
+def test_a_job_is_named_with_its_namespace_where_it_is_said_how_to_look_at_it(msgcenter: Msgcenter, do: Do) -> None:
+    do(partial(bury, count=1, namespace="shop"))
+    assert msgcenter("namespace", "create", "shop").status == 0
+
+    begun = msgcenter("dead-letters", "purge", "--all", "-n", "shop", "--no-wait", *WHY)
+
+    assert begun.out == "Job 1 has begun: msgcenter job follow 1 -n shop\n"
+    assert msgcenter(*begun.out.split("msgcenter ")[1].split()).status == 0
