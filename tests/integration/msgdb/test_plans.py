@@ -199,7 +199,7 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
         trace._LEFT_OUT,
         {"first": datetime.now(UTC) - timedelta(hours=1), "last": datetime.now(UTC)},
     ),
-    "list_wanted_trials": (trials._LIST_WANTED, {"limit": 100, "wanted_seconds": 15.0}),
+    "list_wanted_trials": (trials._LIST_WANTED, {"limit": 100, "waited_seconds": 10.0}),
     "find_copies": (copies._FIND, {"message_id": UUID(int=5), "limit": 100}),
     "find_copy_at": (copies._FIND_AT, {"queue_id": 1, "queue_offset": 99}),
     "find_stand": (steering._FIND, STEERED),
