@@ -187,6 +187,7 @@ PREPARED: dict[str, tuple[str, Mapping[str, Any]]] = {
 PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "read_offsets": (reads._READ_OFFSETS, {**messages(500), "queue_id": 1, "bytes_max": 1 << 20}),
     "copy_dead_letters": (checkpoints.COPY_DEAD_LETTERS, messages(100)),
+    "first_stored": (reads._FIRST_STORED, {"queue_id": [1, 2, 3], "queue_offset": [0, 7_000, 10**9]}),
     "find_message": (reads._FIND, DAY),
     "find_message_anywhere": (reads._FIND_ANYWHERE, DAY),
     "find_lost_ends": (lost_log._FIND_BEYOND, lanes(100)),

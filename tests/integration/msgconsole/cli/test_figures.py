@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -28,7 +29,7 @@ _QUEUE = "SELECT queue_id FROM queue WHERE topic_id = 1 ORDER BY ordinal LIMIT 1
 _MESSAGES = """
 INSERT INTO message (queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, body, born_at, stress)
 SELECT %s, o, clock_timestamp(), gen_random_uuid(), 'default', 'TP_TRADE', 'EC_PAID', '', now(), false
-FROM generate_series(0, %s::int - 1) o
+FROM generate_series(%s::int, %s::int - 1) o
 """
 
 Do = Callable[[Callable[[Connection], Awaitable[Any]]], Any]
@@ -257,6 +258,27 @@ def test_lag_tells_the_worst_first_and_since_when_and_when_it_is_done(msgcenter:
 
 
 @pytest.mark.usefixtures("registered")
+def test_a_group_that_was_never_connected_is_behind_since_the_oldest_message_it_wants(
+    msgcenter: Msgcenter, do: Do
+) -> None:
+    queue_id = do(lambda conn: store_messages(conn, 4))
+    # It begins behind what is stored already.
+    assert msgcenter("group", "create", "SG_LESS").status == 0
+    assert msgcenter("subscription", "create", "SG_LESS", "TP_TRADE", "EC_PAID").status == 0
+    stored = do(lambda conn: store_messages(conn, 2, first=4))
+
+    both = {lag["group"]: lag for lag in msgcenter("lag", "--json").json}
+    by_queue = msgcenter("lag", "--by-queue", "--group", "SG_LESS", "--json").json
+
+    assert stored == queue_id
+    times = [row[0] for row in do(partial(fetch_all, statement="SELECT stored_at FROM message ORDER BY queue_offset"))]
+    for group, offset in (("SG_POINTS", 0), ("SG_LESS", 4)):
+        assert both[group]["since"] == times[offset].astimezone(UTC).isoformat()
+        assert 0 <= both[group]["oldest_seconds"] < 60
+    assert [lag["since"] is not None for lag in by_queue] == [lag["queue_id"] == queue_id for lag in by_queue]
+
+
+@pytest.mark.usefixtures("registered")
 def test_a_group_that_falls_further_behind_is_told_to(msgcenter: Msgcenter, do: Do) -> None:
     queue_id = do(lambda conn: store_messages(conn, 4))
     write_backlog(do, (1, queue_id, 4, None), group_id=1)
@@ -285,12 +307,17 @@ def write_backlog(do: Do, *looks: tuple[int, int, int, datetime | None], group_i
     do(insert)
 
 
-async def store_messages(conn: Connection, count: int) -> int:
+async def store_messages(conn: Connection, count: int, first: int = 0) -> int:
     """Store messages of the topic in a queue; return which."""
     row = await (await conn.execute(_QUEUE)).fetchone()
     assert row is not None
-    await conn.execute(_MESSAGES, (row[0], count))
+    await conn.execute(_MESSAGES, (row[0], first, first + count))
     return int(row[0])
+
+
+async def fetch_all(conn: Connection, statement: str) -> list[Any]:
+    """Return what a statement finds."""
+    return await (await conn.execute(statement)).fetchall()
 
 
 @pytest.mark.parametrize("command", [("usage",), ("lag", "--history")])
