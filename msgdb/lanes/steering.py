@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from msgdb.dead_letters.copies import COPIED_COLUMNS, COPIED_FROM_MESSAGE
+from msgdb.dead_letters.counting import counted_from
 from msgdb.lanes.keys import same_lane
 from msgdb.lanes.records import LaneReset
 from msgdb.lanes.resets import LOCK_SECONDS, reset_of
@@ -58,12 +59,15 @@ LEFT JOIN dead_letter d ON d.group_id = %(group_id)s AND d.queue_id = %(queue_id
 # Copied inside the database, by the whole primary key of message. It may be a dead letter from before the group was put
 # back to here: that one stays.
 _BURY: Final = f"""
-INSERT INTO dead_letter (group_id, group_name, attempts, reason, last_error, {COPIED_COLUMNS})
-SELECT %(group_id)s, %(group_name)s, %(attempts)s, 'SKIPPED', %(last_error)s, {COPIED_FROM_MESSAGE}
-FROM message m
-WHERE m.queue_id = %(queue_id)s AND m.queue_offset = %(queue_offset)s AND m.stored_at = %(stored_at)s
-ON CONFLICT (group_id, queue_id, queue_offset, stored_at) DO NOTHING
-RETURNING id
+WITH buried AS (
+    INSERT INTO dead_letter (group_id, group_name, attempts, reason, last_error, {COPIED_COLUMNS})
+    SELECT %(group_id)s, %(group_name)s, %(attempts)s, 'SKIPPED', %(last_error)s, {COPIED_FROM_MESSAGE}
+    FROM message m
+    WHERE m.queue_id = %(queue_id)s AND m.queue_offset = %(queue_offset)s AND m.stored_at = %(stored_at)s
+    ON CONFLICT (group_id, queue_id, queue_offset, stored_at) DO NOTHING
+    RETURNING id, group_id, queue_id, event_code, stress
+), counted AS ({counted_from("buried")})
+SELECT id FROM buried
 """
 _FORGET_ROW: Final = f"DELETE FROM redelivery r WHERE {_ROW} AND r.queue_offset = %(queue_offset)s"
 
