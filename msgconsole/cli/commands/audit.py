@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from msgconsole.cli.options import AsJson, Limit, OfNamespace
-from msgconsole.cli.output import print_rows
+from msgconsole.cli.output import print_rows, tell_more
 from msgconsole.cli.service import look_up
 
 
@@ -28,3 +28,5 @@ def command(
     )
     columns = ("audit_id", "at", "actor", "action", "name")
     print_rows(page.items, columns, as_json=as_json, empty="No changes.")
+    if page.next_after is not None:
+        tell_more(page.items, limit, f"go on with --before {page.next_after}")

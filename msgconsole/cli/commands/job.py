@@ -9,7 +9,7 @@ import typer
 from msgbroker.contract.errors import JobStoppedError
 from msgconsole.cli.job_following import follow_job, said_of
 from msgconsole.cli.options import DEFAULT_NAMESPACE, AsJson, Limit, Namespace, Reason, require_reason
-from msgconsole.cli.output import plain, print_json, print_line, print_rows, print_thing
+from msgconsole.cli.output import plain, print_json, print_line, print_rows, print_thing, tell_more
 from msgconsole.cli.service import actor
 from msgconsole.cli.store import change_store, read_store
 from msgdb.jobs import listing, steering
@@ -41,6 +41,7 @@ def list_(
         lambda conn: listing.list_jobs(conn, namespace=namespace, only_open=is_open, before_id=before, limit=limit)
     )
     print_rows(found, _COLUMNS, as_json=as_json, empty="No jobs.", long=["thing"])
+    tell_more(found, limit, f"go on with --before {found[-1].job_id if found else 0}")
 
 
 @app.command("show")
@@ -58,11 +59,13 @@ def show(job_id: _Id, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson 
     record: dict[str, Any] = plain(status) | {"spec": {name: value for name, value in spec.items() if value}}
     if as_json:
         print_json(record | {"failures": failures})
-        return
-    print_thing(record, as_json=False)
-    if failures:
+    else:
+        print_thing(record, as_json=False)
+    if failures and not as_json:
         print_line("")
         print_rows(failures, ("item", "error"), as_json=False, empty="")
+    if len(failures) < status.failed:
+        typer.echo(f"These are the first {len(failures):,} of {status.failed:,} that failed.", err=True)
 
 
 @app.command("follow")

@@ -273,3 +273,43 @@ def test_a_job_is_named_with_its_namespace_where_it_is_said_how_to_look_at_it(ms
 
     assert begun.out == "Job 1 has begun: msgcenter job follow 1 -n shop\n"
     assert msgcenter(*begun.out.split("msgcenter ")[1].split()).status == 0
+
+
+_SOME = """
+INSERT INTO alarm (broker_id, broker, kind, thing, detail)
+SELECT gen_random_uuid(), '', 'LANE_SET_ASIDE', 'thing ' || n, '' FROM generate_series(1, 3) n
+"""
+
+
+def test_a_list_that_ends_at_its_limit_says_that_there_may_be_more(msgcenter: Msgcenter, do: Do) -> None:
+    async def put(conn: Connection) -> None:
+        await conn.execute(_SOME)
+        for _ in range(3):
+            spec = PurgeSpec(WantedDeadLetters(), 0).as_json()
+            await begin_job(conn, NewJob(JobKind.PURGE, "default", "nothing", spec, 0), actor="ada", reason="why")
+
+    do(put)
+    for name in ("TP_A", "TP_B", "TP_C"):
+        assert msgcenter("topic", "create", name, "--no-wait").status == 0
+    for command, id_of in (("job list", "job_id"), ("act list", "act_id"), ("audit", "audit_id")):
+        cut = msgcenter(*command.split(), "--limit", "2", "--json")
+        last = cut.json[-1][id_of]
+        assert cut.err == f"There may be more: go on with --before {last}.\n"
+        assert len(msgcenter(*command.split(), "--limit", "2", "--before", str(last), "--json").json) == 1
+        assert msgcenter(*command.split()).err == ""
+    assert msgcenter("alarm", "list", "--limit", "2").err == "There may be more: --limit shows up to 1,000.\n"
+    assert msgcenter("alarm", "list").err == ""
+
+
+def test_a_job_that_could_not_do_more_than_are_kept_says_so(msgcenter: Msgcenter, do: Do) -> None:
+    async def put(conn: Connection) -> None:
+        spec = PurgeSpec(WantedDeadLetters(), 0).as_json()
+        await begin_job(conn, NewJob(JobKind.PURGE, "default", "nothing", spec, 5), actor="ada", reason="why")
+        await conn.execute("UPDATE job SET failed = 3")
+        await conn.execute("INSERT INTO job_failure (job_id, item, error) VALUES (1, 'a', 'no'), (1, 'b', 'no')")
+
+    do(put)
+    shown = msgcenter("job", "show", "1")
+    assert shown.err == "These are the first 2 of 3 that failed.\n"
+    do(lambda conn: conn.execute("UPDATE job SET failed = 2"))
+    assert msgcenter("job", "show", "1").err == ""
