@@ -12,7 +12,16 @@ from msgbroker.client.connect.inspection import WhichInstances
 from msgbroker.contract.errors import BrokerUnavailableError, ThingNotFoundError
 from msgconsole.cli.acting import act
 from msgconsole.cli.connections import Many, shown_age, shown_rate, tell_cut, tell_unanswered, tell_waiting_once
-from msgconsole.cli.options import AsJson, DryRun, OfGroup, OfNamespace, Reason, require_reason
+from msgconsole.cli.options import (
+    DEFAULT_NAMESPACE,
+    AsJson,
+    DryRun,
+    Namespace,
+    OfGroup,
+    OfNamespace,
+    Reason,
+    require_reason,
+)
 from msgconsole.cli.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.service import actor
 from msgconsole.operations.connected import InstanceRow, list_instances
@@ -61,7 +70,7 @@ def list_(
 def disconnect_(
     instance_id: Annotated[str, typer.Argument(metavar="ID", help="The instance, as listed.")],
     group: OfGroup = None,
-    namespace: OfNamespace = None,
+    namespace: Namespace = DEFAULT_NAMESPACE,
     reason: Reason = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -76,7 +85,7 @@ def disconnect_(
     Example: msgcenter instance disconnect shop-1:4711 --dry-run
     """
     why = require_reason(reason, dry_run=dry_run)
-    which = WhichInstances(namespace or "", group or "", instance_id)
+    which = WhichInstances(namespace, group or "", instance_id)
     plan = act(lambda stores: plan_disconnect(stores, which))
     tell_unanswered(plan.unanswered)
     if not plan.connections:
