@@ -14,7 +14,7 @@ from confdb.brokers import BrokerRegistry
 from confdb.past import UNCERTAIN_SECONDS, Past, PastGroup, TopicPast
 from msgbroker.client.connect.inspection import MessagePlace, MessageStand
 from msgbroker.contract.whereabouts import Stand
-from msgconsole.operations.asking_brokers import find_in_flight
+from msgconsole.operations.brokers.asking import find_in_flight
 from msgconsole.operations.status.answers import GroupStatus, MessageStatus, PlaceStatus
 from msgconsole.operations.status.deciding import decide
 from msgconsole.operations.status.facts import GroupFacts
@@ -28,10 +28,10 @@ from msgdb.jobs.purge_jobs import PurgeJob, list_purge_jobs
 from msgdb.lanes.reset_acts import ResetActs, list_reset_acts
 from msgdb.lanes.skip_acts import SkipAct, list_skip_acts
 from msgdb.lanes.standing import Standing, find_standings
+from msgdb.log.copies import COPIES_MAX, Copies, find_copies, find_copy_at
+from msgdb.log.found import FoundMessage
 from msgdb.log.queues import QueueRow, find_queue
-from msgdb.looking.by_id import STORED_MAX, find_at, list_stored
-from msgdb.looking.found import FoundMessage
-from msgdb.postgres.binary_rows import datetime_of
+from msgdb.postgres.binary_rows import datetime_of, micros_of
 from msgdb.postgres.connections import Connection
 
 
@@ -61,10 +61,11 @@ async def find_status(stores: Stores, wanted: WantedStatus) -> MessageStatus:
 
     Raises ThingNotFoundError where no live day has it, and GroupNotFoundError.
     """
-    found = await _find_places(stores, wanted)
+    found, has_more = await _find_places(stores, wanted)
     if not found:
         return await find_gone(stores, wanted)
-    places, first = found[:STORED_MAX], found[0]
+    places = sorted(found, key=lambda each: each.position)
+    first = places[0]
     past = await _read_past(stores, first)
     groups = groups_of(past.moments[-1].groups, wanted)
     stored = await _read_stored(stores, places, groups)
@@ -82,21 +83,19 @@ async def find_status(stores: Stores, wanted: WantedStatus) -> MessageStatus:
         key=first.key,
         stress=first.stress,
         places=tuple(_place_status(each, groups, past, said) for each in stored),
-        has_more_places=len(found) > STORED_MAX,
+        has_more_places=has_more,
         unanswered=said.unanswered,
     )
 
 
-async def _find_places(stores: Stores, wanted: WantedStatus) -> list[FoundMessage]:
+async def _find_places(stores: Stores, wanted: WantedStatus) -> Copies:
     async with stores.messages.looking() as conn:
         if wanted.message_id is not None:
-            found = sorted(await list_stored(conn, wanted.message_id), key=lambda each: each.position)
-        else:
-            assert wanted.queue_id is not None, "a message is named by its id or its place"
-            assert wanted.queue_offset is not None, "a place is a queue and an offset"
-            at = await find_at(conn, wanted.queue_id, wanted.queue_offset)
-            found = [] if at is None else [at]
-    return [each for each in found if each.namespace == wanted.namespace]
+            return await find_copies(conn, wanted.message_id, wanted.namespace, limit=COPIES_MAX)
+        assert wanted.queue_id is not None, "a message is named by its id or its place"
+        assert wanted.queue_offset is not None, "a place is a queue and an offset"
+        at = await find_copy_at(conn, wanted.queue_id, wanted.queue_offset)
+    return Copies([] if at is None or at.namespace != wanted.namespace else [at], is_cut=False)
 
 
 async def _read_past(stores: Stores, first: FoundMessage) -> TopicPast:
@@ -194,7 +193,7 @@ def _group_status(stored: _Stored, group: PastGroup, past: TopicPast, said: _Sai
             purges=[job for job in stored.purges if may_have_purged(job, message, group, place.namespace)],
             stand=stand,
             is_paused=now is not None and now.paused,
-            now_us=round(past.read_at.timestamp() * 1_000_000),
+            now_us=micros_of(past.read_at),
         )
     )
 

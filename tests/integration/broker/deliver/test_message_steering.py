@@ -20,8 +20,8 @@ from msgbroker.contract.errors import (
     ThingNotFoundError,
 )
 from msgbroker.server.app import Broker
-from msgconsole.operations.group_reset import WantedReset, reset_group
-from msgconsole.operations.message_steering import (
+from msgconsole.operations.lanes.resetting import WantedReset, reset_group
+from msgconsole.operations.lanes.steering import (
     Steer,
     SteerDone,
     SteerPlan,

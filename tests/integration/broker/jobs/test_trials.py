@@ -20,9 +20,9 @@ from msgbroker.contract.errors import (
 )
 from msgbroker.server.app import Broker
 from msgbroker.server.jobs import trying
-from msgconsole.operations import trial as trials
+from msgconsole.operations.replays import trial as trials
+from msgconsole.operations.replays.trial import TryDone, WantedTry, plan_try, try_messages
 from msgconsole.operations.stores import Stores
-from msgconsole.operations.trial import TryDone, WantedTry, plan_try, try_messages
 from msgdb.acts import list_acts
 from msgdb.jobs import trials as trial_rows
 from msgdb.jobs.specs import Place
@@ -496,7 +496,7 @@ async def test_a_trial_that_nobody_waits_for_any_more_ends_and_the_instance_is_t
         await ours.until(2)
         await all_settled(broker)
         async with stores.messages.transaction() as conn:
-            copies = [(await find_copies(conn, each))[0] for each in ids]
+            copies = [(await find_copies(conn, each, "default"))[0][0] for each in ids]
             places = [Place(copy.queue_id, copy.queue_offset, copy.stored_at_us) for copy in copies]
             group_id = next(iter(broker.hub.groups.values())).route.group_id
             # As a command leaves it that is killed: nothing more is heard of it.

@@ -201,7 +201,7 @@ def made_again(msgcenter: Msgcenter, do: Do) -> tuple[list[int], list[int]]:
         group_id = msgcenter("group", "show", "SG_POINTS", "--json").json["group_id"]
         ids.append(do(partial(bury, count=3, group_id=group_id)))
         if len(ids) == 1:
-            assert msgcenter("group", "delete", "SG_POINTS", "--force", "--no-wait").status == 0
+            assert msgcenter("group", "delete", "SG_POINTS", "--force", "--no-wait", *WHY).status == 0
     return ids[0], ids[1]
 
 
