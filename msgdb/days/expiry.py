@@ -18,6 +18,7 @@ from psycopg import sql
 
 from msgdb.archive.permits import say_dropping
 from msgdb.dead_letters.copies import COPIED_COLUMNS, COPIED_FROM_MESSAGE
+from msgdb.dead_letters.counting import counted_from
 from msgdb.lanes.keys import same_lane
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
 from msgdb.log.ends import last_message
@@ -55,8 +56,8 @@ CROSS JOIN LATERAL {last_message("w.queue_id", table="{partition}")} AS last
 WHERE q.queue_id = w.queue_id AND q.start_offset <= last.queue_offset
 """
 
-# Deleted and copied in one statement. No epoch guards it: an owner that still has one of these in flight finds the
-# message gone at its next attempt and settles it as expired.
+# Deleted, copied and counted in one statement. No epoch guards it: an owner that still has one of these in flight finds
+# the message gone at its next attempt and settles it as expired.
 _END_REDELIVERIES: Final = f"""
 WITH ending AS (
     SELECT group_id, member, queue_id, queue_offset FROM redelivery WHERE stored_at < %(day_end)s
@@ -73,7 +74,8 @@ WITH ending AS (
     LEFT JOIN unnest(%(group_ids)s::bigint[], %(group_names)s::text[]) AS g (group_id, name)
            ON g.group_id = r.group_id
     ON CONFLICT (group_id, queue_id, queue_offset, stored_at) DO NOTHING
-)
+    RETURNING group_id, queue_id, event_code, stress
+), counted AS ({counted_from("copied")})
 SELECT count(*) FROM ended
 """
 

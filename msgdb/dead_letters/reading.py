@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -13,6 +14,8 @@ from msgdb.postgres.connections import Connection
 PAGE_MAX: Final = 1_000
 SCANNED_MAX: Final = 50_000
 """So many are looked at for one page: conditions may leave out most of them."""
+COUNTED_MAX: Final = 10_000
+"""So many are looked at to say how many there are."""
 
 
 class DeadLetterSummary(NamedTuple):
@@ -111,6 +114,14 @@ SELECT d.group_id, count(*), count(*) FILTER (WHERE r.dead_letter_id IS NULL)
 FROM dead_letter d LEFT JOIN (SELECT DISTINCT dead_letter_id FROM redrive) r ON r.dead_letter_id = d.id
 GROUP BY d.group_id
 """
+# From the index on (group_id, id), one of these groups after the other, and each dead letter by the primary key.
+_COUNT_OF_GROUPS: Final = f"""
+SELECT count(*) FILTER (WHERE {CONDITIONS}), count(*) FROM (
+    SELECT one.id FROM unnest(%(group_ids)s::bigint[]) g (group_id)
+    CROSS JOIN LATERAL (SELECT id FROM dead_letter WHERE group_id = g.group_id ORDER BY id DESC OFFSET 0) one
+    LIMIT %(scanned_max)s
+) near {LETTERS}
+"""
 
 _NEWEST: Final = 2**63 - 1
 
@@ -151,6 +162,14 @@ async def get_dead_letter(conn: Connection, dead_letter_id: int) -> DeadLetter:
 async def list_redrives(conn: Connection, dead_letter_id: int) -> list[Redrive]:
     """Return how often a dead letter was redriven, and where it lies since."""
     return [Redrive._make(row) for row in await (await conn.execute(_REDRIVES, (dead_letter_id,))).fetchall()]
+
+
+async def count_of_groups(conn: Connection, wanted: WantedDeadLetters, group_ids: Sequence[int]) -> tuple[int, bool]:
+    """Return how many of those that are *wanted* these groups have, and whether that is all: not all are looked at."""
+    parameters = {**wanted.parameters(), "group_ids": list(group_ids), "scanned_max": COUNTED_MAX}
+    row = await (await conn.execute(_COUNT_OF_GROUPS, parameters, prepare=False)).fetchone()
+    assert row is not None, "it is one row"
+    return row[0], row[1] < COUNTED_MAX
 
 
 async def count_dead_letters(conn: Connection) -> dict[int, DeadLetterCount]:

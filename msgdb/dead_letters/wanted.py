@@ -21,6 +21,7 @@ CONDITIONS: Final = """
     (%(namespace)s::text IS NULL OR d.namespace = %(namespace)s)
     AND (%(group_id)s::bigint IS NULL OR d.group_id = %(group_id)s)
     AND (%(group_name)s::text IS NULL OR d.group_name = %(group_name)s)
+    AND (%(not_group_id)s::bigint IS NULL OR d.group_id <> %(not_group_id)s)
     AND (%(ids)s::bigint[] IS NULL OR d.id = ANY(%(ids)s))
     AND (%(topic)s::text IS NULL OR d.topic = %(topic)s)
     AND (%(event_code)s::text IS NULL OR d.event_code = %(event_code)s)
@@ -57,6 +58,8 @@ class WantedDeadLetters:
     group_id: int | None = None
     group_name: str | None = None
     """Of a group that is not registered any more: its name then."""
+    not_group_id: int | None = None
+    """Not of this one: it is registered by that name now."""
     ids: tuple[int, ...] | None = None
     topic: str | None = None
     event_code: str | None = None

@@ -63,7 +63,10 @@ WHERE job_id < %(before_id)s AND (%(namespace)s::text IS NULL OR namespace = %(n
   AND (NOT %(only_open)s OR state IN ('RUNNING', 'PAUSED'))
 ORDER BY job_id DESC LIMIT %(limit)s
 """
-_GET: Final = f"SELECT {_COLUMNS} FROM job WHERE job_id = %s"
+_GET: Final = f"""
+SELECT {_COLUMNS} FROM job
+WHERE job_id = %(job_id)s AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
+"""
 _SPEC: Final = "SELECT spec FROM job WHERE job_id = %s"
 # By the primary key.
 _FAILURES: Final = """
@@ -98,9 +101,9 @@ async def list_jobs(
     return [JobStatus._make(row) for row in await (await conn.execute(_LIST, parameters)).fetchall()]
 
 
-async def get_job(conn: Connection, job_id: int) -> JobStatus:
-    """Return a job. Raises ThingNotFoundError."""
-    row = await (await conn.execute(_GET, (job_id,))).fetchone()
+async def get_job(conn: Connection, job_id: int, *, namespace: str | None = None) -> JobStatus:
+    """Return a job, of this namespace where it is given. Raises ThingNotFoundError."""
+    row = await (await conn.execute(_GET, {"job_id": job_id, "namespace": namespace})).fetchone()
     if row is None:
         raise ThingNotFoundError("job", str(job_id))
     return JobStatus._make(row)

@@ -19,7 +19,10 @@ VALUES (%(kind)s, 'RUNNING', %(namespace)s, %(thing)s, %(spec)s, %(total)s, %(ra
 RETURNING job_id
 """
 # By the primary key. Whoever is at the job writes a step down in a moment, and is waited for.
-_LOCK: Final = "SELECT state, thing FROM job WHERE job_id = %s FOR UPDATE"
+_LOCK: Final = """
+SELECT state, thing FROM job
+WHERE job_id = %(job_id)s AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s) FOR UPDATE
+"""
 # Whoever is at it ends its step, and hears of it then.
 _SET_STATE: Final = """
 UPDATE job
@@ -66,12 +69,14 @@ async def begin_job(
     return job_id
 
 
-async def set_state(conn: Connection, job_id: int, state: JobState, *, actor: str, reason: str) -> None:
+async def set_state(
+    conn: Connection, job_id: int, state: JobState, *, actor: str, reason: str, namespace: str | None = None
+) -> None:
     """Pause a job, let it go on, or cancel it; said twice it changes nothing.
 
-    Raises ThingNotFoundError, or JobStateError where that is not possible.
+    Raises ThingNotFoundError, also where it is of another *namespace*, or JobStateError where that is not possible.
     """
-    found, thing = await _lock(conn, job_id)
+    found, thing = await _lock(conn, job_id, namespace)
     if found is state:
         return
     if found not in _POSSIBLE_FROM[state]:
@@ -80,10 +85,12 @@ async def set_state(conn: Connection, job_id: int, state: JobState, *, actor: st
     await write_act(conn, actor=actor, action=_ACTIONS[state], thing=thing, reason=reason, detail={"job_id": job_id})
 
 
-async def set_rate(conn: Connection, job_id: int, rate: float, *, actor: str, reason: str) -> None:
+async def set_rate(
+    conn: Connection, job_id: int, rate: float, *, actor: str, reason: str, namespace: str | None = None
+) -> None:
     """Let a job do so many messages a second at most, from its next step on. Raises as `set_state` does."""
     _check_rate(rate)
-    found, thing = await _lock(conn, job_id)
+    found, thing = await _lock(conn, job_id, namespace)
     if found not in _RUNNING_OR_PAUSED:
         raise JobStateError(job_id, found)
     await conn.execute(_SET_RATE, {"job_id": job_id, "rate": rate})
@@ -96,8 +103,8 @@ def _check_rate(rate: float) -> None:
         raise InvalidSettingError("rate", f"must be more than 0, and {RATE_MAX:,.0f} messages a second at most")
 
 
-async def _lock(conn: Connection, job_id: int) -> tuple[JobState, str]:
-    row = await (await conn.execute(_LOCK, (job_id,))).fetchone()
+async def _lock(conn: Connection, job_id: int, namespace: str | None) -> tuple[JobState, str]:
+    row = await (await conn.execute(_LOCK, {"job_id": job_id, "namespace": namespace})).fetchone()
     if row is None:
         raise ThingNotFoundError("job", str(job_id))
     return JobState(row[0]), row[1]

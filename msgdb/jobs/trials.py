@@ -1,8 +1,9 @@
 """Trials: messages of the log that one instance is handed beside its lanes, to see what it makes of them.
 
 A trial is a row, begun by whoever types the command and carried out by the broker that has the instance, one message
-after the other. It moves no cursor and stores no message; so nobody has to go on with it elsewhere, and whoever waits
-for it ends it when nothing happens any more: nobody has the instance, or its broker is gone.
+after the other. It moves no cursor and stores no message; so nobody has to go on with it elsewhere. Each of the two
+says every second that it is there, and ends the trial when it hears nothing of the other: nobody has the instance, its
+broker is gone, or nobody waits any more.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from msgdb.jobs.specs import Place
 from msgdb.postgres.connections import Connection
 
 KEPT_DAYS: Final = 30
-WANTED_SECONDS: Final = 15.0
-"""For so long brokers may take a trial; whoever waits for it gives up before."""
+WAITED_SECONDS: Final = 10.0
+"""For so long whoever waits for a trial may say nothing; whoever waits says so every second."""
 _WANTED_MAX: Final = 100
 
 
@@ -91,8 +92,8 @@ INSERT INTO trial (state, group_id, instance_id, places)
 VALUES ('WANTED', %(group_id)s, %(instance_id)s, %(places)s)
 RETURNING trial_id
 """
-# Whoever waited for one that was not taken in time may have been killed, and nobody shall be handed anything then.
-_IS_WAITED_FOR: Final = "changed_at > clock_timestamp() - %(wanted_seconds)s * interval '1 second'"
+# Whoever waited for it may have been killed, and nobody shall be handed anything then.
+_IS_WAITED_FOR: Final = "waited_at > clock_timestamp() - %(waited_seconds)s * interval '1 second'"
 # By the index on those that are wanted, which are a few.
 _LIST_WANTED: Final = f"""
 SELECT trial_id, group_id, instance_id, places FROM trial
@@ -103,10 +104,12 @@ _TAKE: Final = f"""
 UPDATE trial SET state = 'TRYING', owner = %(owner)s, changed_at = clock_timestamp()
 WHERE trial_id = %(trial_id)s AND state = 'WANTED' AND {_IS_WAITED_FOR}
 """
-_NOTE: Final = """
+_NOTE: Final = f"""
 UPDATE trial SET outcomes = outcomes || %(outcomes)s::jsonb, changed_at = clock_timestamp()
 WHERE trial_id = %(trial_id)s AND state = 'TRYING' AND owner = %(owner)s
+RETURNING {_IS_WAITED_FOR}
 """
+_WAIT: Final = "UPDATE trial SET waited_at = clock_timestamp() WHERE trial_id = %s AND state IN ('WANTED', 'TRYING')"
 _END: Final = """
 UPDATE trial SET state = %(state)s, error = %(error)s, changed_at = clock_timestamp()
 WHERE trial_id = %(trial_id)s AND state = ANY(%(from)s)
@@ -142,7 +145,7 @@ async def begin_trial(
 
 async def list_wanted(conn: Connection) -> list[WantedTrial]:
     """Return the trials that no broker has taken yet, the oldest first."""
-    rows = await (await conn.execute(_LIST_WANTED, {"limit": _WANTED_MAX, "wanted_seconds": WANTED_SECONDS})).fetchall()
+    rows = await (await conn.execute(_LIST_WANTED, {"limit": _WANTED_MAX, "waited_seconds": WAITED_SECONDS})).fetchall()
     return [
         WantedTrial(trial_id, group_id, instance_id, [Place(*place) for place in places])
         for trial_id, group_id, instance_id, places in rows
@@ -151,15 +154,20 @@ async def list_wanted(conn: Connection) -> list[WantedTrial]:
 
 async def take_trial(conn: Connection, trial_id: int, owner: UUID) -> bool:
     """Take a trial; False: another broker has, it has ended, or nobody waits for it any more."""
-    parameters = {"trial_id": trial_id, "owner": owner, "wanted_seconds": WANTED_SECONDS}
+    parameters = {"trial_id": trial_id, "owner": owner, "waited_seconds": WAITED_SECONDS}
     return (await conn.execute(_TAKE, parameters)).rowcount == 1
 
 
 async def note_tried(conn: Connection, trial_id: int, owner: UUID, tried: Sequence[Tried] = ()) -> bool:
-    """Write down what became of messages, or that the trial goes on; False: it has ended."""
+    """Write down what became of messages, or that the trial goes on; False: it has ended, or nobody waits for it."""
     outcomes = Jsonb([[each.outcome, each.seconds, each.error.replace("\0", "")] for each in tried])
-    parameters = {"trial_id": trial_id, "owner": owner, "outcomes": outcomes}
-    return (await conn.execute(_NOTE, parameters)).rowcount == 1
+    parameters = {"trial_id": trial_id, "owner": owner, "outcomes": outcomes, "waited_seconds": WAITED_SECONDS}
+    return await (await conn.execute(_NOTE, parameters)).fetchone() == (True,)
+
+
+async def wait_for_trial(conn: Connection, trial_id: int) -> None:
+    """Write down that somebody waits for a trial. Of one that has ended it changes nothing."""
+    await conn.execute(_WAIT, (trial_id,))
 
 
 async def end_trial(

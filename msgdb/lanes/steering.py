@@ -13,10 +13,12 @@ makes its row due, or gives it one, which comes before all that has none: a mess
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from msgdb.dead_letters.copies import COPIED_COLUMNS, COPIED_FROM_MESSAGE
+from msgdb.dead_letters.counting import counted_from
 from msgdb.lanes.keys import same_lane
 from msgdb.lanes.records import LaneReset
 from msgdb.lanes.resets import LOCK_SECONDS, reset_of
@@ -46,7 +48,7 @@ _FIND: Final = f"""
 SELECT %(queue_offset)s < coalesce(c.acked_offset, %(initial_offset)s)
            OR coalesce(c.acked_ranges @> %(queue_offset)s::bigint, false),
        r.queue_id IS NOT NULL, coalesce(r.attempt, 1), extract(epoch FROM r.due_at - clock_timestamp())::float8,
-       r.last_error, r.shelved_by, d.id, c.reset_offset, c.reset_subscription_id
+       r.last_error, r.shelved_by, d.id, d.died_at, c.reset_offset, c.reset_subscription_id
 FROM (SELECT) AS nothing
 LEFT JOIN cursor c ON {_LANE}
 LEFT JOIN redelivery r ON {_ROW} AND r.queue_offset = %(queue_offset)s
@@ -57,12 +59,15 @@ LEFT JOIN dead_letter d ON d.group_id = %(group_id)s AND d.queue_id = %(queue_id
 # Copied inside the database, by the whole primary key of message. It may be a dead letter from before the group was put
 # back to here: that one stays.
 _BURY: Final = f"""
-INSERT INTO dead_letter (group_id, group_name, attempts, reason, last_error, {COPIED_COLUMNS})
-SELECT %(group_id)s, %(group_name)s, %(attempts)s, 'SKIPPED', %(last_error)s, {COPIED_FROM_MESSAGE}
-FROM message m
-WHERE m.queue_id = %(queue_id)s AND m.queue_offset = %(queue_offset)s AND m.stored_at = %(stored_at)s
-ON CONFLICT (group_id, queue_id, queue_offset, stored_at) DO NOTHING
-RETURNING id
+WITH buried AS (
+    INSERT INTO dead_letter (group_id, group_name, attempts, reason, last_error, {COPIED_COLUMNS})
+    SELECT %(group_id)s, %(group_name)s, %(attempts)s, 'SKIPPED', %(last_error)s, {COPIED_FROM_MESSAGE}
+    FROM message m
+    WHERE m.queue_id = %(queue_id)s AND m.queue_offset = %(queue_offset)s AND m.stored_at = %(stored_at)s
+    ON CONFLICT (group_id, queue_id, queue_offset, stored_at) DO NOTHING
+    RETURNING id, group_id, queue_id, event_code, stress
+), counted AS ({counted_from("buried")})
+SELECT id FROM buried
 """
 _FORGET_ROW: Final = f"DELETE FROM redelivery r WHERE {_ROW} AND r.queue_offset = %(queue_offset)s"
 
@@ -134,7 +139,8 @@ class Stand:
     last_error: str | None
     shelved_by: str | None
     dead_letter_id: int | None
-    """The dead letter that it became for the group once."""
+    """The dead letter that it became for the group once; perhaps before the group was put back behind it."""
+    died_at: datetime | None
     reset: LaneReset | None
     """Where the lane was put by hand the last time."""
 
@@ -145,6 +151,8 @@ class LaneSteered(NamedTuple):
     epoch: int
     dead_letter_id: int | None = None
     """What was skipped is kept there; None: nothing was, or its day is gone."""
+    is_earlier: bool = False
+    """Whether that is of before the group was put back behind the message: it stays as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +191,9 @@ async def find_stand(conn: Connection, message: SteeredMessage) -> Stand:
     cursor = await conn.execute(_FIND, message.parameters(), prepare=False)
     row = await cursor.fetchone()
     assert row is not None, "one row is returned"
-    is_settled, has_row, attempt, due_in_seconds, last_error, shelved_by, dead_letter_id, *reset = row
+    is_settled, has_row, attempt, due_in_seconds, last_error, shelved_by, dead_letter_id, died_at, *reset = row
     standing = standing_of(is_settled=is_settled, has_row=has_row, shelved_by=shelved_by)
-    return Stand(standing, attempt, due_in_seconds, last_error, shelved_by, dead_letter_id, reset_of(*reset))
+    return Stand(standing, attempt, due_in_seconds, last_error, shelved_by, dead_letter_id, died_at, reset_of(*reset))
 
 
 async def count_others(conn: Connection, message: SteeredMessage, window_max: int) -> int:
@@ -225,7 +233,10 @@ async def skip_message(conn: Connection, message: SteeredMessage, stand: Stand, 
     }
     buried = await (await conn.execute(_BURY, parameters, prepare=False)).fetchone()
     await conn.execute(_FORGET_ROW, parameters)
-    return LaneSteered(await _turn(conn, parameters), stand.dead_letter_id if buried is None else buried[0])
+    epoch = await _turn(conn, parameters)
+    if buried is None:
+        return LaneSteered(epoch, stand.dead_letter_id, is_earlier=stand.dead_letter_id is not None)
+    return LaneSteered(epoch, buried[0])
 
 
 async def retry_message_now(conn: Connection, message: SteeredMessage, epoch_floor: int) -> LaneSteered:

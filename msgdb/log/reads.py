@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from msgdb.log.ends import last_message, next_offset
@@ -91,6 +91,16 @@ LEFT JOIN LATERAL {last_message("q.queue_id")} AS tail ON true
 WHERE q.queue_id = ANY(%s)
 """
 
+# One probe of the primary key for each place. Never prepared: it joins by an array.
+_FIRST_STORED: Final = f"""
+SELECT w.queue_id, w.queue_offset, m.stored_at + {TO_1970}
+FROM {array_rows("w", queue_id="bigint", queue_offset="bigint")}
+CROSS JOIN LATERAL (
+    SELECT m.stored_at FROM message m WHERE m.queue_id = w.queue_id AND m.queue_offset >= w.queue_offset
+    ORDER BY m.queue_offset LIMIT 1
+) m
+"""
+
 _FIRST_OFFSETS: Final = "SELECT queue_id, start_offset FROM queue WHERE queue_id = ANY(%s)"
 
 _STORED_AT: Final = f"""
@@ -140,6 +150,14 @@ async def next_offsets(conn: Connection, queue_ids: Sequence[int]) -> dict[int, 
     """Return, for each of these queues, the offset that the next message will get."""
     cursor = await conn.execute(_NEXT_OFFSETS, (list(queue_ids),), binary=True)
     return dict(await cursor.fetchall())
+
+
+async def first_stored_at(conn: Connection, places: Collection[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """Return when the first message from there on was stored, for each queue and offset behind which there is one."""
+    cursor = binary_cursor(conn)
+    wanted = {"queue_id": [queue_id for queue_id, _ in places], "queue_offset": [offset for _, offset in places]}
+    await cursor.execute(_FIRST_STORED, wanted, prepare=False)
+    return {(queue_id, offset): stored_at_us for queue_id, offset, stored_at_us in await cursor.fetchall()}
 
 
 async def first_offsets(conn: Connection, queue_ids: Sequence[int]) -> dict[int, int]:

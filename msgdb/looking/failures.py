@@ -19,7 +19,8 @@ regexp_replace(split_part(left({{error}}, {_ERROR_CHARS_MAX}), chr(10), 1),
                '[0-9a-fA-F]{{{{8}}}}-[0-9a-fA-F]{{{{4}}}}-[0-9a-fA-F-]{{{{22,}}}}|[0-9]+', '#', 'g')
 """
 
-# By the index on (group_id, id), backwards; whether each was redriven by the primary key of redrive.
+# By the index on (group_id, id), backwards; whether each was redriven by the primary key of redrive. Without any kind
+# there is a row all the same, which says how many were looked at.
 _LIST_DEAD: Final = f"""
 WITH near AS MATERIALIZED (
     SELECT d.id, d.topic, d.died_at, d.reason, d.last_error, d.attempts FROM dead_letter d
@@ -29,11 +30,13 @@ WITH near AS MATERIALIZED (
     WHERE (%(topic)s::text IS NULL OR n.topic = %(topic)s)
       AND (%(since)s::timestamptz IS NULL OR n.died_at >= %(since)s)
       AND (SELECT done.job_id FROM redrive done WHERE done.dead_letter_id = n.id LIMIT 1) IS NULL
+), kinds AS (
+    SELECT reason, kind, count(*) AS messages, max(attempts), min(died_at) + {TO_1970}, max(died_at) + {TO_1970},
+           max(id) AS newest_id
+    FROM meant GROUP BY reason, kind ORDER BY messages DESC, newest_id DESC LIMIT {KINDS_MAX}
 )
-SELECT reason, kind, count(*), max(attempts), min(died_at) + {TO_1970}, max(died_at) + {TO_1970}, max(id),
-       (SELECT count(*) FROM near)
-FROM meant GROUP BY reason, kind
-ORDER BY count(*) DESC, max(id) DESC LIMIT {KINDS_MAX}
+SELECT kinds.*, looked_at.number FROM (SELECT count(*) AS number FROM near) looked_at LEFT JOIN kinds ON true
+ORDER BY kinds.messages DESC, kinds.newest_id DESC
 """
 
 # By the beginning of the primary key; then one message for each kind, by its primary key.
@@ -53,8 +56,9 @@ WITH near AS MATERIALIZED (
 SELECT k.kind, k.messages, k.attempts, k.first_at + {TO_1970}, k.last_at + {TO_1970}, (
            SELECT m.message_id FROM message m
            WHERE m.queue_id = k.queue_id AND m.queue_offset = k.queue_offset AND m.stored_at = k.last_at LIMIT 1
-       ), (SELECT count(*) FROM near)
-FROM kinds k ORDER BY k.messages DESC, k.last_at DESC
+       ), looked_at.number
+FROM (SELECT count(*) AS number FROM near) looked_at LEFT JOIN kinds k ON true
+ORDER BY k.messages DESC, k.last_at DESC
 """
 
 
@@ -92,6 +96,10 @@ class Kinds(NamedTuple):
     """Whether there were more than are looked at."""
 
 
+_MESSAGES_OF_DEAD: Final = DeathKind._fields.index("messages")
+_MESSAGES_OF_WAITING: Final = RetryKind._fields.index("messages")
+
+
 async def list_failure_kinds(
     conn: Connection,
     group_id: int,
@@ -116,9 +124,9 @@ async def list_failure_kinds(
     dead = await cursor.fetchall()
     await cursor.execute(_LIST_WAITING, parameters, prepare=False)
     waiting = await cursor.fetchall()
-    is_cut = any(rows and rows[0][-1] == SCANNED_MAX for rows in (dead, waiting))
+    is_cut = any(rows[0][-1] == SCANNED_MAX for rows in (dead, waiting))
     return Kinds(
-        [DeathKind._make(row[:-1]) for row in dead],
-        [RetryKind._make(row[:-1]) for row in waiting],
+        [DeathKind._make(row[:-1]) for row in dead if row[_MESSAGES_OF_DEAD] is not None],
+        [RetryKind._make(row[:-1]) for row in waiting if row[_MESSAGES_OF_WAITING] is not None],
         is_cut or KINDS_MAX in {len(dead), len(waiting)},
     )

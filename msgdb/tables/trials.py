@@ -27,5 +27,7 @@ trial = Table(
     Column("created_at", timestamp(), nullable=False, server_default=func.clock_timestamp()),
     # By its owner, every second or two as long as it is at it.
     Column("changed_at", timestamp(), nullable=False, server_default=func.clock_timestamp()),
+    # By whoever waits for it, every second.
+    Column("waited_at", timestamp(), nullable=False, server_default=func.clock_timestamp()),
     Index("trial_wanted_idx", "trial_id", postgresql_where=text("state = 'WANTED'")),
 )

@@ -46,12 +46,13 @@ _BYTES_MAX: Final = 64 * 1024 * 1024
 _NOTHING_THERE: Final = "it is not in the log any more"
 _NO_ROOM: Final = "the instance holds as many messages as it may, or wants nothing more"
 _GONE: Final = "the instance went away"
+_NOT_WAITED_FOR: Final = "nobody waited for it any more"
 _NOT_SERVED: Final = "this broker serves nothing of its topic to the group"
 _PULLS: Final = "the instance pulls its messages: only those that subscribe by a stream can be handed any"
 
 
 class _EndedError(Exception):
-    """Somebody has ended the trial."""
+    """Somebody has ended the trial, or nobody waits for it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +143,12 @@ class TrialRunner:
         """Try all messages of a trial. Whatever keeps it from its end is written down, and ends nothing else."""
         try:
             error = await self._try_all(trial, group, instance)
+            state = TrialState.DONE if error is None else TrialState.FAILED
         except _EndedError:
-            # It is in another state already, and stays so.
-            return
+            # Where somebody has ended it, it is in another state already, and stays so.
+            state, error = TrialState.CANCELLED, _NOT_WAITED_FOR
         except MessageCenterError as failed:
-            error = failed.message
-        state = TrialState.DONE if error is None else TrialState.FAILED
+            state, error = TrialState.FAILED, failed.message
         try:
             async with self._store.transaction() as conn:
                 await end_trial(conn, trial.trial_id, state, error, if_in=[TrialState.TRYING])
@@ -161,9 +162,9 @@ class TrialRunner:
         if instance.pulls:
             return _PULLS
         for place in trial.places:
-            await self._note(trial, [await self._try(trial, group, instance, place)])
             if instance.is_closed:
                 return _GONE
+            await self._note(trial, [await self._try(trial, group, instance, place)])
         return None
 
     async def _try(self, trial: WantedTrial, group: GroupDelivery, instance: Instance, place: Place) -> Tried:
@@ -232,7 +233,7 @@ class TrialRunner:
         return True
 
     async def _note(self, trial: WantedTrial, tried: Sequence[Tried]) -> None:
-        """Write down what became of messages. Raises _EndedError where somebody has ended the trial."""
+        """Write down what became of messages. Raises _EndedError where the trial has ended, or is to end."""
         async with self._store.transaction() as conn:
             if not await note_tried(conn, trial.trial_id, self._owner, tried):
                 raise _EndedError

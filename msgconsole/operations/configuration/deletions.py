@@ -17,8 +17,11 @@ from msgbroker.contract.errors import (
     ThingInUseError,
     TopicNotFoundError,
 )
+from msgconsole.operations.dead_letters.meant import COUNT_SECONDS_MAX
 from msgconsole.operations.figures.lag import LagOf, read_lag
 from msgconsole.operations.stores import Stores
+from msgdb.dead_letters.choosing import count_wanted
+from msgdb.dead_letters.wanted import WantedDeadLetters
 
 _SHOWN_GROUPS_MAX = 3
 
@@ -34,7 +37,7 @@ class Usage:
     unsettled: int
     """How many messages they have not settled: nobody would be given them any more."""
     dead_letters: int
-    """How many open dead letters those groups have: they stay, and could not be redriven any more."""
+    """How many open dead letters of those groups stay, and could not be redriven any more."""
 
     @property
     def is_in_use(self) -> bool:
@@ -67,7 +70,8 @@ class DeletedBy:
 
 async def find_group_usage(stores: Stores, namespace: str, group: str) -> Usage:
     """Return who uses a group. Raises GroupNotFoundError."""
-    return await _usage_of(stores, [_get_group(await load_snapshot(stores.config), namespace, group)])
+    route = _get_group(await load_snapshot(stores.config), namespace, group)
+    return await _usage_of(stores, [route], dead_letters=await _count_letters(stores, [route]))
 
 
 async def find_subscription_usage(stores: Stores, namespace: str, group: str, topic: str, event_code: str) -> Usage:
@@ -78,7 +82,9 @@ async def find_subscription_usage(stores: Stores, namespace: str, group: str, to
     asking = [each for each in route.subscriptions if each.topic_id == topic_id]
     if all(each.event_code != event_code for each in asking):
         raise SubscriptionNotFoundError(group, topic, event_code)
-    return await _usage_of(stores, [route], topic)
+    # By another subscription to the topic they could still be redriven.
+    dead_letters = await _count_letters(stores, [route], topic) if len(asking) == 1 else 0
+    return await _usage_of(stores, [route], topic, dead_letters=dead_letters)
 
 
 async def find_topic_usage(stores: Stores, namespace: str, topic: str) -> Usage:
@@ -90,7 +96,7 @@ async def find_topic_usage(stores: Stores, namespace: str, topic: str) -> Usage:
         for _, group in sorted(snapshot.groups.items())
         if any(subscription.topic_id == topic_id for subscription in group.subscriptions)
     ]
-    return await _usage_of(stores, groups, topic)
+    return await _usage_of(stores, groups, topic, dead_letters=await _count_letters(stores, groups, topic))
 
 
 async def delete_group(stores: Stores, namespace: str, group: str, *, by: DeletedBy) -> Changed[SubscriberGroupView]:
@@ -150,14 +156,25 @@ def _topic_id(snapshot: Snapshot, namespace: str, topic: str) -> int:
     return route.topic_id
 
 
-async def _usage_of(stores: Stores, groups: list[GroupRoute], topic: str | None = None) -> Usage:
+async def _count_letters(stores: Stores, groups: list[GroupRoute], topic: str | None = None) -> int:
+    """Return how many open dead letters groups have, of one topic or of all."""
+    async with stores.messages.looking(COUNT_SECONDS_MAX) as conn:
+        sums = [
+            each
+            for group in groups
+            for each in await count_wanted(
+                conn, WantedDeadLetters(namespace=group.namespace, group_id=group.group_id, topic=topic, is_open=True)
+            )
+        ]
+    return sum(each.letters for each in sums)
+
+
+async def _usage_of(stores: Stores, groups: list[GroupRoute], topic: str | None = None, *, dead_letters: int) -> Usage:
     live = await BrokerRegistry(stores.config).list_live()
     unsettled = 0
-    dead_letters = 0
     for group in groups:
         queues = (await read_lag(stores, LagOf(group.namespace, group.name, topic))).queues
         unsettled += sum(lag.behind + lag.redeliveries for lag in queues)
-        dead_letters += queues[0].dead_letters if queues else 0
     return Usage(
         groups=tuple(group.name for group in groups),
         instances=sum(broker.groups.get(group.group_id, 0) for broker in live for group in groups),

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from confdb.deleted import read_earlier_groups
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import NamespaceNotFoundError
 from msgbroker.engine.stress import StressGate
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.choosing import DeadLetterSum, count_wanted
+from msgdb.dead_letters.reading import count_of_groups
 from msgdb.dead_letters.wanted import WantedDeadLetters
 
 COUNT_SECONDS_MAX: Final = 60.0
@@ -35,10 +37,22 @@ class LetterSum:
     """What whoever redrives them should know."""
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierLetters:
+    """Dead letters of groups that had the name of one that is registered, and were deleted."""
+
+    letters: int
+    is_all: bool
+    """Whether there are no more of them."""
+
+
 async def resolve_group(
-    stores: Stores, wanted: WantedDeadLetters, namespace: str, group: str | None
+    stores: Stores, wanted: WantedDeadLetters, namespace: str, group: str | None, *, is_earlier: bool = False
 ) -> WantedDeadLetters:
-    """Return *wanted* with the namespace and the group that is meant: registered, or gone and known by its name."""
+    """Return *wanted* with the namespace and the group that is meant: registered, or gone and known by its name.
+
+    *is_earlier*: those that had the name and were deleted, whether or not one is registered by it.
+    """
     snapshot = await load_snapshot(stores.config)
     if namespace not in snapshot.namespaces:
         raise NamespaceNotFoundError(namespace)
@@ -47,7 +61,25 @@ async def resolve_group(
     route = snapshot.groups.get((namespace, group))
     if route is None:
         return replace(wanted, namespace=namespace, group_name=group)
+    if is_earlier:
+        return replace(wanted, namespace=namespace, group_name=group, not_group_id=route.group_id)
     return replace(wanted, namespace=namespace, group_id=route.group_id)
+
+
+async def count_earlier(stores: Stores, resolved: WantedDeadLetters, group: str | None) -> EarlierLetters:
+    """Return how many more there would be, were deleted groups of that name meant as well as the registered one."""
+    if group is None or resolved.group_id is None or resolved.namespace is None:
+        return EarlierLetters(0, is_all=True)
+    earlier = await read_earlier_groups(stores.config, resolved.namespace, group)
+    if not earlier:
+        return EarlierLetters(0, is_all=True)
+    async with stores.messages.looking() as conn:
+        return EarlierLetters(*await count_of_groups(conn, replace(resolved, group_id=None), earlier))
+
+
+async def registered_groups(stores: Stores) -> frozenset[int]:
+    """Return the ids of all groups that are registered."""
+    return frozenset(group.group_id for group in (await load_snapshot(stores.config)).groups.values())
 
 
 async def sum_letters(stores: Stores, wanted: WantedDeadLetters) -> tuple[list[LetterSum], int]:

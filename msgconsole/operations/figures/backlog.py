@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.contract.limits import FIGURE_DAYS
 from msgconsole.operations.figures.lag import LagOf
-from msgconsole.operations.figures.names import FigureNames
+from msgconsole.operations.figures.names import read_names
 from msgconsole.operations.stores import Stores
 from msgdb.figures.backlog import ROWS_MAX, Backlog, list_backlog, list_looked_at
 
@@ -50,6 +49,8 @@ class BacklogReport:
     """From when until when nobody looked how far groups are behind."""
     is_cut: bool
     """Whether there are more rows, of earlier times."""
+    knows_all_deleted: bool
+    """Whether topics and groups that were deleted since are among them, as far as they are asked for."""
 
 
 async def read_backlog(
@@ -57,12 +58,11 @@ async def read_backlog(
 ) -> BacklogReport:
     """Return how far groups were behind from *since* to *until*, once for each *step*.
 
-    Raises NotFoundError where *wanted* names what is not registered, InvalidSettingError for times nothing is kept of.
+    Raises NotFoundError where *wanted* names what is not registered, nor was then, InvalidSettingError for times
+    nothing is kept of.
     """
     check_times(since, until)
-    snapshot = await load_snapshot(stores.config)
-    wanted.check_registered(snapshot)
-    names = FigureNames(snapshot)
+    names = await read_names(stores, wanted, since)
     async with stores.messages.looking() as connection:
         rows = await list_backlog(
             connection, since, until, group_ids=names.group_ids(wanted), topic_ids=names.topic_ids(wanted)
@@ -78,7 +78,8 @@ async def read_backlog(
         )
         for row in in_steps(rows, step)
     ]
-    return BacklogReport(found, gaps(looked_at, since, min(until, datetime.now(UTC))), len(rows) >= ROWS_MAX)
+    not_looked_at = gaps(looked_at, since, min(until, datetime.now(UTC)))
+    return BacklogReport(found, not_looked_at, len(rows) >= ROWS_MAX, names.knows_all_deleted)
 
 
 def check_times(since: datetime, until: datetime) -> None:

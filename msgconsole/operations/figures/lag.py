@@ -23,7 +23,8 @@ from msgdb.figures.backlog import ROWS_MAX, list_late, list_looked_at
 from msgdb.figures.pace import list_changes
 from msgdb.lanes.lag import LaneLag, list_lag
 from msgdb.log.queues import QueueRow, list_queues
-from msgdb.log.reads import next_offsets
+from msgdb.log.reads import first_stored_at, next_offsets
+from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 from msgdb.reports.alarms import AlarmKind, AlarmRow, list_alarms
 from msgdb.reports.expression_failures import ExpressionFailureRow, list_expression_failures
@@ -46,7 +47,7 @@ class QueueLag:
     alarms: tuple[str, ...]
     """The kinds of the alarms that concern it (`msgdb.reports.alarms.AlarmKind`)."""
     oldest_seconds: float | None
-    """How old the oldest message is that is not settled. None: all are, or no instance was ever connected."""
+    """How old the oldest message is that is not settled. None: all are."""
     broker: str | None
     """The address of the broker that owns the lane."""
     dead_letters: int
@@ -148,6 +149,9 @@ class _Found:
     """How fast groups came further behind, by group_id and topic_id."""
     brokers: Mapping[UUID, str]
     """Addresses of the live brokers, by the ids that lanes are owned by: of confdb, which has the registry."""
+    first_stored: Mapping[tuple[int, int], int]
+    """When the first message was stored that groups want of which no instance was ever connected, by queue_id and the
+    offset where they start."""
 
 
 _SHOWN_NAMESPACES_MAX: Final = 3
@@ -165,16 +169,23 @@ async def read_lag(stores: Stores, wanted: LagOf = _EVERYBODY) -> LagReport:
     async with stores.messages.looking() as connection:
         lanes = {(lane.group_id, lane.queue_id): lane for lane in await list_lag(connection)}
         queues = await list_queues(connection)
+        next_by_queue = await next_offsets(connection, [queue.queue_id for queue in queues])
+        never_served = {
+            (queue.queue_id, start_offset)
+            for group, _, queue, start_offset in _subscribed(snapshot, queues)
+            if (group.group_id, queue.queue_id) not in lanes and start_offset < next_by_queue[queue.queue_id]
+        }
         found = _Found(
             lanes,
             queues,
-            await next_offsets(connection, [queue.queue_id for queue in queues]),
+            next_by_queue,
             await count_dead_letters(connection),
             await list_alarms(connection),
             {row.subscription_id: row for row in await list_expression_failures(connection)},
             {(lane.group_id, lane.queue_id): lane.late_since for lane in await list_late(connection)},
             await _read_paces(connection),
             brokers,
+            await first_stored_at(connection, never_served),
         )
         waiting = await find_oldest_waiting(connection)
     lags = (
@@ -262,7 +273,7 @@ def _lag_of(
     next_offset = found.next_offsets[queue.queue_id]
     # Without a cursor no instance was ever connected: all since the subscription waits.
     acked_offset = lane.acked_offset if lane else start_offset
-    oldest = lane.oldest_stored_at_us if lane else None
+    oldest = lane.oldest_stored_at_us if lane else found.first_stored.get((queue.queue_id, start_offset))
     failed = [
         found.failures[subscription.subscription_id]
         for subscription in group.subscriptions
@@ -288,7 +299,7 @@ def _lag_of(
         failures=sum(row.failures for row in failed),
         last_failed_header=last.last_header if last else None,
         last_failed_at=last.last_failed_at if last else None,
-        since=_since(found.late.get((group.group_id, queue.queue_id)), lane) if behind else None,
+        since=_since(found.late.get((group.group_id, queue.queue_id)), lane, oldest) if behind else None,
         per_minute=pace and pace.per_minute,
         matching=_matching(group, queue, lane, behind),
         matching_per_minute=pace and pace.matching_per_minute,
@@ -301,11 +312,11 @@ def _matching(group: GroupRoute, queue: QueueRow, lane: LaneLag | None, behind: 
     return lane.matching_of(asked_of(group.subscriptions, queue.topic_id))
 
 
-def _since(late_since: datetime | None, lane: LaneLag | None) -> datetime | None:
+def _since(late_since: datetime | None, lane: LaneLag | None, oldest_us: int | None) -> datetime | None:
     # Where some of it waits for another attempt, the oldest may be one of these, and not what it is behind by.
-    if late_since is not None or lane is None or lane.redeliveries or lane.oldest_stored_at_us is None:
+    if late_since is not None or oldest_us is None or (lane is not None and lane.redeliveries):
         return late_since
-    return datetime.fromtimestamp(lane.oldest_stored_at_us / _MICROSECONDS, UTC)
+    return datetime_of(oldest_us)
 
 
 def _alarms_of(group_id: int, queue: QueueRow, lane: LaneLag | None, alarms: Iterable[AlarmRow]) -> tuple[str, ...]:

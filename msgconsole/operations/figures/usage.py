@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from confdb.snapshot import load_snapshot
 from msgconsole.operations.figures.backlog import check_times
 from msgconsole.operations.figures.lag import LagOf
-from msgconsole.operations.figures.names import FigureNames
+from msgconsole.operations.figures.names import FigureNames, read_names
 from msgconsole.operations.stores import Stores
 from msgdb.figures.completeness import incomplete_minutes, open_from
 from msgdb.figures.latency import within_seconds
@@ -69,6 +68,8 @@ class UsageReport:
     """From when on not all brokers have written yet what they counted; None: it is over for all of them."""
     is_cut: bool
     """Whether there are more rows than are returned."""
+    knows_all_deleted: bool
+    """Whether topics and groups that were deleted since are among them, as far as they are asked for."""
 
 
 async def read_usage(
@@ -76,13 +77,12 @@ async def read_usage(
 ) -> UsageReport:
     """Return what was counted from *since* to *until*, in whole minutes: for each *step*, or added up.
 
-    Raises NotFoundError where *wanted* names what is not registered, InvalidSettingError for times nothing is kept of.
+    Raises NotFoundError where *wanted* names what is not registered, nor was then, InvalidSettingError for times
+    nothing is kept of.
     """
     check_times(since, until)
     since = since.replace(second=0, microsecond=0)
-    snapshot = await load_snapshot(stores.config)
-    wanted.check_registered(snapshot)
-    names = FigureNames(snapshot)
+    names = await read_names(stores, wanted, since)
     asked = UsageOf(
         since,
         until,
@@ -105,6 +105,7 @@ async def read_usage(
         incomplete=incomplete,
         open_from=open_at if open_at < until else None,
         is_cut=len(usages) >= ROWS_MAX,
+        knows_all_deleted=names.knows_all_deleted,
     )
 
 

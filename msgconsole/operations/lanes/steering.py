@@ -18,6 +18,7 @@ from msgconsole.operations.lanes.obeying import get_history, until_obeyed
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgdb.acts import write_act
+from msgdb.lanes.reset_acts import list_reset_acts
 from msgdb.lanes.resets import find_leases
 from msgdb.lanes.steering import (
     Stand,
@@ -84,6 +85,8 @@ class SteerDone:
     plan: SteerPlan
     dead_letter_id: int | None
     """What was skipped is kept there."""
+    is_earlier_letter: bool
+    """Whether it was that dead letter before the group was put back behind it: what that says is of then."""
     waiting_for: Sequence[str]
     """The brokers that may not know of it yet; empty: it holds."""
 
@@ -138,7 +141,7 @@ async def plan_steer(stores: Stores, wanted: WantedMessage, steer: Steer) -> Ste
     async with stores.messages.looking() as conn:
         found = await _find(conn, snapshot, wanted)
         stand = await find_stand(conn, found.message)
-        _refuse(found, stand, steer, is_whatever=wanted.whatever_it_asks_for)
+        await _refuse(conn, found, stand, steer, is_whatever=wanted.whatever_it_asks_for)
         return _plan(found, stand, await count_others(conn, found.message, LANE_WINDOW_MAX))
 
 
@@ -169,7 +172,7 @@ async def steer_message(
         if await find_copy_at(conn, copy.queue_id, copy.queue_offset) != copy:
             # Its day was dropped meanwhile; or the log lost its end, and another message has the offset.
             raise ThingNotFoundError("message", _name_of(wanted))
-        _refuse(found, stand, steer, is_whatever=wanted.whatever_it_asks_for)
+        await _refuse(conn, found, stand, steer, is_whatever=wanted.whatever_it_asks_for)
         if steer is Steer.SKIP:
             steered = await skip_message(conn, found.message, stand, floor)
         else:
@@ -193,7 +196,7 @@ async def steer_message(
             },
         )
     waiting = await until_obeyed(stores, found.group.group_id, leases, wait_seconds, on_waiting)
-    return SteerDone(plan, steered.dead_letter_id, waiting)
+    return SteerDone(plan, steered.dead_letter_id, steered.is_earlier, waiting)
 
 
 async def _find(conn: Connection, snapshot: Snapshot, wanted: WantedMessage) -> _Found:
@@ -246,11 +249,28 @@ async def _steered(conn: Connection, snapshot: Snapshot, group: GroupRoute, copy
     return _Found(message, topic, group)
 
 
-def _refuse(found: _Found, stand: Stand, steer: Steer, *, is_whatever: bool) -> None:
+async def _refuse(conn: Connection, found: _Found, stand: Stand, steer: Steer, *, is_whatever: bool) -> None:
     """Raise MessageStateError where nothing of that kind can be done to the message."""
+    if await _came_again(conn, found, stand):
+        before = f"dead letter {stand.dead_letter_id} is of before the group was reset"
+        way_on = f"{before}, `msgcenter message status` tells more, `msgcenter message replay` delivers it again"
+        raise MessageStateError(str(found.message.copy.id), found.group.name, stand.standing, way_on)
     state, way_on = _hindrance(found, stand, steer, is_whatever=is_whatever)
     if state:
         raise MessageStateError(str(found.message.copy.id), found.group.name, state, way_on)
+
+
+async def _came_again(conn: Connection, found: _Found, stand: Stand) -> bool:
+    """Return whether the message was settled once more since its dead letter, as the group was put back behind it."""
+    if stand.standing is not Standing.SETTLED or stand.died_at is None:
+        return False
+    copy = found.message.copy
+    resets = await list_reset_acts(conn, copy.queue_id, copy.queue_offset, stand.died_at)
+    return any(
+        act.goes_back and act.to_offset <= copy.queue_offset
+        for act in resets.acts
+        if act.group_id == found.group.group_id
+    )
 
 
 def _hindrance(found: _Found, stand: Stand, steer: Steer, *, is_whatever: bool) -> tuple[str, str]:

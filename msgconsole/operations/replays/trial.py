@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +14,7 @@ from msgbroker.contract.errors import InvalidSettingError, ThingNotFoundError
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, subscribed_topics
 from msgdb.jobs.specs import Place
-from msgdb.jobs.trials import TrialState, TrialStatus, Tried, begin_trial, end_trial, get_trial
+from msgdb.jobs.trials import TrialState, TrialStatus, Tried, begin_trial, end_trial, get_trial, wait_for_trial
 from msgdb.log.copies import find_copies
 from msgdb.log.found import FoundMessage
 from msgdb.postgres.connections import Connection
@@ -21,6 +22,8 @@ from msgdb.postgres.connections import Connection
 MESSAGES_MAX: Final = 100
 """So many messages are tried at once: somebody looks at each."""
 _POLL_SECONDS: Final = 0.2
+_WAITING_SECONDS: Final = 1.0
+"""How often it is said that somebody waits."""
 _TAKEN_SECONDS: Final = 10.0
 """How long a broker may take to take a trial; they look twice a second."""
 _SILENT_SECONDS: Final = 15.0
@@ -125,8 +128,12 @@ async def _follow(
     stores: Stores, trial_id: int, ids: Sequence[str], on_tried: Callable[[TriedMessage], None]
 ) -> TrialStatus:
     """Return how the trial has ended; end it where nothing happens any more."""
-    told = 0
+    told, said_at = 0, time.monotonic()
     while True:
+        if time.monotonic() - said_at >= _WAITING_SECONDS:
+            said_at = time.monotonic()
+            async with stores.messages.transaction() as conn:
+                await wait_for_trial(conn, trial_id)
         async with stores.messages.looking() as conn:
             status = await get_trial(conn, trial_id)
         for number, tried in enumerate(status.tried[told:], told):

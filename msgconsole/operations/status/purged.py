@@ -16,6 +16,8 @@ def may_have_purged(job: PurgeJob, message: Readable, group: PastGroup, namespac
     wanted = job.wanted
     if wanted.died_before is not None and wanted.died_before <= datetime_of(message.stored_at_us):
         return False
+    if wanted.not_group_id == group.group_id:
+        return False
     return all(
         said in {None, is_}
         for said, is_ in (

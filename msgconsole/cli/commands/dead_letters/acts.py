@@ -17,9 +17,12 @@ from msgconsole.cli.commands.dead_letters.options import (
     AllOfThem,
     DiedSince,
     DiedUntil,
+    Earlier,
     Ids,
     OfError,
     OfReason,
+    check_earlier,
+    tell_earlier,
 )
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.typed.options import (
@@ -39,7 +42,7 @@ from msgconsole.cli.typed.options import (
 )
 from msgconsole.operations.dead_letters import purge as purging
 from msgconsole.operations.dead_letters import redrive as redriving
-from msgconsole.operations.dead_letters.meant import LetterSum, resolve_group
+from msgconsole.operations.dead_letters.meant import LetterSum, count_earlier, resolve_group
 from msgconsole.operations.dead_letters.purge import PurgePlan
 from msgconsole.operations.dead_letters.redrive import Begun, RedrivePlan
 from msgconsole.operations.stores import Stores
@@ -95,13 +98,15 @@ def redrive(
 
     async def begin(stores: Stores) -> Begun | RedrivePlan:
         resolved = await resolve_group(stores, wanted, namespace, group)
+        gone = "they cannot be delivered any more (`dead-letters list --earlier` shows these)"
+        tell_earlier(group, await count_earlier(stores, resolved, group), gone)
         if dry_run:
             return await redriving.plan_redrive(stores, resolved)
         return await redriving.redrive(stores, resolved, actor=actor(), reason=who, rate=rate, edit=edit)
 
     done = act(begin)
     if isinstance(done, Begun):
-        follow_begun(done.job_id, no_wait=no_wait, as_json=as_json)
+        follow_begun(done.job_id, namespace, no_wait=no_wait, as_json=as_json)
         return
     said = f"{done.redriven:,} would be delivered again"
     said += f", {done.impossible:,} cannot be" if done.impossible else ""
@@ -119,6 +124,7 @@ def purge(
     since: DiedSince = None,
     until: DiedUntil = None,
     all_of_them: AllOfThem = False,
+    is_earlier: Earlier = False,
     redriven: Annotated[bool, typer.Option("--redriven", help="Only those that were redriven.")] = False,
     include_unarchived: Annotated[
         bool, typer.Option("--include-unarchived", help="Also those that must be archived first, and are not.")
@@ -141,10 +147,12 @@ def purge(
         ids=tuple(ids) if ids else None, topic=topic, event_code=event_code, key=key, why=why, error=error,
         died_from=since, died_before=until, is_open=False if redriven else None,
     )  # fmt: skip
+    check_earlier(group, is_earlier=is_earlier)
     _require_some(wanted, group, all_of_them=all_of_them)
 
     async def begin(stores: Stores) -> Begun | PurgePlan:
-        resolved = await resolve_group(stores, wanted, namespace, group)
+        resolved = await resolve_group(stores, wanted, namespace, group, is_earlier=is_earlier)
+        tell_earlier(group, await count_earlier(stores, resolved, group), "--earlier purges these")
         if dry_run:
             return await purging.plan_purge(stores, resolved, include_unarchived=include_unarchived)
         return await purging.purge(
@@ -153,7 +161,7 @@ def purge(
 
     done = act(begin)
     if isinstance(done, Begun):
-        follow_begun(done.job_id, no_wait=no_wait, as_json=as_json)
+        follow_begun(done.job_id, namespace, no_wait=no_wait, as_json=as_json)
         return
     said = f"{done.purged:,} would be deleted"
     if done.unarchived and not include_unarchived:

@@ -13,6 +13,7 @@ from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import SubscriptionView
 from msgbroker.contract.errors import SubscriptionDiffersError, ThingAlreadyExistsError
 from msgconsole.cli.carrying_out.acting import act
+from msgconsole.cli.carrying_out.following import how_to
 from msgconsole.cli.carrying_out.if_not_exists import Existing, create_or_get
 from msgconsole.cli.carrying_out.service import actor, carry_out, deleted_by, look_up, look_up_all
 from msgconsole.cli.carrying_out.store import read_store
@@ -126,7 +127,8 @@ def _tell_made(made: SubscriptionView, said: dict[str, Any], *, is_new: bool, as
     exists = "" if is_new else "exists already, and "
     print_line(f"The subscription of {made.group} to {made.topic}/{made.event_code} {exists}is {state}.")
     if said["job_id"] is not None:
-        print_line(f"Job {said['job_id']} delivers what was stored before: msgcenter job follow {said['job_id']}")
+        follow = how_to("follow", said["job_id"], made.namespace)
+        print_line(f"Job {said['job_id']} delivers what was stored before: {follow}")
     for warning in warnings:
         typer.echo(f"Warning: {warning}.", err=True)
 

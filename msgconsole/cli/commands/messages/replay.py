@@ -79,7 +79,7 @@ def replay(
         _tell_plan(act(lambda stores: replaying.plan_replay(stores, wanted)), as_json=as_json)
         return
     begun = act(lambda stores: replaying.replay(stores, wanted, actor=actor(), reason=who, rate=rate))
-    follow_begun(begun.job_id, no_wait=no_wait, as_json=as_json)
+    follow_begun(begun.job_id, namespace, no_wait=no_wait, as_json=as_json)
 
 
 def _check_said_once(wanted: WantedReplay) -> None:

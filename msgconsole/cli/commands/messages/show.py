@@ -17,7 +17,7 @@ from msgconsole.cli.printing.output import plain, print_json, print_line, print_
 from msgconsole.cli.printing.streams import print_bytes
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Namespace
 from msgconsole.operations.looking.by_id import ShownMessage, find_body, find_shown
-from msgdb.looking.deaths import Death
+from msgdb.looking.deaths import DEATHS_MAX, Death
 from msgdb.postgres.binary_rows import datetime_of
 
 MessageId = Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="The message's id.")]
@@ -48,7 +48,7 @@ def show(message_id: MessageId, namespace: Namespace = DEFAULT_NAMESPACE, as_jso
         raise _not_there(message_id, why_not)
     record = record_of(shown.message)
     again = [_again_record(shown, place) for place in range(len(shown.again))]
-    deaths = [_death_record(death) for death in shown.deaths]
+    deaths = [_death_record(shown, death) for death in shown.deaths]
     if as_json:
         print_json(plain(record) | {"stored_again": plain(again), "dead_letters": plain(deaths)})
     else:
@@ -57,6 +57,8 @@ def show(message_id: MessageId, namespace: Namespace = DEFAULT_NAMESPACE, as_jso
         _tell(deaths, _DEATHS, "Dead letters:")
     if shown.again_is_cut:
         tell_why_not([f"it was stored more than {len(again):,} times"])
+    if len(deaths) >= DEATHS_MAX:
+        tell_why_not([f"there may be more than {len(deaths):,} dead letters of it"])
 
 
 def body(
@@ -126,11 +128,11 @@ def _again_record(shown: ShownMessage, place: int) -> dict[str, Any]:
     }
 
 
-def _death_record(death: Death) -> dict[str, Any]:
+def _death_record(shown: ShownMessage, death: Death) -> dict[str, Any]:
     redriven_at_us = death.redriven_at_us
     return {
         "dead_letter": death.dead_letter_id,
-        "group": death.group,
+        "group": shown.group_names.get(death.group_id, f"{death.group} (deleted: {death.group_id})"),
         "died_at": datetime_of(death.died_at_us),
         "attempts": death.attempts,
         "reason": death.reason,

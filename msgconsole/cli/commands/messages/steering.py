@@ -108,6 +108,7 @@ def _steer(wanted: WantedMessage, steer: Steer, reason: str | None, *, dry_run: 
         print_json(done)
         return
     kept = "" if done.dead_letter_id is None else f": it is dead letter {done.dead_letter_id}"
+    kept += ", as it was before the group was reset" if done.is_earlier_letter else ""
     said = f"is skipped{kept}" if steer is Steer.SKIP else "is due now"
     print_line(f"Message {done.plan.message_id} {said}.")
 

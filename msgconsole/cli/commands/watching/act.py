@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from msgconsole.cli.carrying_out.store import read_store
-from msgconsole.cli.printing.output import print_rows, print_thing
+from msgconsole.cli.printing.output import print_rows, print_thing, tell_more
 from msgconsole.cli.typed.options import AsJson, Limit
 from msgdb.acts import get_act, list_acts
 
@@ -33,6 +33,7 @@ def list_(
     """
     found = read_store(lambda connection: list_acts(connection, action=action, before_id=before, limit=limit))
     print_rows(found, _COLUMNS, as_json=as_json, empty="No acts.", long=["reason"])
+    tell_more(found, limit, f"go on with --before {found[-1].act_id if found else 0}")
 
 
 @app.command("show")

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from msgconsole.cli.carrying_out.store import read_store
-from msgconsole.cli.printing.output import print_rows, print_thing
+from msgconsole.cli.printing.output import print_rows, print_thing, tell_more
 from msgconsole.cli.typed.options import AsJson, Limit
-from msgdb.reports.alarms import AlarmRow, get_alarm, list_alarms
+from msgdb.reports.alarms import PAGE_MAX, AlarmRow, get_alarm, list_alarms
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -34,6 +34,7 @@ def list_(
         columns.insert(2, "cleared_at")
     records = [_record(row) for row in found]
     print_rows(records, columns, as_json=as_json, empty="No alarms.", long=["detail"])
+    tell_more(found, limit, f"--limit shows up to {PAGE_MAX:,}")
 
 
 @app.command("show")

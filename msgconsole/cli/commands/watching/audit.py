@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from msgconsole.cli.carrying_out.service import look_up
-from msgconsole.cli.printing.output import print_rows
+from msgconsole.cli.printing.output import print_rows, tell_more
 from msgconsole.cli.typed.options import AsJson, Limit, OfNamespace
 
 
@@ -28,3 +28,5 @@ def command(
     )
     columns = ("audit_id", "at", "actor", "action", "name", "reason")
     print_rows(page.items, columns, as_json=as_json, empty="No changes.")
+    if page.next_after is not None:
+        tell_more(page.items, limit, f"go on with --before {page.next_after}")

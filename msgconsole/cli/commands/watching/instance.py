@@ -16,7 +16,16 @@ from msgconsole.cli.commands.watching.connections import Many, shown_age, shown_
 from msgconsole.cli.printing.incomplete import tell_cut
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.printing.waiting import tell_waiting
-from msgconsole.cli.typed.options import AsJson, DryRun, OfGroup, OfNamespace, Reason, require_reason
+from msgconsole.cli.typed.options import (
+    DEFAULT_NAMESPACE,
+    AsJson,
+    DryRun,
+    Namespace,
+    OfGroup,
+    OfNamespace,
+    Reason,
+    require_reason,
+)
 from msgconsole.operations.brokers.connected import InstanceRow, list_instances
 from msgconsole.operations.brokers.disconnecting import disconnect, plan_disconnect
 from msgdb.requests import RequestOutcome
@@ -63,7 +72,7 @@ def list_(
 def disconnect_(
     instance_id: Annotated[str, typer.Argument(metavar="ID", help="The instance, as listed.")],
     group: OfGroup = None,
-    namespace: OfNamespace = None,
+    namespace: Namespace = DEFAULT_NAMESPACE,
     reason: Reason = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -78,7 +87,7 @@ def disconnect_(
     Example: msgcenter instance disconnect shop-1:4711 --dry-run
     """
     why = require_reason(reason, dry_run=dry_run)
-    which = WhichInstances(namespace or "", group or "", instance_id)
+    which = WhichInstances(namespace, group or "", instance_id)
     plan = act(lambda stores: plan_disconnect(stores, which))
     tell_unanswered(plan.unanswered)
     if not plan.connections:

@@ -15,6 +15,7 @@ from msgconsole.cli.typed.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.typed.times import Since, Until, hour_before
 from msgconsole.operations.figures.backlog import BacklogReport, read_backlog
 from msgconsole.operations.figures.lag import LagOf, LagReport, QueueLag, TopicLag, read_lag, sum_by_topic
+from msgconsole.operations.figures.names import NOT_ALL_DELETED
 from msgdb.archive.records import WaitingDay
 
 _DAY_SECONDS: Final = 86_400
@@ -155,6 +156,8 @@ def _tell_what_lacks(report: BacklogReport) -> None:
         typer.echo(f"Nobody looked from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} (UTC).", err=True)
     if report.is_cut:
         typer.echo("There is more, of earlier times.", err=True)
+    if not report.knows_all_deleted:
+        typer.echo(NOT_ALL_DELETED, err=True)
 
 
 def _not_archived(waiting: WaitingDay) -> str:

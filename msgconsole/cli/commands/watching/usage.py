@@ -15,6 +15,7 @@ from msgconsole.cli.printing.output import print_json, print_rows
 from msgconsole.cli.typed.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.typed.times import Since, Until, hour_before
 from msgconsole.operations.figures.lag import LagOf
+from msgconsole.operations.figures.names import NOT_ALL_DELETED
 from msgconsole.operations.figures.usage import UsageOfType, UsageReport, read_usage
 
 
@@ -89,3 +90,5 @@ def tell_what_lacks(report: UsageReport) -> None:
         tell_incomplete(f"{len(report.incomplete)} minute(s) may lack what a broker counted ({which}, UTC)")
     if report.is_cut:
         typer.echo(f"There is more: these are the first {len(report.rows)} rows.", err=True)
+    if not report.knows_all_deleted:
+        typer.echo(NOT_ALL_DELETED, err=True)

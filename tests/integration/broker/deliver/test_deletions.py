@@ -28,8 +28,10 @@ from msgconsole.operations.configuration.deletions import (
 )
 from msgconsole.operations.configuration.subscribing import WantedSubscription, subscribe, update_subscription
 from msgconsole.operations.stores import Stores
+from msgdb.dead_letters.choosing import Landing, note_redriven
 from msgdb.store import MessageStore
 from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, all_settled, register_group, subscribed
+from tests.support.dead_letter_rows import bury
 from tests.support.eventually import eventually
 from tests.support.jobs import ended
 
@@ -88,6 +90,28 @@ async def test_a_group_with_instances_or_unsettled_messages_is_deleted_only_by_f
     await delete_group(stores, "default", GROUP, by=DeletedBy("ada", "no longer needed", force=True))
     with pytest.raises(GroupNotFoundError):
         await find_group_usage(stores, "default", GROUP)
+
+
+async def test_the_dead_letters_that_could_not_be_redriven_any_more_are_counted(
+    trade: ConfigService, stores: Stores
+) -> None:
+    await register_group(trade)
+    await trade.subscriptions.create("default", GROUP, TOPIC, REFUNDED)
+    group_id = (await trade.subscriber_groups.get("default", GROUP)).group_id
+    async with stores.messages.connection() as conn:
+        of_topic = await bury(conn, 3, group_id=group_id, topic=TOPIC)
+        await bury(conn, 2, group_id=group_id, topic="TP_OTHER")
+        await bury(conn, 1, group_id=group_id + 1, topic=TOPIC)
+        await note_redriven(conn, 1, [Landing(of_topic[0], None, None)])
+
+    assert (await find_group_usage(stores, "default", GROUP)).dead_letters == 4
+    assert (await find_topic_usage(stores, "default", TOPIC)).dead_letters == 2
+    # By its other subscription to the topic they can be.
+    assert (await find_subscription_usage(stores, "default", GROUP, TOPIC, PAID)).dead_letters == 0
+    await trade.subscriptions.delete("default", GROUP, TOPIC, REFUNDED)
+    assert (await find_subscription_usage(stores, "default", GROUP, TOPIC, PAID)).dead_letters == 2
+    await trade.subscriptions.delete("default", GROUP, TOPIC, PAID)
+    assert (await find_group_usage(stores, "default", GROUP)).dead_letters == 4
 
 
 def test_nothing_is_deleted_by_force_without_a_reason() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,6 +20,7 @@ from msgbroker.contract.errors import (
     ThingNotFoundError,
 )
 from msgbroker.server.app import Broker
+from msgconsole.operations.lanes.resetting import WantedReset, reset_group
 from msgconsole.operations.lanes.steering import (
     Steer,
     SteerDone,
@@ -335,6 +337,40 @@ async def test_what_is_settled_is_refused_and_told_how_it_comes_again(
             await steer(stores, dead, what)
     async with stores.messages.connection() as conn:
         assert await list_acts(conn) == []
+
+
+async def test_a_dead_letter_of_before_a_reset_is_not_what_became_of_the_message_since(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await register_group(trade, retry_schedule_seconds=())
+    failing = Failing("0", "1")
+    async with subscribed(broker.address, act=failing) as ours:
+        acked, again = await publish(center, "0", "1")
+        await ours.until(2)
+        await all_settled(broker)
+        for message_id in (acked, again):
+            await eventually(partial(_is_settled, stores, message_id), what="it is a dead letter")
+        failing.bodies.clear()
+        await put_back(stores)
+        await ours.until(4)
+        await all_settled(broker)
+        await eventually(lambda: _is_settled(stores, acked), what="it is settled")
+
+    for what in Steer:
+        with pytest.raises(MessageStateError) as refused:
+            await plan_steer(stores, wanted(acked), what)
+        assert "is SETTLED for group" in refused.value.message
+        assert "dead letter 1 is of before the group was reset" in refused.value.message
+        assert "message replay" in refused.value.message
+    await put_back(stores)
+    done = await steer(stores, again)
+    assert (done.dead_letter_id, done.is_earlier_letter) == (2, True)
+
+
+async def put_back(stores: Stores) -> None:
+    """Put the group back to the beginning."""
+    back = WantedReset(namespace="default", group=GROUP, to_beginning=True)
+    await reset_group(stores, back, actor="ada", reason="why", wait_seconds=10.0, on_waiting=lambda brokers: None)
 
 
 async def test_what_the_group_does_not_ask_for_is_refused_unless_that_is_meant(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -23,8 +24,11 @@ from msgconsole.operations.replays import trial as trials
 from msgconsole.operations.replays.trial import TryDone, WantedTry, plan_try, try_messages
 from msgconsole.operations.stores import Stores
 from msgdb.acts import list_acts
-from msgdb.jobs.trials import TrialState, begin_trial
+from msgdb.jobs import trials as trial_rows
+from msgdb.jobs.specs import Place
+from msgdb.jobs.trials import TrialState, TrialStatus, Tried, begin_trial, get_trial
 from msgdb.lanes.lag import LaneLag, list_lag
+from msgdb.log.copies import find_copies
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import (
@@ -40,6 +44,7 @@ from tests.support.collecting import (
 from tests.support.eventually import eventually
 
 ONE = "points-1"
+_WAITED_FOR = "SELECT extract(epoch FROM changed_at - created_at)::float8 FROM trial WHERE state = 'TRYING'"
 
 
 @pytest.fixture
@@ -449,3 +454,90 @@ async def test_a_group_is_handed_nothing_of_a_topic_that_it_does_not_subscribe_t
     await trade.wait_until_active((await trade.subscriber_groups.create("default", GROUP)).version)
     with pytest.raises(SubscriptionNotFoundError):
         await attempt(stores, *ids)
+
+
+async def test_an_instance_that_goes_away_after_its_last_answer_has_answered_all(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_group(trade)
+    noted = trial_rows.note_tried
+
+    async def go_away(conn: Any, trial_id: int, owner: UUID, tried: Sequence[Tried] = ()) -> bool:
+        if tried:
+            (group,) = broker.hub.groups.values()
+            next(iter(group.instances.values())).close()
+        return await noted(conn, trial_id, owner, tried)
+
+    async with subscribed(broker.address, instance_id=ONE) as ours:
+        ids = await publish(center, "0")
+        await ours.until(1)
+        await all_settled(broker)
+        monkeypatch.setattr(trying, "note_tried", go_away)
+        done = await attempt(stores, *ids)
+    assert (done.state, done.error, outcomes(done)) == (TrialState.DONE, None, [("ACKNOWLEDGED", "")])
+
+
+async def test_a_trial_that_nobody_waits_for_any_more_ends_and_the_instance_is_told(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_group(trade)
+    monkeypatch.setattr(trial_rows, "WAITED_SECONDS", 2.0)
+    cancelled = asyncio.Event()
+
+    async def hang(message: Message) -> None:
+        if message.replayed:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+    async with subscribed(broker.address, act=hang, instance_id=ONE) as ours:
+        ids = await publish(center, "0", "1")
+        await ours.until(2)
+        await all_settled(broker)
+        async with stores.messages.transaction() as conn:
+            copies = [(await find_copies(conn, each, "default"))[0][0] for each in ids]
+            places = [Place(copy.queue_id, copy.queue_offset, copy.stored_at_us) for copy in copies]
+            group_id = next(iter(broker.hub.groups.values())).route.group_id
+            # As a command leaves it that is killed: nothing more is heard of it.
+            trial_id = await begin_trial(conn, group_id, ONE, places, actor="ada", reason="why", thing="it")
+
+        async def is_over() -> TrialStatus | None:
+            async with stores.messages.connection() as conn:
+                status = await get_trial(conn, trial_id)
+            return status if status.state is TrialState.CANCELLED else None
+
+        status = await eventually(is_over, 20.0, what="the trial is over")
+        await cancelled.wait()
+        await eventually(lambda: nothing_is_left(broker), what="nothing of it is left")
+        assert status is not None
+        assert (status.error, status.tried) == ("nobody waited for it any more", [])
+        assert len(ours.messages) == 3
+
+
+async def test_a_trial_goes_on_for_as_long_as_somebody_waits(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_group(trade)
+    monkeypatch.setattr(trial_rows, "WAITED_SECONDS", 2.0)
+    release = asyncio.Event()
+
+    async def hang(message: Message) -> None:
+        if message.replayed:
+            await release.wait()
+
+    async with subscribed(broker.address, act=hang, instance_id=ONE) as ours:
+        ids = await publish(center, "0")
+        await ours.until(1)
+        trying = asyncio.create_task(attempt(stores, *ids))
+        await ours.until(2)
+
+        async def is_old() -> bool:
+            async with stores.messages.connection() as conn:
+                row = await (await conn.execute(_WAITED_FOR)).fetchone()
+            return row is not None and row[0] > 4.0
+
+        await eventually(is_old, 20.0, what="it was waited for, for longer than it may be left alone")
+        release.set()
+        done = await trying
+    assert (done.state, outcomes(done)) == (TrialState.DONE, [("ACKNOWLEDGED", "")])

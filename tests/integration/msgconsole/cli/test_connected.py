@@ -109,6 +109,18 @@ def test_who_is_not_connected_cannot_be_disconnected(msgcenter: Msgcenter, insta
     assert of_other_group.status == 1
 
 
+def test_an_instance_of_another_namespace_is_left_alone(
+    msgcenter: Msgcenter, instance: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MSGCENTER_NAMESPACE", "other")
+
+    refused = msgcenter("instance", "disconnect", instance, "--reason", "x")
+
+    assert (refused.status, refused.err) == (1, f"there is no connected instance '{instance}' (THING_NOT_FOUND)\n")
+    assert msgcenter("act", "list", "--json").json == []
+    assert msgcenter("instance", "disconnect", instance, "-n", "default", "--dry-run").status == 0
+
+
 def test_what_a_broker_has_not_done_in_time_is_a_command_that_failed(
     msgcenter: Msgcenter, instance: str, running_broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -34,7 +35,7 @@ VALUES (1, '', %s, %s, %s, %s, 1000)
 _MESSAGES = """
 INSERT INTO message (queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, body, born_at, stress)
 SELECT %s, o, clock_timestamp(), gen_random_uuid(), 'default', 'TP_TRADE', 'EC_PAID', '', now(), false
-FROM generate_series(0, %s::int - 1) o
+FROM generate_series(%s::int, %s::int - 1) o
 """
 
 Do = Callable[[Callable[[Connection], Awaitable[Any]]], Any]
@@ -138,6 +139,68 @@ def test_what_was_deleted_since_is_told_by_its_id(msgcenter: Msgcenter, do: Do) 
     assert msgcenter("usage", "--topic", "TP_TRADE", "--json").json["rows"] == []
 
 
+def make_again(msgcenter: Msgcenter) -> None:
+    """Delete the topic and the group, and register others by their names."""
+    for arguments in (
+        ("topic", "delete", "TP_TRADE", "--force", "--reason", "made again"),
+        ("group", "delete", "SG_POINTS", "--force", "--reason", "made again"),
+        ("topic", "create", "TP_TRADE"),
+        ("group", "create", "SG_POINTS"),
+    ):
+        done = msgcenter(*arguments)
+        assert done.status == 0, done.err
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    "asked", [(), ("-n", "default"), ("--topic", "TP_TRADE"), ("-n", "default", "--group", "SG_POINTS")]
+)
+def test_figures_of_what_was_deleted_are_shown_by_its_name_then(
+    msgcenter: Msgcenter, do: Do, asked: tuple[str, ...]
+) -> None:
+    write(do, row(2, group_id=1, delivered=3))
+    write_backlog(do, (2, 1, 7, None))
+    make_again(msgcenter)
+    write(do, row(1, topic_id=2, group_id=2, delivered=4))
+    earlier = ("default", "TP_TRADE (deleted topic 1)", "SG_POINTS (deleted group 1)")
+
+    usage = msgcenter("usage", *asked, "--json").json["rows"]
+    history = msgcenter("lag", "--history", *asked, "--json").json["rows"]
+
+    assert [(each["namespace"], each["topic"], each["group"], each["delivered"]) for each in usage] == [
+        (*earlier, 3),
+        ("default", "TP_TRADE", "SG_POINTS", 4),
+    ]
+    assert [(each["namespace"], each["topic"], each["group"], each["behind"]) for each in history] == [(*earlier, 7)]
+
+
+@pytest.mark.usefixtures("registered")
+def test_figures_of_what_was_deleted_in_another_namespace_are_not_shown(msgcenter: Msgcenter, do: Do) -> None:
+    write(do, row(2, group_id=1, delivered=3))
+    write_backlog(do, (2, 1, 7, None))
+    make_again(msgcenter)
+    assert msgcenter("namespace", "create", "other").status == 0
+
+    assert msgcenter("usage", "-n", "other", "--json").json["rows"] == []
+    assert msgcenter("lag", "--history", "-n", "other", "--json").json["rows"] == []
+    refused = msgcenter("usage", "-n", "other", "--topic", "TP_TRADE")
+    assert (refused.status, "(TOPIC_NOT_FOUND)" in refused.err) == (1, True)
+
+
+@pytest.mark.usefixtures("registered")
+def test_more_deletions_than_are_looked_at_are_told(
+    msgcenter: Msgcenter, do: Do, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(do, row(2, group_id=1, delivered=3))
+    make_again(msgcenter)
+    monkeypatch.setattr("confdb.deleted.DELETIONS_MAX", 1)
+
+    told = [msgcenter("usage", "-n", "default"), msgcenter("lag", "--history", "-n", "default")]
+
+    assert [(each.status, "more topics and groups were deleted" in each.err) for each in told] == [(0, True)] * 2
+    assert msgcenter("usage", "--json").json["knows_all_deleted"] is False
+
+
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize(
     "arguments, status, said",
@@ -198,6 +261,27 @@ def test_lag_tells_the_worst_first_and_since_when_and_when_it_is_done(msgcenter:
     assert f"{late_since:%H:%M:%S}" in table or f"{late_since:%m-%d %H:%M}" in table
     assert "24 s" in table
     assert msgcenter("lag", "--by-queue", "--json").json[0]["since"] == late_since.isoformat()
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_group_that_was_never_connected_is_behind_since_the_oldest_message_it_wants(
+    msgcenter: Msgcenter, do: Do
+) -> None:
+    queue_id = do(lambda conn: store_messages(conn, 4))
+    # It begins behind what is stored already.
+    assert msgcenter("group", "create", "SG_LESS").status == 0
+    assert msgcenter("subscription", "create", "SG_LESS", "TP_TRADE", "EC_PAID").status == 0
+    stored = do(lambda conn: store_messages(conn, 2, first=4))
+
+    both = {lag["group"]: lag for lag in msgcenter("lag", "--json").json}
+    by_queue = msgcenter("lag", "--by-queue", "--group", "SG_LESS", "--json").json
+
+    assert stored == queue_id
+    times = [row[0] for row in do(partial(fetch_all, statement="SELECT stored_at FROM message ORDER BY queue_offset"))]
+    for group, offset in (("SG_POINTS", 0), ("SG_LESS", 4)):
+        assert both[group]["since"] == times[offset].astimezone(UTC).isoformat()
+        assert 0 <= both[group]["oldest_seconds"] < 60
+    assert [lag["since"] is not None for lag in by_queue] == [lag["queue_id"] == queue_id for lag in by_queue]
 
 
 @pytest.mark.usefixtures("registered")
@@ -262,12 +346,17 @@ def write_backlog(do: Do, *looks: tuple[int, int, int, datetime | None], group_i
     do(insert)
 
 
-async def store_messages(conn: Connection, count: int, number: int = 0) -> int:
+async def store_messages(conn: Connection, count: int, number: int = 0, first: int = 0) -> int:
     """Store messages of the topic in its first queue, or another one; return which."""
     row = await (await conn.execute(_QUEUE, (number,))).fetchone()
     assert row is not None
-    await conn.execute(_MESSAGES, (row[0], count))
+    await conn.execute(_MESSAGES, (row[0], first, first + count))
     return int(row[0])
+
+
+async def fetch_all(conn: Connection, statement: str) -> list[Any]:
+    """Return what a statement finds."""
+    return await (await conn.execute(statement)).fetchall()
 
 
 @pytest.mark.parametrize("command", [("usage",), ("lag", "--history")])

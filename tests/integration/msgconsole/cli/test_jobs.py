@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -189,3 +190,126 @@ def test_where_there_are_more_it_is_said_how_to_go_on(msgcenter: Msgcenter, do: 
     listed = msgcenter("dead-letters", "list", "--limit", "2")
     assert listed.err == f"There may be more: go on with --before {ids[1]}.\n"
     assert msgcenter("dead-letters", "list", "--limit", "2", "--before", str(ids[1])).err == ""
+
+
+@pytest.fixture
+def made_again(msgcenter: Msgcenter, do: Do) -> tuple[list[int], list[int]]:
+    """Register a group anew that has left dead letters; return the ids of these, and of its own."""
+    ids: list[list[int]] = []
+    for _ in range(2):
+        assert msgcenter("group", "create", "SG_POINTS", "--no-wait").status == 0
+        group_id = msgcenter("group", "show", "SG_POINTS", "--json").json["group_id"]
+        ids.append(do(partial(bury, count=3, group_id=group_id)))
+        if len(ids) == 1:
+            assert msgcenter("group", "delete", "SG_POINTS", "--force", "--no-wait", *WHY).status == 0
+    return ids[0], ids[1]
+
+
+def test_dead_letters_of_an_earlier_group_of_that_name_are_told_and_shown(
+    msgcenter: Msgcenter, made_again: tuple[list[int], list[int]]
+) -> None:
+    earlier, own = made_again
+    of_group = ("dead-letters", "list", "--group", "SG_POINTS")
+
+    told = msgcenter(*of_group, "--json")
+    assert [each["id"] for each in told.json] == own[::-1]
+    assert told.err == "3 more are of an earlier group SG_POINTS, which was deleted: --earlier shows these.\n"
+    shown = msgcenter(*of_group, "--earlier", "--json")
+    assert ([each["id"] for each in shown.json], shown.err) == (earlier[::-1], "")
+    assert {each["is_registered"] for each in shown.json} == {False}
+    assert msgcenter(*of_group, "--error", "timeout").err == ""
+    listed = msgcenter("dead-letters", "list").out
+    assert (listed.count("SG_POINTS (deleted)"), listed.count("SG_POINTS")) == (3, 6)
+    assert "SG_POINTS (deleted)" in msgcenter("dead-letters", "show", str(earlier[0])).out
+    assert msgcenter("dead-letters", "show", str(own[0]), "--json").json["is_registered"] is True
+
+
+def test_dead_letters_of_an_earlier_group_are_purged_by_name_and_not_redriven(
+    msgcenter: Msgcenter, made_again: tuple[list[int], list[int]]
+) -> None:
+    earlier, own = made_again
+    of_group = ("--group", "SG_POINTS")
+
+    tried = msgcenter("dead-letters", "redrive", *of_group, "--dry-run")
+    assert "3 more are of an earlier group SG_POINTS, which was deleted: they cannot be delivered any more" in tried.err
+    tried = msgcenter("dead-letters", "purge", *of_group, "--dry-run")
+    assert (tried.out.splitlines()[-1].startswith("3 would be deleted"), "--earlier" in tried.err) == (True, True)
+    done = msgcenter("dead-letters", "purge", *of_group, "--earlier", "--no-wait", *WHY, "--json").json
+    spec = msgcenter("job", "show", str(done["job_id"]), "--json").json["spec"]
+    assert spec["wanted"]["group_name"] == "SG_POINTS"
+    sums = msgcenter("dead-letters", "purge", *of_group, "--earlier", "--dry-run", "--json").json["sums"]
+    assert [(each["group"], each["letters"]) for each in sums] == [("SG_POINTS", len(earlier))]
+    refused = msgcenter("dead-letters", "list", "--earlier")
+    assert (refused.status, "--group" in flat(refused)) == (2, True)
+    assert len(own) == 3
+
+
+@pytest.mark.parametrize("command", ["show", "follow", "pause", "resume", "cancel", "rate"])
+def test_a_job_of_another_namespace_is_not_there(msgcenter: Msgcenter, do: Do, command: str) -> None:
+    async def begin(conn: Connection) -> int:
+        spec = PurgeSpec(WantedDeadLetters(namespace="shop"), 0).as_json()
+        new = NewJob(JobKind.PURGE, "shop", "dead letters of SG_SECRET", spec, 5)
+        return await begin_job(conn, new, actor="ada", reason="why")
+
+    job_id = str(do(begin))
+    others = {"show": (), "follow": (), "rate": ("7", *WHY)}.get(command, WHY)
+
+    refused = msgcenter("job", command, job_id, *others)
+
+    assert (refused.status, refused.out, refused.err) == (1, "", f"there is no job '{job_id}' (THING_NOT_FOUND)\n")
+    assert msgcenter("job", "list", "--json").json == []
+    (listed,) = msgcenter("job", "list", "-n", "shop", "--json").json
+    assert (listed["state"], listed["rate"]) == ("RUNNING", 2_000)
+    assert len(msgcenter("act", "list", "--action", "job.", "--json").json) == 1
+    own = msgcenter("job", command, job_id, *others, "-n", "shop")
+    assert own.status == 0, own.err
+
+
+def test_a_job_is_named_with_its_namespace_where_it_is_said_how_to_look_at_it(msgcenter: Msgcenter, do: Do) -> None:
+    do(partial(bury, count=1, namespace="shop"))
+    assert msgcenter("namespace", "create", "shop").status == 0
+
+    begun = msgcenter("dead-letters", "purge", "--all", "-n", "shop", "--no-wait", *WHY)
+
+    assert begun.out == "Job 1 has begun: msgcenter job follow 1 -n shop\n"
+    assert msgcenter(*begun.out.split("msgcenter ")[1].split()).status == 0
+
+
+_SOME = """
+INSERT INTO alarm (broker_id, broker, kind, thing, detail)
+SELECT gen_random_uuid(), '', 'LANE_SET_ASIDE', 'thing ' || n, '' FROM generate_series(1, 3) n
+"""
+
+
+def test_a_list_that_ends_at_its_limit_says_that_there_may_be_more(msgcenter: Msgcenter, do: Do) -> None:
+    async def put(conn: Connection) -> None:
+        await conn.execute(_SOME)
+        for _ in range(3):
+            spec = PurgeSpec(WantedDeadLetters(), 0).as_json()
+            await begin_job(conn, NewJob(JobKind.PURGE, "default", "nothing", spec, 0), actor="ada", reason="why")
+
+    do(put)
+    for name in ("TP_A", "TP_B", "TP_C"):
+        assert msgcenter("topic", "create", name, "--no-wait").status == 0
+    for command, id_of in (("job list", "job_id"), ("act list", "act_id"), ("audit", "audit_id")):
+        cut = msgcenter(*command.split(), "--limit", "2", "--json")
+        last = cut.json[-1][id_of]
+        assert cut.err == f"There may be more: go on with --before {last}.\n"
+        assert len(msgcenter(*command.split(), "--limit", "2", "--before", str(last), "--json").json) == 1
+        assert msgcenter(*command.split()).err == ""
+    assert msgcenter("alarm", "list", "--limit", "2").err == "There may be more: --limit shows up to 1,000.\n"
+    assert msgcenter("alarm", "list").err == ""
+
+
+def test_a_job_that_could_not_do_more_than_are_kept_says_so(msgcenter: Msgcenter, do: Do) -> None:
+    async def put(conn: Connection) -> None:
+        spec = PurgeSpec(WantedDeadLetters(), 0).as_json()
+        await begin_job(conn, NewJob(JobKind.PURGE, "default", "nothing", spec, 5), actor="ada", reason="why")
+        await conn.execute("UPDATE job SET failed = 3")
+        await conn.execute("INSERT INTO job_failure (job_id, item, error) VALUES (1, 'a', 'no'), (1, 'b', 'no')")
+
+    do(put)
+    shown = msgcenter("job", "show", "1")
+    assert shown.err == "These are the first 2 of 3 that failed.\n"
+    do(lambda conn: conn.execute("UPDATE job SET failed = 2"))
+    assert msgcenter("job", "show", "1").err == ""

@@ -31,6 +31,7 @@ from tests.support.dead_letter_rows import bury
 from tests.support.examples import examples_of
 from tests.support.jobs import buried
 from tests.support.message_rows import NOON, StoredMessage, drop_day, put_rows, run_of
+from tests.support.rows import GROUP
 from tests.support.shown_message import EXAMPLE_ID, put_example
 from tests.support.typed_commands import typed_in
 
@@ -301,6 +302,11 @@ def test_all_there_is_of_a_message_is_shown(msgcenter: Msgcenter, topic: str) ->
     assert [(each["for_group"], each["redrives"]) for each in shown["stored_again"]] == [("SG_POINTS", 1)]
     (death,) = shown["dead_letters"]
     assert (death["last_error"], death["redriven_at"] is not None) == ("Timeout", True)
+    # Not of the group that has the name now.
+    assert death["group"] == f"SG_POINTS (deleted: {GROUP})"
+    do(topic, lambda conn: conn.execute("UPDATE dead_letter SET group_id = %s", (group["group_id"],)))
+    (death,) = msgcenter("message", "show", str(message_id), "--json").json["dead_letters"]
+    assert death["group"] == "SG_POINTS"
     text = msgcenter("message", "show", str(message_id)).out
     assert "Stored once more:" in text
     assert "Dead letters:" in text

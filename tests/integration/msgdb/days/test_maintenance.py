@@ -12,22 +12,25 @@ import pytest
 
 from msgdb.acts import list_acts, write_act
 from msgdb.append import sql
+from msgdb.days.expiry import expire_day
 from msgdb.days.maintenance import Maintenance, MaintenanceConfig
 from msgdb.days.rounds import MaintenanceReport
 from msgdb.dead_letters.reading import list_dead_letters
+from msgdb.figures.usage import UsageOf, list_usage
 from msgdb.lanes.leases import claim, load_redeliveries
 from msgdb.lanes.records import ClaimedLane, LaneCheckpoint, RedeliveryUpsert
 from msgdb.locks import MAINTENANCE_LOCK_CLASS
 from msgdb.log.partitions import ensure_for, list_partitions, today
 from msgdb.log.queues import ensure_queues
 from msgdb.log.reads import first_offsets, next_offsets
-from msgdb.names import MESSAGE, PUBLISHER_FRAME, TRACE_EVENT
+from msgdb.names import MESSAGE, PUBLISHER_FRAME, TRACE_EVENT, USAGE_MINUTE, partition_name
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 from msgdb.reports.alarms import list_alarms
 from msgdb.reports.expression_failures import ExpressionFailure, list_expression_failures, write_expression_failures
 from msgdb.store import MessageStore
 from tests.support.rows import (
+    GROUP,
     GROUP_NAMES,
     OWNER,
     lanes_to_claim,
@@ -37,6 +40,13 @@ from tests.support.rows import (
 )
 
 DEFAULTS = MaintenanceConfig()
+_BURIED_BEFORE = """
+INSERT INTO dead_letter (group_id, group_name, attempts, reason, queue_id, queue_offset, stored_at, message_id,
+                         namespace, topic, event_code, body, born_at, stress)
+SELECT %s, '', 1, 'REJECTED', queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, body,
+       born_at, stress
+FROM message WHERE queue_offset = 0
+"""
 
 
 def maintenance(store: MessageStore, config: MaintenanceConfig = DEFAULTS, **clocks: Any) -> Maintenance:
@@ -281,6 +291,41 @@ async def test_a_redelivery_into_a_dropped_day_becomes_a_dead_letter(store: Mess
     assert (dead.message_id, dead.reason, dead.attempts, dead.last_error) == (old[1].message_id, "EXPIRED", 2, "boom")
     assert dead.group_name == "SG_POINTS"
     assert [row.queue_offset for row in (await load_redeliveries(conn, [lane.key]))[lane.key]] == [3]
+
+
+async def test_dead_letters_of_a_day_that_goes_are_counted_in_the_minute_they_became_so(
+    store: MessageStore, conn: Connection
+) -> None:
+    queue_id = await make_queue(conn, 5)
+    old = await put_messages(conn, queue_id, range(3), days_ago=8)
+    lane = await claim_one(conn, queue_id)
+    upserts = [RedeliveryUpsert(row.queue_offset, row.stored_at_us, 3, 60.0, None, "boom") for row in old]
+    await persist(conn, OWNER, [LaneCheckpoint(lane.key, 1, 3, [], upserts)], GROUP_NAMES)
+    # One of them is a dead letter already, from before the group was put back.
+    await conn.execute(_BURIED_BEFORE, (GROUP,))
+    began_at = datetime.now(UTC)
+
+    report = await maintain(store)
+
+    assert report.expired_redelivery_count == 3
+    assert report.failed == []
+    since = began_at - timedelta(minutes=2)
+    (usage,) = await list_usage(conn, UsageOf(since, since + timedelta(minutes=5), 60))
+    assert (usage.topic_id, usage.group_id, usage.event_code, usage.stress) == (5, GROUP, old[0].event_code, False)
+    assert (usage.dead_lettered, usage.delivered, usage.published) == (2, 0, 0)
+    assert began_at.replace(second=0, microsecond=0) <= usage.begins_at <= datetime.now(UTC)
+
+
+async def test_a_day_goes_though_what_it_leaves_cannot_be_counted(store: MessageStore, conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    (old,) = await put_messages(conn, queue_id, range(1), days_ago=8)
+    lane = await claim_one(conn, queue_id)
+    upsert = RedeliveryUpsert(0, old.stored_at_us, 3, 60.0, None, "boom")
+    await persist(conn, OWNER, [LaneCheckpoint(lane.key, 1, 1, [], [upsert])], GROUP_NAMES)
+    (partition, *_) = await list_partitions(conn, MESSAGE)
+    await conn.execute(f"DROP TABLE {partition_name(USAGE_MINUTE, f'{await today(conn):%Y%m%d}')}")
+
+    assert (await expire_day(conn, partition, GROUP_NAMES)).redelivery_count == 1
 
 
 async def test_a_cursor_that_never_got_there_is_moved_and_what_it_skipped_is_counted(

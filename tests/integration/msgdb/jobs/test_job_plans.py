@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
+from psycopg.types.json import Jsonb
 
+from msgdb import acts
 from msgdb.dead_letters import choosing, reading
 from msgdb.dead_letters.wanted import WantedDeadLetters
-from msgdb.jobs import listing, steering, steps
+from msgdb.jobs import listing, purge_jobs, steering, steps
+from msgdb.lanes import reset_acts, skip_acts
 from tests.conftest import database_named
 from tests.support.prepared_plans import explain_prepared
 from tests.support.rows import OWNER
 
-JOBS, LETTERS, GROUPS = 20_000, 20_000, 200
+JOBS, LETTERS, GROUPS, ACTS = 20_000, 20_000, 200, 100_000
 
 _POPULATE = f"""
-INSERT INTO job (kind, state, namespace, thing, spec, total, rate, actor, reason, ended_at)
-SELECT 'REDRIVE', CASE WHEN n % 1000 = 0 THEN 'RUNNING' ELSE 'DONE' END, 'default', '', '{{}}', 1, 1, 'ada', 'why',
-       CASE WHEN n % 1000 = 0 THEN NULL ELSE now() END
+INSERT INTO job (kind, state, namespace, thing, spec, total, done, rate, actor, reason, created_at, ended_at)
+SELECT CASE WHEN n % 4 = 0 THEN 'PURGE' ELSE 'REDRIVE' END, CASE WHEN n % 1000 = 0 THEN 'RUNNING' ELSE 'DONE' END,
+       CASE WHEN n % 2000 = 0 THEN 'shop' ELSE 'default' END, '', '{{}}', 1, 1, 1, 'ada', 'why',
+       now() - ({JOBS} - n) * interval '6 minutes', CASE WHEN n % 1000 = 0 THEN NULL ELSE now() END
 FROM generate_series(1, {JOBS}) n;
+
+INSERT INTO act (at, actor, action, thing, reason, detail)
+SELECT now() - ({ACTS} - n) * interval '5 minutes', 'ada',
+       CASE n % 50 WHEN 0 THEN 'message.skip' WHEN 1 THEN 'group.reset' ELSE 'job.redrive' END, 'something', 'why',
+       CASE n % 50 WHEN 0 THEN jsonb_build_object('group_id', 1, 'queue_id', 1, 'queue_offset', n)
+            WHEN 1 THEN jsonb_build_object('group_id', 1, 'queues', '[[1, 0, 9]]'::jsonb) ELSE '{{"job_id": 1}}' END
+FROM generate_series(1, {ACTS}) n;
 
 INSERT INTO dead_letter (group_id, group_name, attempts, reason, last_error, queue_id, queue_offset, stored_at,
                          message_id, namespace, topic, event_code, key, body, born_at, stress)
@@ -66,19 +78,43 @@ OPEN = WantedDeadLetters(is_open=True).parameters()
 ONE_LETTER = WantedDeadLetters(ids=(50,)).parameters()
 LISTED = {"before_id": LETTERS, "scanned_max": reading.SCANNED_MAX}
 CHOSEN = {"after_id": 5_000, "last_id": LETTERS, "bytes_max": 1 << 20, "scanned_max": choosing.SCANNED_MAX}
+PAGE = listing.PAGE_MAX
+JOBS_OF = {"before_id": 2**63 - 1, "limit": PAGE}
+ACTS_OF = {"before_id": 2**63 - 1, "limit": acts.PAGE_MAX}
+MONTH_AGO = datetime.now(UTC) - timedelta(days=30)
+SINCE = {"since": MONTH_AGO, "limit": 1_001}
+ACTS_OF_A_MONTH = 30 * 24 * 12 + 10
+A_PLACE = {"queue_id": 1, "queue_offset": 99_950}
 MINE = {"job_id": 1_000, "epoch": 0, "lease_seconds": 30.0}
 
 STATEMENTS = {
     "jobs claimed": Hot(steps._CLAIM, 3 * OPEN_JOBS, {"owner": OWNER, "limit": 4, "lease_seconds": 30.0}),
     "a step begun": Hot(steps._LOCK, 1, MINE),
-    "a job locked": Hot(steering._LOCK, 1, {}),
+    "a job locked": Hot(steering._LOCK, 1, {"job_id": 7, "namespace": "default"}),
     "jobs listed": Hot(listing._LIST, 50, {"before_id": JOBS, "namespace": None, "only_open": False, "limit": 50}),
+    "a page of jobs": Hot(listing._LIST, PAGE, {**JOBS_OF, "namespace": None, "only_open": False}),
+    # What people begin and what they do is little: 90 days of the one are read in a millisecond, a year of the other in
+    # ten. So these may read all of it, once; an index would only be for them.
+    "a page of a namespace's jobs": Hot(listing._LIST, JOBS, {**JOBS_OF, "namespace": "shop", "only_open": False}),
+    "open jobs": Hot(listing._LIST, JOBS, {**JOBS_OF, "namespace": None, "only_open": True}),
+    "a page of purges": Hot(purge_jobs._LIST, JOBS, {**JOBS_OF, "since": MONTH_AGO}),
+    "a page of acts": Hot(acts._LIST, PAGE, {**ACTS_OF, "action": ""}),
+    "a page of acts of a kind": Hot(acts._LIST, 50 * PAGE, {**ACTS_OF, "action": "message."}),
+    "acts that there are none of": Hot(acts._LIST, ACTS, {**ACTS_OF, "action": "archive."}),
+    "an act shown": Hot(acts._GET, 1, {}),
+    "acts forgotten": Hot(acts._FORGET, 2 * 1_000, {"kept_days": 200, "limit": 1_000}),
+    # Those since the message was stored, of a month at most.
+    "skips of a message": Hot(skip_acts._LIST, ACTS_OF_A_MONTH, {**SINCE, "place": Jsonb(A_PLACE)}),
+    "resets": Hot(reset_acts._LIST, ACTS_OF_A_MONTH, SINCE),
     "failures listed": Hot(listing._FAILURES, 100, {"job_id": 7, "limit": 1_000}),
     # Each twice: found by the index, then looked at; and whether it was redriven. Every second one was.
     "letters listed": Hot(reading._LIST, 7 * 20, {**OF_GROUP, **LISTED, "limit": 20}),
     "letters of any group listed": Hot(reading._LIST, 7 * 20, {**OPEN, **LISTED, "limit": 20}),
     "a letter listed": Hot(reading._LIST, 10, {**ONE_LETTER, **LISTED, "limit": 20}),
     "a letter shown": Hot(reading._GET, 1, {"id": 7}),
+    "letters of some groups counted": Hot(
+        reading._COUNT_OF_GROUPS, 6 * 100, {**OPEN, "group_ids": [3, 4], "scanned_max": reading.COUNTED_MAX}
+    ),
     "letters chosen": Hot(choosing._CHOOSE, 7 * 50, {**OF_GROUP, **CHOSEN, "limit": 50}),
     "letters of any group chosen": Hot(choosing._CHOOSE, 7 * 50, {**OPEN, **CHOSEN, "limit": 50}),
     "letters read": Hot(choosing._READ, 3, {}),
@@ -88,7 +124,7 @@ STATEMENTS = {
     ),
     "redrives listed": Hot(reading._REDRIVES, 1, {}),
 }
-BY_PLACE = {"a job locked": 7, "letters read": [1, 2, 3], "letters purged": [11, 12, 13], "redrives listed": 2}
+BY_PLACE = {"an act shown": 7, "letters read": [1, 2, 3], "letters purged": [11, 12, 13], "redrives listed": 2}
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

@@ -10,7 +10,7 @@ from msgbroker.contract.errors import ThingNotFoundError
 from msgdb.acts import list_acts
 from msgdb.jobs.specs import Place
 from msgdb.jobs.trials import (
-    WANTED_SECONDS,
+    WAITED_SECONDS,
     TrialOutcome,
     TrialState,
     Tried,
@@ -21,12 +21,16 @@ from msgdb.jobs.trials import (
     list_wanted,
     note_tried,
     take_trial,
+    wait_for_trial,
 )
 from msgdb.postgres.connections import Connection
 from tests.support.rows import GROUP, OTHER_OWNER, OWNER
 
 PLACES = [Place(1, 7, 1_700_000_000_000_000), Place(1, 9, 1_700_000_000_000_001)]
 TRIED = Tried(TrialOutcome.FAILED, 0.25, "no\0t yet")
+
+
+LEFT_ALONE = "UPDATE trial SET waited_at = clock_timestamp() - %s * interval '1 second'"
 
 
 async def begin(conn: Connection) -> int:
@@ -54,7 +58,7 @@ async def test_a_trial_is_wanted_until_one_broker_takes_it(conn: Connection) -> 
 async def test_a_trial_that_nobody_waits_for_any_more_is_taken_by_nobody(conn: Connection) -> None:
     trial_id = await begin(conn)
     # Whoever began it was killed; and an instance of that name comes.
-    await conn.execute("UPDATE trial SET changed_at = clock_timestamp() - %s * interval '1 second'", (WANTED_SECONDS,))
+    await conn.execute(LEFT_ALONE, (WAITED_SECONDS,))
 
     assert not await take_trial(conn, trial_id, OWNER)
     assert await list_wanted(conn) == []
@@ -93,3 +97,24 @@ async def test_what_is_old_goes_with_what_is_new(conn: Connection) -> None:
     assert [trial.trial_id for trial in await list_wanted(conn)] == [new]
     with pytest.raises(ThingNotFoundError):
         await get_trial(conn, old)
+
+
+async def test_whoever_tries_hears_that_nobody_waits_any_more_and_what_it_has_is_noted(conn: Connection) -> None:
+    trial_id = await take(conn)
+    await conn.execute(LEFT_ALONE, (WAITED_SECONDS,))
+
+    assert not await note_tried(conn, trial_id, OWNER, [TRIED])
+    assert len((await get_trial(conn, trial_id)).tried) == 1
+    await wait_for_trial(conn, trial_id)
+    assert await note_tried(conn, trial_id, OWNER)
+
+
+async def test_to_wait_for_a_trial_that_has_ended_changes_nothing(conn: Connection) -> None:
+    trial_id = await take(conn)
+    await end_trial(conn, trial_id, TrialState.DONE)
+    await conn.execute(LEFT_ALONE, (WAITED_SECONDS,))
+
+    await wait_for_trial(conn, trial_id)
+
+    waited = await conn.execute("SELECT waited_at < clock_timestamp() - interval '5 seconds' FROM trial")
+    assert await waited.fetchone() == (True,)

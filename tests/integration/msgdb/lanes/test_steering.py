@@ -125,6 +125,20 @@ async def test_a_skipped_message_is_a_dead_letter_and_the_rest_of_its_lane_is_wh
     assert (stand.standing, stand.dead_letter_id) == (Standing.SETTLED, steered.dead_letter_id)
 
 
+async def test_what_is_skipped_is_counted_once_as_a_dead_letter(conn: Connection) -> None:
+    lane = await served(conn)
+    await skip(conn, await message_at(conn, lane.key.queue_id, UNREAD))
+    await skip(conn, await message_at(conn, lane.key.queue_id, WAITING_BELOW))
+    async with conn.transaction():
+        await reset_lanes(conn, GROUP, {lane.key.queue_id: 0}, 5, 0)
+    # It was one before, and stays that one.
+    await skip(conn, await message_at(conn, lane.key.queue_id, UNREAD))
+
+    counted = await conn.execute("SELECT group_id, topic_id, sum(dead_lettered) FROM usage_minute GROUP BY 1, 2")
+
+    assert await counted.fetchall() == [(GROUP, 1, 2)]
+
+
 @pytest.mark.parametrize(
     "offset, place, attempt",
     [

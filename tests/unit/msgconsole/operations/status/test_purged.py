@@ -44,6 +44,8 @@ ANY = WantedDeadLetters()
         (replace(ANY, namespace="other"), False),
         (replace(ANY, group_id=8), False),
         (replace(ANY, group_name="SG_OTHER"), False),
+        (replace(ANY, group_name="SG", not_group_id=8), True),
+        (replace(ANY, group_name="SG", not_group_id=7), False),
         (replace(ANY, topic="TP_OTHER"), False),
         (replace(ANY, event_code="EC_OTHER"), False),
         (replace(ANY, key="order-2"), False),

@@ -1,0 +1,79 @@
+"""What was deleted: topics and groups that are not registered any more, by the audit trail.
+
+The message store keeps what it has of them by their ids, which are never used again; a thing that was made again by the
+same name has another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from confdb.models import AuditEntry
+from confdb.store import ConfigStore
+
+DELETIONS_MAX: Final = 10_000
+"""So many deletions are looked at, the newest of them."""
+EARLIER_MAX: Final = 1_000
+"""So many groups that had a name are known of, the newest of them."""
+_TOPIC, _GROUP = "topic.delete", "subscriber_group.delete"
+
+
+class DeletedThing(NamedTuple):
+    """A topic or a group, as it was called when it was deleted."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedThings:
+    """What was deleted since a time."""
+
+    topics: Mapping[int, DeletedThing]
+    groups: Mapping[int, DeletedThing]
+    is_whole: bool
+    """Whether that is all of it; else it is what was deleted last."""
+
+
+async def read_deleted(store: ConfigStore, since: datetime) -> DeletedThings:
+    """Return which topics and groups were deleted since then, by their ids."""
+    # By the index that has the history of one thing, of these kinds: people make changes, and scripts.
+    wanted = (
+        sa.select(
+            AuditEntry.action,
+            AuditEntry.namespace,
+            AuditEntry.name,
+            AuditEntry.before["topic_id"].astext.cast(sa.BigInteger),
+            AuditEntry.before["group_id"].astext.cast(sa.BigInteger),
+        )
+        .where(AuditEntry.kind.in_(("topic", "subscriber_group")), AuditEntry.action.in_((_TOPIC, _GROUP)))
+        .where(AuditEntry.at >= since)
+        .order_by(AuditEntry.audit_id.desc())
+        .limit(DELETIONS_MAX + 1)
+    )
+    async with store.snapshot_transaction() as connection, AsyncSession(connection) as session:
+        rows = (await session.execute(wanted)).all()
+    of_kind: dict[str, dict[int, DeletedThing]] = {_TOPIC: {}, _GROUP: {}}
+    for action, namespace, name, topic_id, group_id in rows[:DELETIONS_MAX]:
+        of_kind[action][topic_id if action == _TOPIC else group_id] = DeletedThing(namespace, name)
+    return DeletedThings(of_kind[_TOPIC], of_kind[_GROUP], len(rows) <= DELETIONS_MAX)
+
+
+async def read_earlier_groups(store: ConfigStore, namespace: str, name: str) -> list[int]:
+    """Return the groups that were deleted and had this name, by their ids, the newest first."""
+    # By the index that has the history of one thing.
+    wanted = (
+        sa.select(AuditEntry.before["group_id"].astext.cast(sa.BigInteger))
+        .where(AuditEntry.kind == "subscriber_group", AuditEntry.namespace == namespace, AuditEntry.name == name)
+        .where(AuditEntry.action == _GROUP)
+        .order_by(AuditEntry.audit_id.desc())
+        .limit(EARLIER_MAX)
+    )
+    async with store.snapshot_transaction() as connection, AsyncSession(connection) as session:
+        return list((await session.scalars(wanted)).all())
