@@ -19,11 +19,9 @@ _COLUMNS: Final = ("message_id", "outcome", "seconds", "error")
 
 
 def try_(
+    message_ids: Annotated[list[UUID], typer.Argument(metavar="MESSAGE_ID...", help="The messages, in this order.")],
     group: Annotated[str, typer.Option("--group", help="The subscriber group that the instance is of.")],
     instance_id: Annotated[str, typer.Option("--instance", help="The instance's id: no other instance notices.")],
-    message_ids: Annotated[
-        list[UUID] | None, typer.Argument(metavar="MESSAGE_ID...", help="The messages, in this order.")
-    ] = None,
     reason: Reason = None,
     dry_run: DryRun = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
@@ -36,16 +34,17 @@ def try_(
     be paused. One message after the other is tried; ending the command ends the trial. The status is 0 where all were
     acknowledged.
 
-    Example: msgcenter message try --group SG_POINTS --instance points-0 --dry-run
+    Example: msgcenter message try 019a9f6c-7d2a-7c31-b2a4-5d1f0e3c9a10 --group SG_POINTS --instance points-0 --dry-run
     """
     who = require_reason(reason, dry_run=dry_run)
-    wanted = WantedTry(namespace=namespace, group=group, instance_id=instance_id, message_ids=tuple(message_ids or ()))
+    wanted = WantedTry(namespace=namespace, group=group, instance_id=instance_id, message_ids=tuple(message_ids))
     if dry_run:
-        count = act(lambda stores: plan_try(stores, wanted)) if message_ids else 0
-        print_line(f"{count:,} messages would be tried by {instance_id}. Nothing was changed.")
+        count = act(lambda stores: plan_try(stores, wanted))
+        if as_json:
+            print_json({"instance_id": instance_id, "messages": count})
+        else:
+            print_line(f"{count:,} messages would be tried by {instance_id}. Nothing was changed.")
         return
-    if not message_ids:
-        raise typer.BadParameter("give the ids of the messages that are to be tried")
 
     def tell(tried: TriedMessage) -> None:
         if not as_json:

@@ -59,6 +59,8 @@ def test_what_an_instance_makes_of_messages_is_told(msgcenter: Msgcenter, stored
     of_instance = ("--group", "SG_POINTS", "--instance", "points-0")
     tried = msgcenter("message", "try", good, bad, *of_instance, "--dry-run")
     assert (tried.status, tried.out) == (0, "2 messages would be tried by points-0. Nothing was changed.\n")
+    planned = msgcenter("message", "try", good, bad, *of_instance, "--dry-run", "--json").json
+    assert planned == {"instance_id": "points-0", "messages": 2}
 
     done = msgcenter("message", "try", good, *of_instance, *WHY)
     assert done.status == 0, done.err
@@ -84,7 +86,7 @@ def flat(outcome: Outcome) -> str:
     "arguments, said",
     [
         (("01a1f7af-5fdb-73ea-9123-a5b22c700000",), "say why"),
-        (WHY, "give the ids of the messages"),
+        (WHY, "Missing argument"),
         (("not-an-id", *WHY), "UUID"),
     ],
 )
