@@ -44,6 +44,8 @@ class PastGroup(NamedTuple):
     group_id: int
     name: str
     paused: bool
+    created_at: datetime | None = None
+    """None: nobody noted it."""
 
 
 class PastSubscription(NamedTuple):
@@ -66,6 +68,8 @@ class ConfigChange(NamedTuple):
     actor: str
     actions: tuple[str, ...]
     """What, and of which thing: `subscription.delete SG_POINTS TP_TRADE/EC_PAID`."""
+    groups: frozenset[str] | None = None
+    """The names of the groups that it concerns; None: it may concern all, as a change of the topic does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ def moments_of(now: ConfigMoment, newest_first: Sequence[AuditEntry], topic: str
     for version in sorted(by_version, reverse=True):
         entries = by_version[version]
         actions = tuple(f"{entry.action} {entry.name}" for entry in reversed(entries))
-        change = ConfigChange(version, entries[-1].at, entries[-1].actor, actions)
+        change = ConfigChange(version, entries[-1].at, entries[-1].actor, actions, _groups_of(entries))
         moments.append(replace(moment, made_by=change))
         for entry in entries:
             moment = _taken_back(moment, entry, topic)
@@ -138,7 +142,7 @@ async def _read_now(session: AsyncSession, namespace: str, topic: str) -> Config
         raise NamespaceNotFoundError(namespace)
     found = await session.scalar(sa.select(Topic).where(Topic.namespace_id == namespace_id, Topic.name == topic))
     rows = await session.scalars(sa.select(SubscriberGroup).where(SubscriberGroup.namespace_id == namespace_id))
-    groups = {row.group_id: PastGroup(row.group_id, row.name, row.paused) for row in rows}
+    groups = {row.group_id: PastGroup(row.group_id, row.name, row.paused, row.created_at) for row in rows}
     subscriptions: Iterable[Subscription] = ()
     allowed: Iterable[StressWhitelist] = ()
     if found is not None:
@@ -188,7 +192,7 @@ def _taken_back(moment: ConfigMoment, entry: AuditEntry, topic: str) -> ConfigMo
         kept = None if before is None else PastTopic(before["topic_id"], before["stress_refused"])
         return replace(moment, topic=kept) if entry.name == topic else moment
     if entry.kind == "subscriber_group":
-        group = None if before is None else PastGroup(before["group_id"], before["name"], before["paused"])
+        group = None if before is None else _group_of(before)
         return replace(moment, groups=_with(moment.groups, thing["name"], group))
     if entry.kind == "subscription":
         subscription = None if before is None else _subscription_of(before)
@@ -200,6 +204,22 @@ def _taken_back(moment: ConfigMoment, entry: AuditEntry, topic: str) -> ConfigMo
 def _with(things: Mapping[Any, Any], key: Any, before: Any) -> dict[Any, Any]:
     others = {name: thing for name, thing in things.items() if name != key}
     return others if before is None else {**others, key: before}
+
+
+def _groups_of(entries: Iterable[AuditEntry]) -> frozenset[str] | None:
+    names: set[str] = set()
+    for entry in entries:
+        if entry.kind == "topic":
+            return None
+        thing = entry.before or entry.after or {}
+        names.add(thing["name" if entry.kind == "subscriber_group" else "group"])
+    return frozenset(names)
+
+
+def _group_of(kept: Mapping[str, Any]) -> PastGroup:
+    created_at = kept.get("created_at")
+    at = None if created_at is None else datetime.fromisoformat(created_at)
+    return PastGroup(kept["group_id"], kept["name"], kept["paused"], at)
 
 
 def _subscription_of(kept: Mapping[str, Any]) -> PastSubscription:

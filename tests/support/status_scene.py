@@ -7,7 +7,7 @@ first what the lane did, in memory, and with each checkpoint that commits, for g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -30,8 +30,9 @@ from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.verdicts import Held, Settlement, Verdict
 from msgconsole.operations.status.answers import State, Why
+from msgconsole.operations.status.deleted import deleted_groups, ended_first, topic_ended
 from msgconsole.operations.status.facts import GroupFacts
-from msgconsole.operations.status.moments import moments_of_group
+from msgconsole.operations.status.moments import moments_of_groups
 from msgconsole.operations.status.reading import Readable
 from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.jobs.purge_jobs import PurgeJob
@@ -39,10 +40,13 @@ from msgdb.lanes.records import ClaimedLane, LaneReset
 from msgdb.lanes.reset_acts import LaneResetAct
 from msgdb.lanes.resets import LanePlace, skipped_by
 from msgdb.lanes.standing import Buried, Standing, WaitingRow
+from msgdb.trace.reading import Acked
 from tests.support.lane_builders import ALL_BYTES, KEY, FakeMessage, make_group, make_topic
 from tests.support.model_store import ModelStore, StoredMessage
 
 GROUP, TOPIC = "SG", "TP_1"
+OUR_TOPIC = 1
+"""The id of the topic whose queue it is. Of both names others may have been there before, and may come after."""
 OURS = PastGroup(KEY.group_id, GROUP, paused=False)
 LAG_SECONDS = UNCERTAIN_SECONDS - 1
 """No broker goes by what was changed longer ago."""
@@ -64,14 +68,21 @@ EXPRESSIONS: Mapping[str, Callable[[Headers], bool | None]] = {
 class Registered:
     """What is registered of the group at one version."""
 
-    is_registered: bool = False
+    holder: int | None = None
+    """Which group has the name: ours, or another one before or after it; None: none."""
+    topic_id: int | None = OUR_TOPIC
+    """Which topic has the name."""
     subscriptions: Mapping[int, PastSubscription] = field(default_factory=dict)
     is_allowed: bool = False
     is_refused: bool = False
 
     @property
+    def is_ours(self) -> bool:
+        return self.holder == KEY.group_id and self.topic_id == OUR_TOPIC
+
+    @property
     def has_lane(self) -> bool:
-        return self.is_registered and bool(self.subscriptions)
+        return self.is_ours and bool(self.subscriptions)
 
     @property
     def may_see_stress(self) -> bool:
@@ -100,6 +111,10 @@ class Scene:
         self.fates: dict[int, Fate] = {}
         """... and what of that is stored."""
         self.next_id = 1
+        self.acknowledged: set[int] = set()
+        """Since the lane was put back behind them the last time."""
+        self.traced: dict[int, Acked] = {}
+        """Of every other message it is traced that it was acknowledged."""
 
     def tick(self) -> None:
         """Let a moment pass: no two things are written down at the same time."""
@@ -120,6 +135,7 @@ class Scene:
 
     def subscribe(self, event_code: str, expression: str | None, *, from_beginning: bool) -> None:
         """Subscribe the group, as the service does: from the beginning only where it has no place yet."""
+        from_beginning = from_beginning and self.registered.is_ours
         start = 0 if from_beginning and not self.has_cursor else self.store.end
         mode = SubscriptionMode.DIRECT if expression is None else SubscriptionMode.HEADER
         made = PastSubscription(self.next_id, GROUP, event_code, mode, expression, {KEY.queue_id: start}, paused=False)
@@ -141,6 +157,28 @@ class Scene:
         """Delete a subscription."""
         left = {name: each for name, each in self.registered.subscriptions.items() if name != subscription_id}
         self.change(replace(self.registered, subscriptions=left))
+
+    def make(self) -> None:
+        """Make the group, and the topic, where there are none: ours at first, and then others of the same name."""
+        held = self.registered
+        made = replace(
+            held,
+            holder=held.holder or self.next_of(KEY.group_id, [each.holder for _, each in self.versions]),
+            topic_id=held.topic_id or self.next_of(OUR_TOPIC, [each.topic_id for _, each in self.versions]),
+        )
+        self.change(made)
+
+    def next_of(self, ours: int, given: Sequence[int | None]) -> int:
+        """Return the next id: ours, or where that was given once, one that nobody has had."""
+        return ours if ours not in given else max(each or 0 for each in given) + 10
+
+    def delete_group(self) -> None:
+        """Delete it, with its subscriptions and what it may see."""
+        self.change(replace(self.registered, holder=None, subscriptions={}, is_allowed=False))
+
+    def delete_topic(self) -> None:
+        """Delete it, with what subscribes to it."""
+        self.change(replace(self.registered, topic_id=None, subscriptions={}, is_allowed=False, is_refused=False))
 
     def oldest_known(self) -> int:
         """Return the oldest version that a broker may go by."""
@@ -301,6 +339,9 @@ class Scene:
         settled = self.lane.settle("a", Settlement(held, verdict, None, "boom"), self.now)
         if settled.count and verdict is Verdict.ACK:
             self.in_memory[offset] = (State.DELIVERED, None)
+            self.acknowledged.add(offset)
+            if offset % 2 == 0:
+                self.traced[offset] = Acked(KEY.group_id, self.us(self.now), "a", attempt)
         if self.lane.counters.dead_lettered > dead_before:
             self.in_memory[offset] = (State.DEAD_LETTER, None)
 
@@ -344,6 +385,7 @@ class Scene:
             store.acked_ranges = []
             store.rows = {each: row for each, row in store.rows.items() if each < offset}
             self.fates = {each: fate for each, fate in self.fates.items() if each < offset}
+            self.acknowledged = {each for each in self.acknowledged if each < offset}
         else:
             store.acked_ranges = [(max(first, offset), end) for first, end in store.acked_ranges if end > offset]
             store.rows = {each: row for each, row in store.rows.items() if each >= offset}
@@ -376,17 +418,25 @@ class Scene:
         self.store.log.append(StoredMessage(message, matches=True))
         self.stored_at.append(self.now)
 
-    def moments(self) -> list[ConfigMoment]:
-        """Return what the audit trail tells."""
+    @property
+    def had_namesakes(self) -> bool:
+        """Whether anything was registered for another group or topic of the same name."""
+        return any(each.subscriptions and not each.is_ours for _, each in self.versions)
+
+    def moments(self, *, only_ours: bool = False) -> list[ConfigMoment]:
+        """Return what the audit trail tells; *only_ours*: as if others of the same name had never subscribed."""
         return [
             ConfigMoment(
                 made_by=None if index == 0 else ConfigChange(index, self.time(at), "ada", (f"change {index}",)),
-                topic=PastTopic(1, registered.is_refused),
-                groups={GROUP: OURS} if registered.is_registered else {},
-                subscriptions=registered.subscriptions if registered.is_registered else {},
+                topic=None if registered.topic_id is None else PastTopic(registered.topic_id, registered.is_refused),
+                groups={} if registered.holder is None else {GROUP: OURS._replace(group_id=registered.holder)},
+                subscriptions=registered.subscriptions,
                 allowed={1: (GROUP, "*")} if registered.is_allowed else {},
             )
-            for index, (at, registered) in enumerate(self.versions)
+            for index, (at, registered) in enumerate(
+                (at, each if each.is_ours or not only_ours else replace(each, subscriptions={}, is_allowed=False))
+                for at, each in self.versions
+            )
         ]
 
     def stand(self, offset: int) -> MessageStand | None:
@@ -396,7 +446,7 @@ class Scene:
         found = self.lane.find(offset)
         return MessageStand(found.stand, self.lane.epoch, found.attempt, instance_id="a")
 
-    def facts(self, offset: int, *, is_asked: bool = False) -> GroupFacts:
+    def facts(self, offset: int, *, is_asked: bool = False, only_ours: bool = False) -> GroupFacts:
         """Return what both databases hold of a message, and where the broker *is_asked* what that says."""
         store, message = self.store, self.store.log[offset].message
         row = store.rows.get(offset)
@@ -415,15 +465,18 @@ class Scene:
             for act in self.resets
             if act.at >= self.time(since)
         ]
+        moments = self.moments(only_ours=only_ours)
         return GroupFacts(
             message=self.readable(message, since),
             group=GROUP,
             group_id=KEY.group_id,
-            moments=moments_of_group(self.moments(), OURS, 1, message.event_code),
+            moments=moments_of_groups(moments, [OURS], OUR_TOPIC, message.event_code)[KEY.group_id],
             standing=standing,
             resets=resets,
             purges=[job for job in self.purges if job.created_at >= self.time(since)],
             stand=self.stand(offset) if is_asked else None,
+            ended=ended_first(topic_ended(moments, OUR_TOPIC), deleted_groups(moments).get(KEY.group_id)),
+            acked=self.traced.get(offset),
             now_us=self.us(self.now),
         )
 

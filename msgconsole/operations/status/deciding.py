@@ -14,8 +14,10 @@ from msgconsole.operations.status.answers import Basis, GroupStatus, Other, Stat
 from msgconsole.operations.status.coming import said_of_denial, tell_unsettled, with_an_instance
 from msgconsole.operations.status.facts import NOT_ASKED, GroupFacts, answer
 from msgconsole.operations.status.letters import dead_letter_of, said_of_letter, state_of_letter
+from msgconsole.operations.status.moments import UNCERTAIN_US
 from msgconsole.operations.status.passages import Way, way_over
 from msgconsole.operations.status.settled import tell_settled
+from msgconsole.operations.status.unserved import tell_unserved, tell_waiting
 from msgdb.lanes.standing import Buried, WaitingRow
 from msgdb.postgres.binary_rows import datetime_of
 
@@ -35,12 +37,20 @@ def decide(facts: GroupFacts) -> GroupStatus:
         return _waiting(facts, standing.waiting)
     way = way_over(message.queue_offset, message.stored_at_us, facts.resets)
     if not standing.is_settled:
-        is_in_memory = facts.stand is not None and facts.stand.stand is Stand.SETTLED
-        return _settled_in_memory(facts, way) if is_in_memory else tell_unsettled(facts, way)
+        return _unsettled(facts, way)
     buried = standing.dead_letter
     if buried is not None and not _is_from_before(buried, way):
         return _dead(facts, buried)
     return _skipped(facts, way) or _settled(facts, way)
+
+
+def _unsettled(facts: GroupFacts, way: Way) -> GroupStatus:
+    stand = None if facts.stand is None else facts.stand.stand
+    if stand is Stand.SETTLED:
+        return _settled_in_memory(facts, way)
+    if facts.ended is None or stand is Stand.IN_FLIGHT:
+        return tell_unsettled(facts, way)
+    return _acked(facts, way) or tell_unserved(facts, facts.ended, way)
 
 
 def _is_from_before(buried: Buried, way: Way) -> bool:
@@ -52,6 +62,8 @@ def _is_from_before(buried: Buried, way: Way) -> bool:
 
 
 def _waiting(facts: GroupFacts, row: WaitingRow) -> GroupStatus:
+    if facts.ended is not None and (facts.stand is None or facts.stand.stand is not Stand.IN_FLIGHT):
+        return tell_waiting(facts, facts.ended, row)
     if row.shelved_by is not None:
         detail = f"only paused subscriptions want it ({row.shelved_by}): it waits for them"
         return answer(facts, State.SHELVED, Basis.ROWS, detail, attempt=row.attempt)
@@ -116,7 +128,19 @@ def _settled_in_memory(facts: GroupFacts, way: Way) -> GroupStatus:
 # --- what is settled, and left no row -------------------------------------------------------------------------------
 
 
+def _acked(facts: GroupFacts, way: Way) -> GroupStatus | None:
+    """Tell that an instance acknowledged it, where that was traced; None: it was not, or before a reset."""
+    acked, back = facts.acked, way.put_back_by
+    if acked is None or (back is not None and acked.at_us <= back.at.timestamp() * 1_000_000 + UNCERTAIN_US):
+        return None
+    detail = f"instance {acked.instance} acknowledged it at {datetime_of(acked.at_us):%Y-%m-%d %H:%M:%S}, by the trace"
+    return answer(facts, State.DELIVERED, Basis.ROWS, detail, attempt=acked.attempt, instance_id=acked.instance)
+
+
 def _settled(facts: GroupFacts, way: Way) -> GroupStatus:
+    acked = _acked(facts, way)
+    if acked is not None:
+        return acked
     told = tell_settled(facts.message, facts.moments, way)
     others = list(told.others)
     if State.DELIVERED in {told.candidate.state, *(each.state for each in others)}:

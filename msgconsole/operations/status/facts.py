@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from msgbroker.client.connect.inspection import MessageStand
 from msgconsole.operations.status.answers import Basis, GroupStatus, State
+from msgconsole.operations.status.deleted import Ended
 from msgconsole.operations.status.moments import GroupMoment
 from msgconsole.operations.status.reading import Readable
 from msgdb.jobs.purge_jobs import PurgeJob
 from msgdb.lanes.reset_acts import LaneResetAct
 from msgdb.lanes.skip_acts import SkipAct
 from msgdb.lanes.standing import Standing
+from msgdb.trace.reading import Acked
 
 NOT_ASKED: Final = "its broker was not asked, or did not answer"
 
@@ -41,6 +43,10 @@ class GroupFacts:
     """Where the message is by the word of the broker that serves the lane; None: nobody serves it, or has answered."""
     is_paused: bool = False
     """Whether the group is paused now."""
+    ended: Ended | None = None
+    """What ended the lane for ever; None: it goes on, or can."""
+    acked: Acked | None = None
+    """That an instance acknowledged it, by the trace, which is a sample."""
     now_us: int
 
     @property
