@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from msgdb.log.beginnings import FIRST_KEEPER
+from msgdb.log.ends import last_message, next_offset
 from msgdb.postgres.array_rows import array_rows
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor, datetime_of
 from msgdb.postgres.connections import Connection
@@ -68,6 +69,12 @@ class Standing(NamedTuple):
     """The broker that serves the lane; None: nobody does."""
     waiting: WaitingRow | None
     dead_letter: Buried | None
+    is_beyond: bool = False
+    """Whether it is beyond the end of its queue: the log has lost its end, and nobody has put the lane back yet."""
+    has_foreign_row: bool = False
+    """Whether what waits at the message's offset is another message, that the log has lost."""
+    lost_died_at_us: int | None = None
+    """When a message died that the log has lost, and for which this one, or one before it, was stored."""
 
 
 _LETTER: Final = f"""
@@ -79,14 +86,37 @@ d.id, d.died_at + {TO_1970}, d.attempts, d.reason, d.last_error, (
 )
 """
 
+_LETTER_BEHIND: Final = """
+SELECT b.died_at, b.stored_at FROM dead_letter b
+WHERE b.group_id = w.group_id AND b.queue_id = %(queue_id)s AND b.queue_offset >= %(queue_offset)s
+"""
+
 # One statement, so that all is of one moment: a checkpoint moves cursor, redelivery and dead letter in one transaction.
 # By the primary keys of cursor and redelivery, and the unique index of dead_letter; redrive has few rows for each.
 # Never prepared: it joins by an array. Rows of another message, whose offset this was before the log lost its end, have
-# another time.
+# another time. And in one log nothing behind a message was stored before it: a dead letter from there that was tells
+# that its message is lost. Two are looked at for each group, the next one and the last.
 _FIND: Final = f"""
+WITH log_end AS MATERIALIZED (
+    SELECT {next_offset("q", "last")} AS next_offset
+    FROM queue q LEFT JOIN LATERAL {last_message("q.queue_id")} AS last ON true
+    WHERE q.queue_id = %(queue_id)s
+)
 SELECT w.group_id, c.group_id IS NOT NULL, coalesce(c.epoch, 0),
        coalesce(%(queue_offset)s < c.acked_offset OR c.acked_ranges @> %(queue_offset)s::bigint, false),
        CASE WHEN c.owner < %(first_keeper)s AND c.lease_until > clock_timestamp() THEN c.owner END,
+       coalesce(greatest(c.acked_offset, upper(c.acked_ranges)) > (SELECT next_offset FROM log_end), false),
+       EXISTS (
+           SELECT FROM redelivery f WHERE f.group_id = w.group_id AND f.member = '' AND f.queue_id = %(queue_id)s
+           AND f.queue_offset = %(queue_offset)s AND f.stored_at <> %(stored_at)s
+       ),
+       (
+           SELECT max(f.died_at) FROM (
+               ({_LETTER_BEHIND} ORDER BY b.queue_offset, b.stored_at LIMIT 1)
+               UNION ALL
+               ({_LETTER_BEHIND} ORDER BY b.queue_offset DESC, b.stored_at DESC LIMIT 1)
+           ) f WHERE f.stored_at < %(stored_at)s
+       ) + {TO_1970},
        r.attempt, r.due_at + {TO_1970}, r.last_error, r.shelved_by,
        {_LETTER}
 FROM {array_rows("w", group_id="bigint")}
@@ -140,7 +170,7 @@ def _copy(row: Sequence[Any]) -> BuriedCopy:
 
 
 def _standing(row: Sequence[Any]) -> Standing:
-    group_id, has_cursor, epoch, is_settled, owner, *others = row
+    group_id, has_cursor, epoch, is_settled, owner, is_beyond, has_foreign_row, lost_died_at_us, *others = row
     waiting, of_letter = others[:4], others[4:]
     return Standing(
         group_id=group_id,
@@ -150,6 +180,9 @@ def _standing(row: Sequence[Any]) -> Standing:
         owner=None if owner is None else UUID(bytes=owner),
         waiting=None if waiting[0] is None else WaitingRow(*waiting),
         dead_letter=None if of_letter[0] is None else _buried(of_letter),
+        is_beyond=is_beyond,
+        has_foreign_row=has_foreign_row,
+        lost_died_at_us=lost_died_at_us,
     )
 
 

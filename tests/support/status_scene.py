@@ -105,7 +105,11 @@ class Scene:
         self.reset: LaneReset | None = None
         self.resets: list[LaneResetAct] = []
         self.purges: list[PurgeJob] = []
-        self.letters: dict[int, Buried] = {}
+        self.letters: dict[tuple[int, float], Buried] = {}
+        """By the offset and by when the message was stored: of one offset there may be several."""
+        self.lost_from: int | None = None
+        """Where the log has lost its end, until a broker has noticed it."""
+        self.put_backs: list[LaneResetAct] = []
         self.in_memory: dict[int, Fate] = {}
         """What became of messages by the lane's word, ..."""
         self.fates: dict[int, Fate] = {}
@@ -245,11 +249,38 @@ class Scene:
             starts = [each.start_offsets.get(KEY.queue_id, 0) for each in self.config.subscriptions.values()]
             store.acked_offset, self.has_cursor = min(starts), True
         store.epoch += 1
+        if self.lost_from is not None:
+            self.put_back(self.lost_from)
         self.in_memory = dict(self.fates)
         claimed = ClaimedLane(KEY, store.epoch, store.acked_offset, store.acked_ranges, self.reset)
         self.lane = Lane(claimed, store.load_rows(self.now), CONFIG, self.now)
         self.matcher = self.matched_by()
         self.reconsider(self.lane)
+
+    def lose_end(self, offset: int) -> None:
+        """Lose the end of the log. Brokers notice before they go on, and within half a minute of the next message."""
+        self.tick()
+        self.give_up()
+        del self.store.log[offset:], self.stored_at[offset:]
+        self.fates = {each: fate for each, fate in self.fates.items() if each < offset}
+        self.traced = {each: acked for each, acked in self.traced.items() if each < offset}
+        self.acknowledged = {each for each in self.acknowledged if each < offset}
+        self.lost_from = offset if self.lost_from is None else min(offset, self.lost_from)
+
+    def put_back(self, offset: int) -> None:
+        """Put the lane back, as whoever claims it does."""
+        self.tick()
+        store = self.store
+        store.acked_offset = min(store.acked_offset, offset)
+        store.acked_ranges = [(first, min(end, offset)) for first, end in store.acked_ranges if first < offset]
+        store.rows = {each: row for each, row in store.rows.items() if each < offset}
+        self.fates = {each: fate for each, fate in self.fates.items() if each < offset}
+        self.acknowledged = {each for each in self.acknowledged if each < offset}
+        act = LaneResetAct(
+            0, self.time(self.now), "broker", "lost", KEY.group_id, 2**63 - 1, offset, None, skips=False
+        )  # fmt: skip
+        self.put_backs.append(act)
+        self.lost_from = None
 
     def give_up(self) -> None:
         """Serve it no more; what was not stored of it is forgotten."""
@@ -360,7 +391,7 @@ class Scene:
         for move in checkpoint.dead_letters:
             # As in the store: of a message and a group there is one, the first.
             letter = Buried(move.queue_offset, self.us(self.now), move.attempts, move.reason, "boom", ())
-            self.letters.setdefault(move.queue_offset, letter)
+            self.letters.setdefault((move.queue_offset, self.stored_at[move.queue_offset]), letter)
 
     # --- operators ----------------------------------------------------------------------------------------------
 
@@ -394,10 +425,10 @@ class Scene:
         self.reset = LaneReset(offset, youngest)
         self.crash(self.known)
 
-    def purge(self, offset: int) -> None:
+    def purge(self, letter: tuple[int, float]) -> None:
         """Purge the dead letter of a message."""
         self.tick()
-        self.letters.pop(offset)
+        self.letters.pop(letter)
         self.purges.append(PurgeJob(len(self.purges) + 1, self.time(self.now), "ada", WantedDeadLetters()))
 
     # --- what the status is told by -----------------------------------------------------------------------------
@@ -450,21 +481,28 @@ class Scene:
         """Return what both databases hold of a message, and where the broker *is_asked* what that says."""
         store, message = self.store, self.store.log[offset].message
         row = store.rows.get(offset)
+        since = self.stored_at[offset]
+        is_foreign = row is not None and self.lost_from is not None and offset >= self.lost_from
         standing = Standing(
             KEY.group_id,
             has_cursor=self.has_cursor,
             epoch=store.epoch,
             is_settled=self.has_cursor and offset in store.behind_cursor(),
             owner=None if self.lane is None else KEY_OWNER,
-            waiting=None if row is None else WaitingRow(row.attempt, self.us(self.now), "boom", row.shelved_by),
-            dead_letter=self.letters.get(offset),
+            waiting=None
+            if row is None or is_foreign
+            else WaitingRow(row.attempt, self.us(self.now), "boom", row.shelved_by),
+            dead_letter=self.letters.get((offset, since)),
+            is_beyond=max([store.acked_offset, *(end for _, end in store.acked_ranges)]) > store.end,
+            has_foreign_row=is_foreign,
+            lost_died_at_us=self.lost_died_at_us(offset, since),
         )
-        since = self.stored_at[offset]
         resets = [
             act._replace(skips=offset in self.skipped_of[act.act_id])
             for act in self.resets
             if act.at >= self.time(since)
         ]
+        resets += [act for act in self.put_backs if act.at >= self.time(since)]
         moments = self.moments(only_ours=only_ours)
         return GroupFacts(
             message=self.readable(message, since),
@@ -472,12 +510,20 @@ class Scene:
             group_id=KEY.group_id,
             moments=moments_of_groups(moments, [OURS], OUR_TOPIC, message.event_code)[KEY.group_id],
             standing=standing,
-            resets=resets,
+            resets=sorted(resets, key=lambda act: act.at),
+            put_back=self.put_backs,
             purges=[job for job in self.purges if job.created_at >= self.time(since)],
             stand=self.stand(offset) if is_asked else None,
             ended=ended_first(topic_ended(moments, OUR_TOPIC), deleted_groups(moments).get(KEY.group_id)),
             acked=self.traced.get(offset),
             now_us=self.us(self.now),
+        )
+
+    def lost_died_at_us(self, offset: int, since: float) -> int | None:
+        """Return when a message died that was stored before this one, and lay behind it: as the store looks for one."""
+        behind = sorted(letter for letter in self.letters if letter[0] >= offset)
+        return max(
+            (self.letters[each].died_at_us for each in (*behind[:1], *behind[-1:]) if each[1] < since), default=None
         )
 
     def readable(self, message: FakeMessage, stored_at: float) -> Readable:

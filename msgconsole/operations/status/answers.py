@@ -28,6 +28,8 @@ class State(StrEnum):
     """The group was put behind it by hand, before it was settled."""
     NOT_MATCHED = "NOT_MATCHED"
     """The group does not get it."""
+    UNKNOWN = "UNKNOWN"
+    """The log has lost its end: what is noted of this place may be of another message, which was lost."""
     GONE = "GONE"
     """Its day is gone: nothing tells what had become of it."""
 

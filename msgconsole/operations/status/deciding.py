@@ -18,6 +18,7 @@ from msgconsole.operations.status.moments import UNCERTAIN_US
 from msgconsole.operations.status.passages import Way, way_over
 from msgconsole.operations.status.settled import tell_settled
 from msgconsole.operations.status.unserved import tell_unserved, tell_waiting
+from msgdb.lanes.reset_acts import LaneResetAct
 from msgdb.lanes.standing import Buried, WaitingRow
 from msgdb.postgres.binary_rows import datetime_of
 
@@ -28,6 +29,12 @@ _ANYTHING: Final = "what the group was when the message came is not known"
 
 def decide(facts: GroupFacts) -> GroupStatus:
     """Return what became of a message with a group."""
+    told = _decided(facts)
+    is_by_offset = (facts.standing.is_settled and told.basis is not Basis.ROWS) or told.basis is Basis.BROKER
+    return _doubted(facts, told) if is_by_offset else told
+
+
+def _decided(facts: GroupFacts) -> GroupStatus:
     message = facts.message
     if message.target_group not in {None, facts.group_id}:
         detail = "it was redriven or replayed to another group alone"
@@ -56,6 +63,19 @@ def _unsettled(facts: GroupFacts, way: Way) -> GroupStatus:
 def _is_from_before(buried: Buried, way: Way) -> bool:
     """Return whether the lane was put back behind the message after it had died."""
     return way.put_back_by is not None and datetime_of(buried.died_at_us) < way.put_back_by.at
+
+
+def _doubted(facts: GroupFacts, told: GroupStatus) -> GroupStatus:
+    """Tell that it may have been another message that the lane settled, where the log has lost its end."""
+    said = "what its lane has done at this offset may be of another message, which the log has lost"
+    if not facts.replaces_lost:
+        doubt = Other(State.UNKNOWN, None, said, "if it was stored after the log had lost its end")
+        return replace(told, others=(*told.others, doubt)) if facts.standing.is_beyond else told
+    others = [Other(told.state, told.why, told.detail, "if its lane has read it since"), *told.others]
+    if facts.standing.is_beyond:
+        again = "whoever claims its lane next puts that back, to what was stored half a minute before"
+        others.append(Other(State.PENDING, None, again, "if it is stored later than that"))
+    return answer(facts, State.UNKNOWN, Basis.ROWS, f"the log has lost its end: {said}", others=tuple(others))
 
 
 # --- what rows say --------------------------------------------------------------------------------------------------
@@ -104,7 +124,7 @@ def _skipped(facts: GroupFacts, way: Way) -> GroupStatus | None:
     by_hand = next((act for act in facts.skips if back is None or act.at > back.at), None)
     if by_hand is not None:
         buried = facts.standing.dead_letter
-        rest = "was purged" if buried is None else f"{buried.dead_letter_id} is of before the group was reset"
+        rest = "was purged" if buried is None or back is None else _of_before(buried, back)
         said = f"it was skipped at {by_hand.at:%Y-%m-%d %H:%M:%S} by {by_hand.actor}: {by_hand.reason}"
         return answer(facts, State.DEAD_LETTER, Basis.ROWS, f"{said}; its dead letter {rest}")
     act = way.skipped_by
@@ -144,7 +164,7 @@ def _settled(facts: GroupFacts, way: Way) -> GroupStatus:
     told = tell_settled(facts.message, facts.moments, way)
     others = list(told.others)
     if State.DELIVERED in {told.candidate.state, *(each.state for each in others)}:
-        others += _died_without_a_trace(facts)
+        others += _died_without_a_trace(facts, way.put_back_by)
     act = way.perhaps_skipped_by
     if act is not None:
         others.append(Other(State.SKIPPED, None, f"the group was reset at {act.at:%Y-%m-%d %H:%M:%S}", "if by then"))
@@ -158,11 +178,16 @@ def _settled(facts: GroupFacts, way: Way) -> GroupStatus:
     return answer(facts, state, told.basis, detail, why=why, others=tuple(others))
 
 
-def _died_without_a_trace(facts: GroupFacts) -> list[Other]:
+def _of_before(buried: Buried, back: LaneResetAct) -> str:
+    return f"{buried.dead_letter_id} is of before the group was {back.said}"
+
+
+def _died_without_a_trace(facts: GroupFacts, back: LaneResetAct | None) -> list[Other]:
     """Return that it may be a dead letter of which no row is left, where that can be."""
     buried = facts.standing.dead_letter
     if buried is not None:
-        detail = f"dead letter {buried.dead_letter_id} is of before the group was reset; a second one leaves no row"
+        before = "" if back is None else _of_before(buried, back)
+        detail = f"dead letter {before}; a second one leaves no row"
         return [Other(State.DEAD_LETTER, None, detail, "if it died again")]
     return [
         Other(

@@ -15,6 +15,7 @@ from msgdb.jobs.purge_jobs import PurgeJob
 from msgdb.lanes.reset_acts import LaneResetAct
 from msgdb.lanes.skip_acts import SkipAct
 from msgdb.lanes.standing import Standing
+from msgdb.postgres.binary_rows import datetime_of
 from msgdb.trace.reading import Acked
 
 NOT_ASKED: Final = "its broker was not asked, or did not answer"
@@ -35,6 +36,8 @@ class GroupFacts:
     resets: Sequence[LaneResetAct] = ()
     """Of this lane, since the message was stored; the oldest first."""
     are_resets_whole: bool = True
+    put_back: Sequence[LaneResetAct] = ()
+    """How the lane was put back where its log had lost its end, also before the message was stored."""
     purges: Sequence[PurgeJob] = ()
     """Those that may have deleted a dead letter of this message and group."""
     skips: Sequence[SkipAct] = ()
@@ -48,6 +51,16 @@ class GroupFacts:
     acked: Acked | None = None
     """That an instance acknowledged it, by the trace, which is a sample."""
     now_us: int
+
+    @property
+    def replaces_lost(self) -> bool:
+        """Whether it was stored where a message was lost that the lane had settled, and the lane not put back since."""
+        died_at_us = self.standing.lost_died_at_us
+        if died_at_us is None:
+            return self.standing.has_foreign_row
+        since = [act for act in self.put_back if act.at > datetime_of(died_at_us)]
+        stored_at = datetime_of(self.message.stored_at_us)
+        return not any(act.to_offset <= self.message.queue_offset or act.at < stored_at for act in since)
 
     @property
     def if_paused(self) -> str:

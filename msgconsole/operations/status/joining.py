@@ -17,7 +17,7 @@ from msgconsole.operations.status.moments import MOMENTS_MAX, GroupMoment, momen
 from msgconsole.operations.status.passages import moment_at
 from msgconsole.operations.status.reading import Readable
 from msgdb.jobs.purge_jobs import PurgeJob
-from msgdb.lanes.reset_acts import ResetActs
+from msgdb.lanes.reset_acts import LaneResetAct, ResetActs
 from msgdb.lanes.skip_acts import SkipAct
 from msgdb.lanes.standing import Standing
 from msgdb.log.queues import QueueRow
@@ -37,6 +37,7 @@ class Stored:
     resets: ResetActs
     skips: Sequence[SkipAct]
     purges: Sequence[PurgeJob]
+    put_back: Sequence[LaneResetAct]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,8 @@ class Joined:
             moments=moments[-MOMENTS_MAX:],
             are_moments_whole=past.is_whole and len(moments) <= MOMENTS_MAX,
             standing=stored.standings[group_id],
-            resets=[act for act in stored.resets.acts if act.group_id == group_id],
+            resets=[act for act in self._resets if act.group_id == group_id],
+            put_back=[act for act in stored.put_back if act.group_id == group_id],
             are_resets_whole=stored.resets.is_complete,
             skips=[act for act in stored.skips if act.group_id == group_id],
             purges=[job for job in stored.purges if may_have_purged(job, message, group, place.namespace)],
@@ -109,6 +111,12 @@ class Joined:
     def _moments(self) -> Mapping[int, tuple[GroupMoment, ...]]:
         stored = self.stored
         return moments_of_groups(self.past.moments, self.groups, stored.queue.topic_id, stored.place.event_code)
+
+    @cached_property
+    def _resets(self) -> Sequence[LaneResetAct]:
+        stored_at = datetime_of(self.stored.place.stored_at_us)
+        since = [act for act in self.stored.put_back if act.at >= stored_at]
+        return sorted([*self.stored.resets.acts, *since], key=lambda act: act.act_id)
 
     @cached_property
     def _deleted(self) -> Mapping[int, DeletedGroup]:

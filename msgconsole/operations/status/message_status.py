@@ -24,7 +24,7 @@ from msgconsole.operations.status.joining import Joined, Said, Stored, may_know_
 from msgconsole.operations.status.wanted import WantedStatus
 from msgconsole.operations.stores import Stores
 from msgdb.jobs.purge_jobs import list_purge_jobs
-from msgdb.lanes.reset_acts import list_reset_acts
+from msgdb.lanes.reset_acts import list_put_back_acts, list_reset_acts
 from msgdb.lanes.skip_acts import list_skip_acts
 from msgdb.lanes.standing import find_standings
 from msgdb.log.queues import QueueRow, find_queue
@@ -98,6 +98,7 @@ async def _read_stored(stores: Stores, places: Sequence[FoundMessage], groups: S
                 await list_reset_acts(conn, place.queue_id, place.queue_offset, datetime_of(place.stored_at_us)),
                 await list_skip_acts(conn, place.queue_id, place.queue_offset, datetime_of(place.stored_at_us)),
                 await list_purge_jobs(conn, datetime_of(place.stored_at_us)),
+                await list_put_back_acts(conn, place.queue_id),
             )
             for place in places
         ]

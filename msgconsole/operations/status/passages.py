@@ -57,7 +57,8 @@ def way_over(queue_offset: int, stored_at_us: int, resets: Iterable[LaneResetAct
     way = Way((Passage(stored_at_us),))
     for act in resets:
         at_us = act.at.timestamp() * 1_000_000
-        lane_reset = LaneReset(act.to_offset, act.subscription_id)
+        before = way.passages[-1].reset
+        lane_reset = before if act.subscription_id is None else LaneReset(act.to_offset, act.subscription_id)
         if act.goes_back and queue_offset >= act.to_offset:
             way = Way((Passage(at_us, reset=lane_reset),), put_back_by=act)
             continue

@@ -195,6 +195,10 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
         trace._EVENTS,
         {"queue_id": 1, "queue_offset": 7_000, "stored_at": datetime.now(UTC) - timedelta(days=2), "limit": 1_000},
     ),
+    "trace_acked": (
+        trace._ACKED,
+        {"queue_id": 1, "queue_offset": 7_000, "stored_at": datetime.now(UTC) - timedelta(days=2)},
+    ),
     "trace_left_out": (
         trace._LEFT_OUT,
         {"first": datetime.now(UTC) - timedelta(hours=1), "last": datetime.now(UTC)},

@@ -180,6 +180,18 @@ class StatusMachine(RuleBasedStateMachine):
     def purge(self, data: st.DataObject) -> None:
         self.scene.purge(data.draw(st.sampled_from(sorted(self.scene.letters))))
 
+    @precondition(lambda self: self.scene.lane is not None and self.scene.store.end > 0)
+    @rule(
+        data=st.data(),
+        code=CODES,
+        headers=st.lists(HEADERS, max_size=4),
+        is_used=st.sampled_from([False, False, True]),
+    )
+    def lose_the_end(self, data: st.DataObject, code: str, headers: list[dict[str, str]], *, is_used: bool) -> None:
+        if is_used:
+            self.scene.lose_end(data.draw(st.integers(0, self.scene.store.end - 1)))
+            self.publish(code, headers or [{}], stress=False, only_for=None)
+
     # --- what holds ---------------------------------------------------------------------------------------------
 
     @invariant()
@@ -201,15 +213,19 @@ class StatusMachine(RuleBasedStateMachine):
             assert told(status) == {(State.IN_FLIGHT, None)}
         elif status.state is State.DELIVERED and status.basis is Basis.ROWS:
             assert offset in scene.acknowledged, "the trace says so of what was before a reset"
-        elif facts.ended is not None and (offset in scene.store.rows or not facts.standing.is_settled):
+        elif facts.ended is not None and (facts.standing.waiting is not None or not facts.standing.is_settled):
             self.check_ended(offset, facts, status)
-        elif offset in scene.store.rows:
+        elif facts.standing.waiting is not None:
             state = State.SHELVED if scene.store.rows[offset].shelved_by else State.RETRYING
             assert told(status) == {(state, None)}
         elif not facts.standing.is_settled:
             self.check_unsettled(offset, status, facts.stand)
         elif offset in scene.fates:
             self.check_settled(status, scene.fates[offset])
+        elif scene.lost_from is not None and offset >= scene.lost_from:
+            # It was never read. Where the log is as long again as it was, only dead letters tell that it is another.
+            is_told = facts.standing.is_beyond or facts.replaces_lost
+            assert (State.UNKNOWN, None) in told(status) or not is_told
         else:
             assert any(state is State.NOT_MATCHED and why in NEVER_READ for state, why in told(status))
         if len(facts.moments) == 1 and not scene.resets and not scene.purges and not message.stress:
@@ -218,7 +234,7 @@ class StatusMachine(RuleBasedStateMachine):
     def check_ended(self, offset: int, facts: GroupFacts, status: GroupStatus) -> None:
         """Nobody is handed it any more, but by brokers that have not heard of that."""
         assert facts.ended is not None
-        if offset in self.scene.store.rows:
+        if facts.standing.waiting is not None:
             assert (status.state, status.why) == (State.NOT_MATCHED, facts.ended.why)
         elif facts.stand is not None and facts.stand.stand is Stand.SETTLED:
             self.check_settled(status, self.scene.in_memory[offset])
