@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from confdb.models import AuditEntry, Namespace, StressWhitelist, SubscriberGroup, Subscription, Topic
 from confdb.route_rows import readable_offsets
+from confdb.shared_mapping import SharedMapping
 from confdb.store import ConfigStore
 from msgbroker.contract.errors import NamespaceNotFoundError
 
@@ -79,9 +80,9 @@ class ConfigMoment:
     made_by: ConfigChange | None
     """The change that it began with; None: it was so from the first moment on that is known."""
     topic: PastTopic | None
-    groups: Mapping[str, PastGroup]
-    subscriptions: Mapping[int, PastSubscription]
-    allowed: Mapping[int, tuple[str, str]]
+    groups: SharedMapping[str, PastGroup]
+    subscriptions: SharedMapping[int, PastSubscription]
+    allowed: SharedMapping[int, tuple[str, str]]
     """The whitelist: group and event code, by its ids."""
 
 
@@ -152,20 +153,24 @@ async def _read_now(session: AsyncSession, namespace: str, topic: str) -> Config
     return ConfigMoment(
         made_by=None,
         topic=None if found is None else PastTopic(found.topic_id, found.stress_refused),
-        groups={group.name: group for group in groups.values()},
-        subscriptions={
-            row.subscription_id: PastSubscription(
-                row.subscription_id,
-                groups[row.group_id].name,
-                row.event_code,
-                row.mode,
-                row.expression,
-                readable_offsets(row.start_offsets) or {},
-                row.paused,
-            )
-            for row in subscriptions
-        },
-        allowed={row.stress_whitelist_id: (groups[row.group_id].name, row.event_code) for row in allowed},
+        groups=SharedMapping({group.name: group for group in groups.values()}),
+        subscriptions=SharedMapping(
+            {
+                row.subscription_id: PastSubscription(
+                    row.subscription_id,
+                    groups[row.group_id].name,
+                    row.event_code,
+                    row.mode,
+                    row.expression,
+                    readable_offsets(row.start_offsets) or {},
+                    row.paused,
+                )
+                for row in subscriptions
+            }
+        ),
+        allowed=SharedMapping(
+            {row.stress_whitelist_id: (groups[row.group_id].name, row.event_code) for row in allowed}
+        ),
     )
 
 
@@ -193,17 +198,12 @@ def _taken_back(moment: ConfigMoment, entry: AuditEntry, topic: str) -> ConfigMo
         return replace(moment, topic=kept) if entry.name == topic else moment
     if entry.kind == "subscriber_group":
         group = None if before is None else _group_of(before)
-        return replace(moment, groups=_with(moment.groups, thing["name"], group))
+        return replace(moment, groups=moment.groups.changed(thing["name"], group))
     if entry.kind == "subscription":
         subscription = None if before is None else _subscription_of(before)
-        return replace(moment, subscriptions=_with(moment.subscriptions, thing["subscription_id"], subscription))
+        return replace(moment, subscriptions=moment.subscriptions.changed(thing["subscription_id"], subscription))
     allowed = None if before is None else (before["group"], before["event_code"])
-    return replace(moment, allowed=_with(moment.allowed, thing["stress_whitelist_id"], allowed))
-
-
-def _with(things: Mapping[Any, Any], key: Any, before: Any) -> dict[Any, Any]:
-    others = {name: thing for name, thing in things.items() if name != key}
-    return others if before is None else {**others, key: before}
+    return replace(moment, allowed=moment.allowed.changed(thing["stress_whitelist_id"], allowed))
 
 
 def _groups_of(entries: Iterable[AuditEntry]) -> frozenset[str] | None:

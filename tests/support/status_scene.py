@@ -22,6 +22,7 @@ from confdb.past import (
     PastTopic,
 )
 from confdb.routes import SubscriptionMode, SubscriptionRoute
+from confdb.shared_mapping import SharedMapping
 from msgbroker.client.connect.inspection import MessageStand
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.lane.config import LaneConfig
@@ -460,9 +461,11 @@ class Scene:
             ConfigMoment(
                 made_by=None if index == 0 else ConfigChange(index, self.time(at), "ada", (f"change {index}",)),
                 topic=None if registered.topic_id is None else PastTopic(registered.topic_id, registered.is_refused),
-                groups={} if registered.holder is None else {GROUP: OURS._replace(group_id=registered.holder)},
-                subscriptions=registered.subscriptions,
-                allowed={1: (GROUP, "*")} if registered.is_allowed else {},
+                groups=SharedMapping(
+                    {} if registered.holder is None else {GROUP: OURS._replace(group_id=registered.holder)}
+                ),
+                subscriptions=SharedMapping(registered.subscriptions),
+                allowed=SharedMapping({1: (GROUP, "*")} if registered.is_allowed else {}),
             )
             for index, (at, registered) in enumerate(
                 (at, each if each.is_ours or not only_ours else replace(each, subscriptions={}, is_allowed=False))

@@ -88,7 +88,10 @@ def _deleted_since(facts: GroupFacts, way: Way, reading: Reading) -> str | None:
     if reading.why not in {Why.NO_SUBSCRIPTION, Why.SUBSCRIBED_LATER}:
         return None
     moments, message = facts.moments, facts.message
+    then = moment_at(moments, message.stored_at_us)
     for index, passage in reversed(readings_of(way, moments)):
+        if index < then:
+            return None
         was = read_by(moments[index], message, passage.reset)
         change = None if index == len(moments) - 1 else moments[index + 1].made_by
         if change is not None and (was.is_wanted or was.shelved_by):

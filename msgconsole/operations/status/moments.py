@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -41,6 +41,7 @@ class GroupMoment:
         return mine == (other.is_registered, other.subscriptions, other.may_see_stress)
 
 
+_FEW: Final = 3
 MOMENTS_MAX: Final = 100
 """So many changes that concern one group and topic are looked at, the newest: what may have come of each is asked of
 each one after it."""
@@ -56,8 +57,9 @@ def moments_of_groups(
     found: dict[int, list[GroupMoment]] = {}
     before: ConfigMoment | None = None
     for moment in moments:
-        own = _OfTopic(moment, topic_id, event_code)
-        for group in (each for name in _concerned(moment, before, by_name) for each in by_name[name]):
+        names = _concerned(moment, before, by_name)
+        own = _OfTopic(moment, topic_id, event_code, are_many=len(names) > _FEW)
+        for group in (each for name in names for each in by_name[name]):
             told = found.setdefault(group.group_id, [])
             was = own.of_group(group)
             if not told or not told[-1].is_like(was):
@@ -66,7 +68,7 @@ def moments_of_groups(
     return {group_id: tuple(told) for group_id, told in found.items()}
 
 
-def _concerned(moment: ConfigMoment, before: ConfigMoment | None, names: Mapping[str, Any]) -> Iterable[str]:
+def _concerned(moment: ConfigMoment, before: ConfigMoment | None, names: Mapping[str, Any]) -> Collection[str]:
     """Return the names of the groups that something was changed of, and all where the topic is another."""
     if before is None or moment.made_by is None or moment.topic != before.topic or moment.made_by.groups is None:
         return names
@@ -74,17 +76,23 @@ def _concerned(moment: ConfigMoment, before: ConfigMoment | None, names: Mapping
 
 
 class _OfTopic:
-    """What one moment says of the topic, by group: put in order once, for however many groups ask."""
+    """What one moment says of the topic, by group: put in order once where many groups ask."""
 
-    def __init__(self, moment: ConfigMoment, topic_id: int, event_code: str) -> None:
-        self._moment = moment
+    def __init__(self, moment: ConfigMoment, topic_id: int, event_code: str, *, are_many: bool) -> None:
+        self._moment, self._are_many = moment, are_many
         # By its id: of the same name there may have been another topic before.
         self._is_there = moment.topic is not None and moment.topic.topic_id == topic_id
         self._is_refused = moment.topic is not None and moment.topic.stress_refused
         self._event_code = event_code
 
+    def _subscriptions_of(self, name: str) -> Sequence[PastSubscription]:
+        if self._are_many:
+            return self._by_group.get(name, ())
+        found = [each for each in self._moment.subscriptions.values() if each.group == name]
+        return sorted(found, key=lambda each: each.subscription_id)
+
     @cached_property
-    def _subscriptions(self) -> Mapping[str, Sequence[PastSubscription]]:
+    def _by_group(self) -> Mapping[str, Sequence[PastSubscription]]:
         found: dict[str, list[PastSubscription]] = {}
         for _, each in sorted(self._moment.subscriptions.items()):
             found.setdefault(each.group, []).append(each)
@@ -106,6 +114,6 @@ class _OfTopic:
         return GroupMoment(
             moment.made_by,
             is_registered=True,
-            subscriptions=tuple(self._subscriptions.get(name, ())),
+            subscriptions=tuple(self._subscriptions_of(name)),
             may_see_stress=is_allowed and not self._is_refused,
         )

@@ -1,7 +1,7 @@
 """For random histories: the status is what became of a message, or says that it cannot tell.
 
-Of what it cannot tell apart one thing is what really became of it. More histories: `STATUS_HISTORIES=5000 pytest <this
-file>`.
+Of what it cannot tell apart one thing is what really became of it. More histories: `STATUS_HISTORIES=5000 pytest
+--timeout 0 <this file>`.
 """
 
 from __future__ import annotations
