@@ -21,14 +21,14 @@ PUT_BACK: Final = "lanes.put_back"
 _ANY_OFFSET: Final = 2**63 - 1
 """A lane that is put back is beyond its log: wherever that was, nothing behind its new place counts as settled."""
 
-# By the index on the time: those since the message was stored, which people typed.
+# By the primary key, backwards, as people list acts: a year of what they typed is read in no time.
 _LIST: Final = """
 SELECT act_id, at, actor, reason, detail FROM act
-WHERE at >= %(since)s AND action = 'group.reset' AND detail ? 'group_id' ORDER BY act_id DESC LIMIT %(limit)s
+WHERE action = 'group.reset' AND detail ? 'group_id' ORDER BY act_id DESC LIMIT %(limit)s
 """
 
 
-# By the primary key, backwards, as people list acts: a year of them is read in no time.
+# As above.
 _LIST_PUT_BACK: Final = """
 SELECT act_id, at, actor, reason, detail FROM act
 WHERE action = 'lanes.put_back' AND detail @> %(of_queue)s ORDER BY act_id DESC LIMIT %(limit)s
@@ -66,6 +66,8 @@ class ResetActs(NamedTuple):
     """The resets of one queue's lanes since a time, the oldest first."""
 
     acts: list[LaneResetAct]
+    before: dict[int, LaneResetAct]
+    """By group, the last one before that time: where a log has lost its end, new messages lie where it put the lane."""
     is_complete: bool
     """Whether those are all; else they are the newest."""
 
@@ -103,14 +105,16 @@ async def list_put_back_acts(conn: Connection, queue_id: int) -> list[LaneResetA
 
 async def list_reset_acts(conn: Connection, queue_id: int, queue_offset: int, since: datetime) -> ResetActs:
     """Return the resets of any group's lane of this queue since then."""
-    rows = await (await conn.execute(_LIST, {"since": since, "limit": _ACTS_MAX + 1})).fetchall()
+    rows = await (await conn.execute(_LIST, {"limit": _ACTS_MAX + 1})).fetchall()
     found = [
         _act_of(row, from_offset, to_offset, queue_id, queue_offset)
         for row in reversed(rows[:_ACTS_MAX])
         for reset_id, from_offset, to_offset in row[-1]["queues"]
         if reset_id == queue_id
     ]
-    return ResetActs(found, len(rows) <= _ACTS_MAX)
+    before = {act.group_id: act for act in found if act.at < since}
+    is_complete = len(rows) <= _ACTS_MAX or rows[-1][1] < since
+    return ResetActs([act for act in found if act.at >= since], before, is_complete)
 
 
 def _act_of(row: Sequence[Any], from_offset: int, to_offset: int, queue_id: int, queue_offset: int) -> LaneResetAct:

@@ -505,6 +505,7 @@ class Scene:
             for act in self.resets
             if act.at >= self.time(since)
         ]
+        before = [act for act in self.resets if act.at < self.time(since)]
         resets += [act for act in self.put_backs if act.at >= self.time(since)]
         moments = self.moments(only_ours=only_ours)
         return GroupFacts(
@@ -515,6 +516,7 @@ class Scene:
             standing=standing,
             resets=sorted(resets, key=lambda act: act.at),
             put_back=self.put_backs,
+            reset_before=LaneReset(before[-1].to_offset, before[-1].subscription_id or 0) if before else None,
             purges=[job for job in self.purges if job.created_at >= self.time(since)],
             stand=self.stand(offset) if is_asked else None,
             ended=ended_first(topic_ended(moments, OUR_TOPIC), deleted_groups(moments).get(KEY.group_id)),

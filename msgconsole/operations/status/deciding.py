@@ -30,7 +30,9 @@ _ANYTHING: Final = "what the group was when the message came is not known"
 def decide(facts: GroupFacts) -> GroupStatus:
     """Return what became of a message with a group."""
     told = _decided(facts)
-    is_by_offset = (facts.standing.is_settled and told.basis is not Basis.ROWS) or told.basis is Basis.BROKER
+    is_settled = facts.standing.is_settled or (facts.stand is not None and facts.stand.stand is Stand.SETTLED)
+    # Of a place, and not of the message that lies there now.
+    is_by_offset = told.basis is Basis.BROKER or (is_settled and told.basis is not Basis.ROWS)
     return _doubted(facts, told) if is_by_offset else told
 
 
@@ -42,7 +44,7 @@ def _decided(facts: GroupFacts) -> GroupStatus:
     standing = facts.standing
     if standing.waiting is not None:
         return _waiting(facts, standing.waiting)
-    way = way_over(message.queue_offset, message.stored_at_us, facts.resets)
+    way = way_over(message.queue_offset, message.stored_at_us, facts.resets, facts.reset_before)
     if not standing.is_settled:
         return _unsettled(facts, way)
     buried = standing.dead_letter

@@ -12,6 +12,7 @@ from msgconsole.operations.status.deleted import Ended
 from msgconsole.operations.status.moments import GroupMoment
 from msgconsole.operations.status.reading import Readable
 from msgdb.jobs.purge_jobs import PurgeJob
+from msgdb.lanes.records import LaneReset
 from msgdb.lanes.reset_acts import LaneResetAct
 from msgdb.lanes.skip_acts import SkipAct
 from msgdb.lanes.standing import Standing
@@ -35,6 +36,8 @@ class GroupFacts:
     standing: Standing
     resets: Sequence[LaneResetAct] = ()
     """Of this lane, since the message was stored; the oldest first."""
+    reset_before: LaneReset | None = None
+    """Where the lane had been put by hand when the message was stored."""
     are_resets_whole: bool = True
     put_back: Sequence[LaneResetAct] = ()
     """How the lane was put back where its log had lost its end, also before the message was stored."""

@@ -17,6 +17,7 @@ from msgconsole.operations.status.moments import MOMENTS_MAX, GroupMoment, momen
 from msgconsole.operations.status.passages import moment_at
 from msgconsole.operations.status.reading import Readable
 from msgdb.jobs.purge_jobs import PurgeJob
+from msgdb.lanes.records import LaneReset
 from msgdb.lanes.reset_acts import LaneResetAct, ResetActs
 from msgdb.lanes.skip_acts import SkipAct
 from msgdb.lanes.standing import Standing
@@ -91,6 +92,7 @@ class Joined:
             standing=stored.standings[group_id],
             resets=[act for act in self._resets if act.group_id == group_id],
             put_back=[act for act in stored.put_back if act.group_id == group_id],
+            reset_before=self._reset_before(group_id),
             are_resets_whole=stored.resets.is_complete,
             skips=[act for act in stored.skips if act.group_id == group_id],
             purges=[job for job in stored.purges if may_have_purged(job, message, group, place.namespace)],
@@ -111,6 +113,10 @@ class Joined:
     def _moments(self) -> Mapping[int, tuple[GroupMoment, ...]]:
         stored = self.stored
         return moments_of_groups(self.past.moments, self.groups, stored.queue.topic_id, stored.place.event_code)
+
+    def _reset_before(self, group_id: int) -> LaneReset | None:
+        act = self.stored.resets.before.get(group_id)
+        return None if act is None or act.subscription_id is None else LaneReset(act.to_offset, act.subscription_id)
 
     @cached_property
     def _resets(self) -> Sequence[LaneResetAct]:

@@ -197,22 +197,28 @@ async def on_its_way(broker: str, message_id: str) -> None:
         (given,) = await subscriber.until(1)
         held = "SG_POINTS IN_FLIGHT BROKER instance shop-1 has it, as attempt 1, until "
         await until(message_id, held)
-        await subscriber.settle(given, verdict=subscriber_pb2.VERDICT_RETRY, error="timeout", delay_ms=3_000)
-        await until(message_id, "SG_POINTS RETRYING")
+        await subscriber.settle(given, verdict=subscriber_pb2.VERDICT_RETRY, error="timeout", delay_ms=60_000)
+        await until(message_id, "SG_POINTS RETRYING ROWS attempt 2 is due at ")
+        await typed("message", "retry-now", message_id, "--group", "SG_POINTS", "--reason", "why")
         await subscriber.settle((await subscriber.until(2))[1], verdict=subscriber_pb2.VERDICT_REJECT, error="no")
         await until(message_id, "SG_POINTS DEAD_LETTER")
 
 
+async def typed(*arguments: str) -> str:
+    """Run a command as a process of its own, because this one serves the instance meanwhile."""
+    process = await asyncio.create_subprocess_exec(*MSGCENTER, *arguments, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return " ".join(out.decode().replace("│", " ").split())
+
+
 async def until(message_id: str, said: str) -> None:
-    """Wait until the command says so: as a process of its own, because this one serves the instance meanwhile."""
+    """Wait until the command says so."""
 
     async def is_said() -> bool:
-        arguments = [*MSGCENTER, "message", "status", message_id]
-        process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
-        out, _ = await process.communicate()
-        return said in " ".join(out.decode().replace("│", " ").split())
+        return said in await typed("message", "status", message_id)
 
-    await eventually(is_said, what=said)
+    await eventually(is_said, seconds=60.0, what=said)
 
 
 def test_where_the_log_has_lost_its_end_it_is_said_what_cannot_be_told(
