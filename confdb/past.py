@@ -13,15 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from confdb.models import AuditEntry, Namespace, StressWhitelist, SubscriberGroup, Subscription, Topic
+from confdb.models import AuditEntry, ConfigVersion, Namespace, StressWhitelist, SubscriberGroup, Subscription, Topic
 from confdb.route_rows import readable_offsets
 from confdb.shared_mapping import SharedMapping
 from confdb.store import ConfigStore
+from confdb.timeline import TIMELINE, VERSIONS_SKIPPED
 from msgbroker.contract.errors import NamespaceNotFoundError
 
 UNCERTAIN_SECONDS: Final = 10.0
@@ -96,6 +98,8 @@ class TopicPast:
     """Whether they reach back to that time; else there were more changes than are read."""
     read_at: datetime
     """By the configuration database's clock."""
+    has_lost_changes: bool
+    """Whether the configuration database has lost its end since then: brokers may have gone by what is in no trail."""
 
 
 class Past:
@@ -114,9 +118,10 @@ class Past:
         async with self._store.snapshot_transaction() as connection, AsyncSession(connection) as session:
             now = await _read_now(session, namespace, topic)
             entries = await _read_entries(session, namespace, topic, since, changes_max + 1)
+            has_lost_changes = await _has_lost(session, since, [entry.config_version for entry in entries])
             read_at = (await session.execute(sa.select(sa.func.clock_timestamp()))).scalar_one()
         is_whole = len(entries) <= changes_max
-        return TopicPast(moments_of(now, entries[:changes_max], topic), is_whole, read_at)
+        return TopicPast(moments_of(now, entries[:changes_max], topic), is_whole, read_at, has_lost_changes)
 
 
 def moments_of(now: ConfigMoment, newest_first: Sequence[AuditEntry], topic: str) -> list[ConfigMoment]:
@@ -188,6 +193,18 @@ async def _read_entries(
         AuditEntry.kind.in_(_KINDS), AuditEntry.namespace == namespace, AuditEntry.at > since, is_of_topic
     )
     return (await session.scalars(wanted.order_by(AuditEntry.audit_id.desc()).limit(limit))).all()
+
+
+async def _has_lost(session: AsyncSession, since: datetime, newest_first: Sequence[int]) -> bool:
+    """Return whether versions skip between two changes since then, or the next change will skip."""
+    now = (await session.execute(sa.select(ConfigVersion.version, ConfigVersion.timeline, TIMELINE))).one()
+    if now.timeline is not None and now.timeline != now[2]:
+        return True
+    # By the primary key, backwards, over what was changed since.
+    before = sa.select(AuditEntry.config_version).where(AuditEntry.at <= since).order_by(AuditEntry.audit_id.desc())
+    first = await session.scalar(before.limit(1))
+    versions = [now.version, *newest_first, *([] if first is None else [first])]
+    return any(later - earlier >= VERSIONS_SKIPPED for later, earlier in pairwise(versions))
 
 
 def _taken_back(moment: ConfigMoment, entry: AuditEntry, topic: str) -> ConfigMoment:

@@ -23,6 +23,7 @@ from msgdb.lanes.standing import Buried, WaitingRow
 from msgdb.postgres.binary_rows import datetime_of
 
 _UNKNOWN_PAST: Final = "if something was changed then: there were more changes since than are looked at"
+_LOST_PAST: Final = "if something was changed then: the configuration's database has lost its end since"
 _UNKNOWN_RESETS: Final = "if it was reset then: there were more resets since than are looked at"
 _ANYTHING: Final = "what the group was when the message came is not known"
 
@@ -174,6 +175,8 @@ def _settled(facts: GroupFacts, way: Way) -> GroupStatus:
         others.append(Other(State.EXPIRED, None, "its day is about to be dropped", "if it was not settled before"))
     if not facts.are_moments_whole:
         others.append(Other(told.candidate.state, told.candidate.why, _ANYTHING, _UNKNOWN_PAST))
+    if facts.has_lost_changes:
+        others.append(Other(told.candidate.state, told.candidate.why, _ANYTHING, _LOST_PAST))
     if not facts.are_resets_whole:
         others.append(Other(State.SKIPPED, None, _ANYTHING, _UNKNOWN_RESETS))
     state, why, detail, _ = told.candidate

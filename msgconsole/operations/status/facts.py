@@ -33,6 +33,8 @@ class GroupFacts:
     """What the group was, from before the message was stored until now."""
     are_moments_whole: bool = True
     """Whether they reach back so far."""
+    has_lost_changes: bool = False
+    """Whether changes since then may be in no audit trail, because the configuration's database has lost its end."""
     standing: Standing
     resets: Sequence[LaneResetAct] = ()
     """Of this lane, since the message was stored; the oldest first."""

@@ -89,6 +89,7 @@ class Joined:
             group_id=group_id,
             moments=moments[-MOMENTS_MAX:],
             are_moments_whole=past.is_whole and len(moments) <= MOMENTS_MAX,
+            has_lost_changes=past.has_lost_changes,
             standing=stored.standings[group_id],
             resets=[act for act in self._resets if act.group_id == group_id],
             put_back=[act for act in stored.put_back if act.group_id == group_id],

@@ -107,9 +107,10 @@ def test_a_dead_letter_of_before_a_reset_is_not_taken_for_one_of_after_it() -> N
 def test_what_lies_too_far_back_is_said_to_be_unknown() -> None:
     past = status(are_moments_whole=False)
     resets = status(are_resets_whole=False)
+    lost = status(has_lost_changes=True)
     leaving = status(message=MESSAGE._replace(is_leaving=True))
 
-    assert [len(each.others) for each in (past, resets, leaving)] == [1, 1, 1]
+    assert [len(each.others) for each in (past, resets, leaving, lost)] == [1, 1, 1, 1]
     assert [each.others[0].state for each in (past, resets, leaving)] == [
         State.DELIVERED,
         State.SKIPPED,
