@@ -47,6 +47,8 @@ class BuriedCopy(NamedTuple):
     """A dead letter, with what it has kept of a message that is gone with its day."""
 
     group_id: int
+    group: str
+    topic: str
     message_id: UUID
     event_code: str
     key: str | None
@@ -128,11 +130,19 @@ LEFT JOIN dead_letter d ON d.group_id = w.group_id AND d.queue_id = %(queue_id)s
 ORDER BY w.group_id
 """
 
-# By the beginning of dead_letter's unique index: when a message was stored that is gone with its day nobody knows.
+# By the beginning of dead_letter's unique index: when a message was stored that is gone with its day nobody knows. Of
+# all groups that have dead letters, also of those that are no more: one probe of the index on (group_id, id) for each.
 _BURIED_AT: Final = f"""
-SELECT d.group_id, d.message_id, d.event_code, d.key, d.stored_at + {TO_1970}, d.stress, d.redrives, {_LETTER}
-FROM {array_rows("w", group_id="bigint")}
+WITH RECURSIVE w (group_id) AS (
+    SELECT min(group_id) FROM dead_letter
+    UNION ALL
+    SELECT (SELECT min(o.group_id) FROM dead_letter o WHERE o.group_id > w.group_id) FROM w WHERE w.group_id IS NOT NULL
+)
+SELECT d.group_id, d.group_name, d.topic, d.message_id, d.event_code, d.key,
+       d.stored_at + {TO_1970}, d.stress, d.redrives, {_LETTER}
+FROM w
 JOIN dead_letter d ON d.group_id = w.group_id AND d.queue_id = %(queue_id)s AND d.queue_offset = %(queue_offset)s
+WHERE d.namespace = %(namespace)s
 ORDER BY d.group_id, d.id DESC
 """
 
@@ -153,20 +163,19 @@ async def find_standings(
     return {row[0]: _standing(row) for row in await cursor.fetchall()}
 
 
-async def find_buried_at(
-    conn: Connection, group_ids: Sequence[int], queue_id: int, queue_offset: int
-) -> list[BuriedCopy]:
-    """Return the dead letters of what lay at a place of the log, of these groups."""
-    parameters = {"group_id": list(group_ids), "queue_id": queue_id, "queue_offset": queue_offset}
+async def find_buried_at(conn: Connection, namespace: str, queue_id: int, queue_offset: int) -> list[BuriedCopy]:
+    """Return the dead letters of what lay at a place of the log, of all groups that are or were in a namespace."""
+    parameters = {"namespace": namespace, "queue_id": queue_id, "queue_offset": queue_offset}
     cursor = binary_cursor(conn)
     await cursor.execute(_BURIED_AT, parameters, prepare=False)
     return [_copy(row) for row in await cursor.fetchall()]
 
 
 def _copy(row: Sequence[Any]) -> BuriedCopy:
-    group_id, message_id, event_code, key, stored_at_us, stress, redrives, *of_letter = row
-    buried = _buried(of_letter)
-    return BuriedCopy(group_id, UUID(bytes=message_id), event_code, key, stored_at_us, stress, redrives, buried)
+    group_id, group, topic, message_id, *rest = row
+    event_code, key, stored_at_us, stress, redrives, *of_letter = rest
+    named = (group_id, group, topic, UUID(bytes=message_id), event_code, key)
+    return BuriedCopy(*named, stored_at_us, stress, redrives, _buried(of_letter))
 
 
 def _standing(row: Sequence[Any]) -> Standing:

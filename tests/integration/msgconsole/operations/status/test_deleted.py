@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -14,6 +15,8 @@ from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2
 from msgconsole.operations.status import deleted
 from msgconsole.operations.status.answers import Basis, GroupStatus, State, Why
+from msgconsole.operations.status.message_status import find_status
+from msgconsole.operations.status.wanted import WantedStatus
 from msgconsole.operations.stores import Stores
 from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, register_group, subscribed
 from tests.support.eventually import eventually
@@ -187,3 +190,31 @@ async def test_there_is_no_end_of_deleted_groups(
     assert (cut.places[0].groups, cut.is_complete) == ((whole.places[0].groups[0], *whole.places[0].groups[2:]), False)
     with pytest.raises(GroupNotFoundError):
         await look(stores, receipt.message_id, group="SG_NEVER")
+
+
+async def test_of_a_message_that_is_gone_the_dead_letters_of_deleted_groups_are_left(
+    stores: Stores, broker: Broker, config: ConfigService, center: MessageCenter
+) -> None:
+    await register_group(config, "SG_OTHER")
+    receipt = await center.publish(TOPIC, PAID, b"a")
+    async with subscribed(broker.address, act=reject):
+        await until(stores, receipt, State.DEAD_LETTER)
+    await config.subscriber_groups.delete("default", GROUP)
+    await config.subscriber_groups.create("default", GROUP)
+    async with stores.messages.connection() as conn:
+        await conn.execute("DELETE FROM message")
+        await conn.execute("UPDATE queue SET start_offset = 1")
+    place = WantedStatus(namespace="default", queue_id=receipt.queue_id, queue_offset=receipt.queue_offset)
+
+    found = (await find_status(stores, place)).places[0].groups
+    await config.topics.delete("default", TOPIC, with_subscriptions=True)
+    still = await find_status(stores, replace(place, group=GROUP))
+
+    assert [(each.group, each.state, each.deleted is None) for each in found] == [
+        ("SG_OTHER", State.GONE, True),
+        (GROUP, State.DEAD_LETTER, False),
+        (GROUP, State.GONE, True),
+    ]
+    assert found[1].deleted is not None
+    assert found[1].deleted.by == "test"
+    assert (still.topic, [each.state for each in still.places[0].groups]) == (TOPIC, [State.DEAD_LETTER, State.GONE])
