@@ -243,3 +243,37 @@ def test_where_the_log_has_lost_its_end_it_is_said_what_cannot_be_told(
     assert (other["state"], groups(run, message_id)["SG_ALL"]["is_certain"]) == ("UNKNOWN", False)
     assert "or UNKNOWN" in said
     assert "if it was stored after the log had lost its end" in said
+
+
+def test_what_waits_for_a_paused_subscription_and_what_has_expired(
+    run: Callable[..., Outcome], database_url: str
+) -> None:
+    register(run, "SG_ALL", "EC_PAID")
+    run("subscription", "create", "SG_ALL", "TP_TRADE", "EC_SENT")
+    run("subscription", "update", "SG_ALL", *TYPE, "--pause")
+    message_id = publish(run)
+    run("publish", "TP_TRADE", "EC_SENT", "body")
+    read(run, "SG_ALL")
+    shelved: dict[str, Told] = {"SG_ALL": ("SHELVED", None, "ROWS")}
+    eventually_blocking(lambda: told(run, message_id) == shelved)
+    said_of_each(flat(run("message", "status", message_id)), shelved)
+    run("message", "skip", message_id, "--group", "SG_ALL", "--reason", "why")
+
+    def execute(statement: str) -> None:
+        async def execute_it() -> None:
+            async with MessageStore.open(database_url, pool_size=1) as opened, opened.connection() as conn:
+                await conn.execute(statement)
+
+        asyncio.run(execute_it())
+
+    # As its day does, when it goes before the group has settled it.
+    execute("UPDATE dead_letter SET reason = 'EXPIRED'")
+    expired: dict[str, Told] = {"SG_ALL": ("EXPIRED", None, "ROWS")}
+    assert told(run, message_id) == expired
+    said_of_each(flat(run("message", "status", message_id)), expired)
+    register(run, "SG_OTHER", "EC_PAID")
+    execute("DELETE FROM message")
+    execute("UPDATE queue SET start_offset = 1")
+    gone = run("message", "status", "--queue", "1", "--offset", "0")
+    assert "SG_ALL EXPIRED ROWS" in flat(gone)
+    assert "SG_OTHER GONE ROWS its day is gone" in flat(gone)
