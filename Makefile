@@ -119,9 +119,13 @@ bench-peers: $(VENV)/.installed-peers ## Measure beside other brokers and queues
 bench-archive: $(VENV)/.installed-dev ## Measure archiving, beside JDBC and beside a broker (30 GB); report in docs/benchmarks
 	@$(BIN)/python -m tests.bench.archive --report docs/benchmarks
 
+.PHONY: bench-figures
+bench-figures: $(VENV)/.installed-dev ## Measure what it costs to count what each minute brought (5 minutes)
+	@$(BIN)/python -m tests.bench.figures
+
 .PHONY: bench-finding
-bench-finding: $(VENV)/.installed-dev ## Measure finding one of MESSAGES (10 million: 20 GB), alone and beside a publisher
-	@$(BIN)/python -m tests.bench.finding --messages $(or $(MESSAGES),10000000)
+bench-finding: $(VENV)/.installed-dev ## Measure finding one of MESSAGES (10 million: 20 GB), alone and beside a publisher; report in docs/benchmarks
+	@$(BIN)/python -m tests.bench.finding --messages $(or $(MESSAGES),10000000) --report docs/benchmarks
 
 .PHONY: chaos
 chaos: $(VENV)/.installed-dev ## Kill and freeze things under load, and check what was promised

@@ -275,6 +275,8 @@ class AuditEntry(Base):
     before: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     after: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     config_version: Mapped[int]
+    # Empty where nobody said why.
+    reason: Mapped[str] = mapped_column(server_default="")
 
 
 class ConfigVersion(Base):

@@ -8,13 +8,12 @@ from typing import Any, Final, NamedTuple
 
 from psycopg.types.json import Jsonb
 
+from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidSettingError, ThingNotFoundError
 from msgdb.postgres.connections import Connection
 
 PAGE_MAX: Final = 1_000
 KEPT_DAYS: Final = 366
-TEXT_CHARS_MAX: Final = 1_000
-"""How long an actor or a reason may be."""
 _FORGOTTEN_AT_ONCE: Final = 1_000
 
 _WRITE: Final = """
@@ -112,8 +111,8 @@ def said(name: str, text: str) -> str:
     """Return who acts, or why, as it is stored. Raises InvalidSettingError where it is not said, or too long."""
     if not text.strip():
         raise InvalidSettingError(name, "must be said")
-    if len(text) > TEXT_CHARS_MAX:
-        raise InvalidSettingError(name, f"must have {TEXT_CHARS_MAX} characters at most")
+    if len(text) > limits.REASON_CHARS_MAX:
+        raise InvalidSettingError(name, f"must have {limits.REASON_CHARS_MAX} characters at most")
     if "\0" in text:
         raise InvalidSettingError(name, "must not contain NUL")
     return text.strip()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -35,12 +35,19 @@ _NOTIFY: Final = sa.text("SELECT pg_notify(:channel, :version)")
 _NO_REFUSALS: Final[Mapping[str, MessageCenterError]] = MappingProxyType({})
 
 
+class Author(NamedTuple):
+    """Who changes something, and why; the reason is empty where nobody said it."""
+
+    actor: str
+    reason: str
+
+
 class Change:
     """A change under way. `record` says what it did; without a record it leaves the version as it is."""
 
-    def __init__(self, session: AsyncSession, actor: str, versions: Versions) -> None:
+    def __init__(self, session: AsyncSession, author: Author, versions: Versions) -> None:
         self.session = session
-        self._actor = actor
+        self._author = author
         self._versions = versions
         self._entries: list[AuditEntry] = []
 
@@ -66,7 +73,8 @@ class Change:
             return
         verb = "create" if before is None else "delete" if after is None else "update"
         entry = AuditEntry(
-            actor=self._actor,
+            actor=self._author.actor,
+            reason=self._author.reason,
             action=f"{kind}.{verb}",
             kind=kind,
             namespace=namespace,
@@ -90,11 +98,14 @@ class Change:
 class Changes:
     """Begins changes on behalf of one actor."""
 
-    def __init__(self, store: ConfigStore, actor: str) -> None:
+    def __init__(self, store: ConfigStore, actor: str, reason: str = "") -> None:
         if not actor:
             raise InvalidSettingError("actor", "is empty: the audit trail must name who changes something")
         self._store = store
-        self._actor = check_text("actor", actor, limits.ACTOR_CHARS_MAX)
+        self._author = Author(
+            check_text("actor", actor, limits.ACTOR_CHARS_MAX),
+            check_text("reason", reason.strip(), limits.REASON_CHARS_MAX),
+        )
 
     @asynccontextmanager
     async def begin(self, refusals: Mapping[str, MessageCenterError] = _NO_REFUSALS) -> AsyncIterator[Change]:
@@ -102,7 +113,7 @@ class Changes:
         try:
             async with self._store.transaction() as session:
                 await session.execute(_BOUND_WAITS)
-                change = Change(session, self._actor, await lock_versions(session))
+                change = Change(session, self._author, await lock_versions(session))
                 yield change
                 await change.finish()
         except IntegrityError as error:

@@ -29,12 +29,12 @@ _ACTIVE_POLL_SECONDS: Final = 0.1
 class ConfigService:
     """Everything that can be done with the configuration, in the name of one actor."""
 
-    def __init__(self, store: ConfigStore, actor: str, tails: QueueTails | None = None) -> None:
-        """Make the services. *actor* goes to the audit trail.
+    def __init__(self, store: ConfigStore, actor: str, tails: QueueTails | None = None, *, reason: str = "") -> None:
+        """Make the services. *actor* goes to the audit trail, and *reason*: why all that is done with them is done.
 
         *tails* is needed to subscribe, and to wait until a change is active.
         """
-        changes = self._changes = Changes(store, actor)
+        changes = self._changes = Changes(store, actor, reason)
         self._store = store
         self._registry = BrokerRegistry(store)
         self._tails = tails

@@ -168,6 +168,8 @@ class AuditView:
     before: dict[str, Any] | None
     after: dict[str, Any] | None
     config_version: int
+    reason: str
+    """Empty where nobody said why."""
 
 
 View = (
@@ -319,4 +321,5 @@ def audit_view(row: models.AuditEntry) -> AuditView:
         before=row.before,
         after=row.after,
         config_version=row.config_version,
+        reason=row.reason,
     )

@@ -25,6 +25,7 @@ from confdb.routes import (
     TopicRoute,
 )
 from msgbroker.contract.names import ANY_EVENT_CODE
+from msgbroker.engine.matching_share import asked_of
 from msgbroker.engine.messages import MessageT
 from msgdb.lanes.records import LaneReset
 
@@ -105,6 +106,8 @@ class Matcher:
         self._reset = reset
         of_topic = [subscription for subscription in group.subscriptions if subscription.topic_id == topic.topic_id]
         self._subscriptions = tuple(subscription for subscription in of_topic if not subscription.paused)
+        self.asked = asked_of(of_topic, topic.topic_id)
+        """What it selects by, as a number that stands for it."""
         self._paused = {subscription.subscription_id: subscription for subscription in of_topic if subscription.paused}
         self._named_codes = frozenset([subscription.event_code for subscription in self._subscriptions])
         self._selections: dict[tuple[int, str], _Selection] = {}

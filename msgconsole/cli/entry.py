@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from msgconsole.cli.exit_status import EXIT_REFUSED
+
 _NEEDS_MORE: Final = "The msgcenter command line needs more: pip install 'msgcenter[console]'"
-_EXIT_REFUSED: Final = 1
 _OURS: Final = {"confdb", "msgbroker", "msgconsole", "msgdb", "spark_etl"}
 
 
@@ -22,4 +23,4 @@ def main() -> None:
         if not missing or missing in _OURS or missing in sys.stdlib_module_names:
             raise
         sys.stderr.write(f"{_NEEDS_MORE}\n")
-        sys.exit(_EXIT_REFUSED)
+        sys.exit(EXIT_REFUSED)

@@ -13,11 +13,8 @@ from typing import Annotated, Final
 import typer
 
 from msgbroker.contract.errors import MessageCenterError
-from msgconsole.cli import streams
-
-EXIT_REFUSED: Final = 1
-EXIT_INTERRUPTED: Final = 130
-"""The exit status after Ctrl-C, as shells have it."""
+from msgconsole.cli.exit_status import EXIT_INTERRUPTED, EXIT_REFUSED
+from msgconsole.cli.printing import streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,42 +22,42 @@ class CommandEntry:
     """A command: where it is, and what it is good for (here, so that --help imports nothing)."""
 
     name: str
-    module: str
+    place: str
+    """Its room and module, below `msgconsole.cli.commands`."""
     summary: str
+
+    @property
+    def module(self) -> str:
+        """The module that has it."""
+        return f"msgconsole.cli.commands.{self.place}"
 
 
 COMMANDS: Final = (
-    CommandEntry("up", "msgconsole.cli.commands.up", "Start everything on this machine: PostgreSQL and a broker."),
-    CommandEntry("demo", "msgconsole.cli.commands.demo", "Show what it does, against a running center."),
-    CommandEntry("broker", "msgconsole.cli.commands.broker", "Run a broker."),
-    CommandEntry("migrate", "msgconsole.cli.commands.migrate", "Bring the databases to this version."),
-    CommandEntry("check-config", "msgconsole.cli.commands.check_config", "Show the settings and try the connections."),
-    CommandEntry("namespace", "msgconsole.cli.commands.namespace", "Namespaces: create, list, delete."),
-    CommandEntry("topic", "msgconsole.cli.commands.topic", "Topics: create, list, show, update, delete, tail."),
-    CommandEntry("event-code", "msgconsole.cli.commands.event_code", "Event codes of a topic: create, list, delete."),
-    CommandEntry(
-        "group", "msgconsole.cli.commands.group", "Groups: create, list, show, update, delete, reset, errors."
-    ),
-    CommandEntry(
-        "subscription", "msgconsole.cli.commands.subscription", "Subscriptions: create, list, show, update, delete."
-    ),
-    CommandEntry("stress", "msgconsole.cli.commands.stress", "Stress traffic (tests): its rules, and who may get it."),
-    CommandEntry("publish", "msgconsole.cli.commands.publish", "Publish a message."),
-    CommandEntry("subscribe", "msgconsole.cli.commands.subscribe", "Print messages as they come."),
-    CommandEntry("lag", "msgconsole.cli.commands.lag", "How far each group is behind."),
-    CommandEntry("instance", "msgconsole.cli.commands.instance", "Instances that are connected: list, disconnect."),
-    CommandEntry("publisher", "msgconsole.cli.commands.publisher", "Publishers that are connected: list."),
-    CommandEntry("usage", "msgconsole.cli.commands.usage", "How many messages were published and delivered."),
-    CommandEntry("alarm", "msgconsole.cli.commands.alarm", "What brokers have set aside, or found at its limit."),
-    CommandEntry(
-        "dead-letters", "msgconsole.cli.commands.dead_letters", "Messages given up on: list, show, redrive, purge."
-    ),
-    CommandEntry("message", "msgconsole.cli.commands.message", "Stored messages: find, show, status, trace, ..."),
-    CommandEntry("job", "msgconsole.cli.commands.job", "What brokers carry out for operators: list, show, pause, ..."),
-    CommandEntry("etl", "msgconsole.cli.commands.etl", "The archive: days as Parquet files, before they are dropped."),
-    CommandEntry("act", "msgconsole.cli.commands.act", "What operators did to messages, and why: list, show."),
-    CommandEntry("audit", "msgconsole.cli.commands.audit", "Who changed what of the configuration."),
-    CommandEntry("bench", "msgconsole.cli.commands.bench", "Measure messages per second and latency here."),
+    CommandEntry("up", "running.up", "Start everything on this machine: PostgreSQL and a broker."),
+    CommandEntry("demo", "running.demo", "Show what it does, against a running center."),
+    CommandEntry("broker", "running.broker", "Run a broker."),
+    CommandEntry("migrate", "running.migrate", "Bring the databases to this version."),
+    CommandEntry("check-config", "running.check_config", "Show the settings and try the connections."),
+    CommandEntry("namespace", "topics.namespace", "Namespaces: create, list, delete."),
+    CommandEntry("topic", "topics.topic", "Topics: create, list, show, update, delete, tail."),
+    CommandEntry("event-code", "topics.event_code", "Event codes of a topic: create, list, delete."),
+    CommandEntry("group", "groups.group", "Groups: create, list, show, update, delete, reset, errors."),
+    CommandEntry("subscription", "groups.subscription", "Subscriptions: create, list, show, update, delete."),
+    CommandEntry("stress", "topics.stress", "Stress traffic (tests): its rules, and who may get it."),
+    CommandEntry("publish", "messages.publish", "Publish a message."),
+    CommandEntry("subscribe", "messages.subscribe", "Print messages as they come."),
+    CommandEntry("lag", "watching.lag", "How far each group is behind."),
+    CommandEntry("instance", "watching.instance", "Instances that are connected: list, disconnect."),
+    CommandEntry("publisher", "watching.publisher", "Publishers that are connected: list."),
+    CommandEntry("usage", "watching.usage", "How many messages were published and delivered."),
+    CommandEntry("alarm", "watching.alarm", "What brokers have set aside, or found at its limit."),
+    CommandEntry("dead-letters", "dead_letters.dead_letters", "Messages given up on: list, show, redrive, purge."),
+    CommandEntry("message", "messages.message", "Stored messages: find, show, status, trace, ..."),
+    CommandEntry("job", "watching.job", "What brokers carry out for operators: list, show, pause, ..."),
+    CommandEntry("etl", "etl.etl", "The archive: days as Parquet files, before they are dropped."),
+    CommandEntry("act", "watching.act", "What operators did to messages, and why: list, show."),
+    CommandEntry("audit", "watching.audit", "Who changed what of the configuration."),
+    CommandEntry("bench", "running.bench", "Measure messages per second and latency here."),
 )
 
 

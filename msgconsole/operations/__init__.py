@@ -1,1 +1,1 @@
-"""Acts that need configuration and store together, one file each: no HTTP, no printing."""
+"""Acts that need configuration and store together, room by room, one file each: no HTTP, no printing."""

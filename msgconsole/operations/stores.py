@@ -17,6 +17,6 @@ class Stores:
     config: ConfigStore
     messages: MessageStore
 
-    def service(self, actor: str) -> ConfigService:
-        """Return what changes the configuration in the name of *actor*."""
-        return ConfigService(self.config, actor, QueueTailReader(self.messages))
+    def service(self, actor: str, reason: str = "") -> ConfigService:
+        """Return what changes the configuration in the name of *actor*; the audit trail says why."""
+        return ConfigService(self.config, actor, QueueTailReader(self.messages), reason=reason)

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from psycopg import errors
 
+from msgdb.lanes.matching import behind, matching
 from msgdb.locks import BACKLOG_LOCK_CLASS
 from msgdb.log.ends import last_message, next_offset
 from msgdb.log.partitions import ensure_for
@@ -36,6 +37,8 @@ class Reading(NamedTuple):
     topic_id: int
     starts: Mapping[int, int]
     """The offset that its first subscription starts at, by queue_id. A queue that is not named starts at 0."""
+    asked: int = 0
+    """What its subscriptions ask for there, as a number: a share that was learnt of something else says nothing."""
 
 
 class Backlog(NamedTuple):
@@ -52,6 +55,10 @@ class Backlog(NamedTuple):
     """When the oldest message was stored that was not settled."""
     late_since: datetime | None
     """When the message was stored with which it began to be late, if it was."""
+    matching: int | None
+    """How many of `behind` it will get, about: on the queues of which that is known. None: it is of none."""
+    matching_unknown: int
+    """How many of `behind` lie on the other queues."""
 
 
 class LateLane(NamedTuple):
@@ -62,7 +69,7 @@ class LateLane(NamedTuple):
     late_since: datetime
 
 
-_READINGS: Final = {"group_id": "bigint", "topic_id": "bigint", "starts": "text"}
+_READINGS: Final = {"group_id": "bigint", "topic_id": "bigint", "starts": "text", "asked": "bigint"}
 
 # For each lane: a probe of the log's end and of the cursor, a range of redelivery's primary key, and for those that are
 # behind a probe of the log at the cursor and one of what was last written. All by primary keys, and by no join of two
@@ -76,13 +83,13 @@ WITH turn AS MATERIALIZED (
     ) AS is_ours
 ), lane AS MATERIALIZED (
     SELECT g.group_id, q.queue_id, q.topic_id, waiting.redeliveries,
-           greatest(0, {next_offset("q", "tail")} - floor.queue_offset - settled.above) AS behind,
+           behind.messages AS behind, {matching("g.asked")} AS matching,
            unread.stored_at AS unread_at, least(waiting.oldest, unread.stored_at) AS oldest_at
     FROM {array_rows("g", **_READINGS)}
     JOIN queue q ON q.topic_id = g.topic_id
     LEFT JOIN LATERAL {last_message("q.queue_id")} tail ON true
     LEFT JOIN LATERAL (
-        SELECT c.acked_offset, c.acked_ranges FROM cursor c
+        SELECT c.acked_offset, c.acked_ranges, c.matching_asked, c.matching_share, c.matching_read FROM cursor c
         WHERE c.group_id = g.group_id AND c.member = '' AND c.queue_id = q.queue_id LIMIT 1
     ) c ON true
     CROSS JOIN LATERAL (
@@ -93,6 +100,7 @@ WITH turn AS MATERIALIZED (
         SELECT coalesce(sum(upper(r) - lower(r)), 0)::bigint AS above
         FROM unnest(c.acked_ranges * int8multirange(int8range(floor.queue_offset, NULL))) r
     ) settled
+    CROSS JOIN LATERAL {behind("floor.queue_offset", next_offset("q", "tail"), "settled.above")}
     CROSS JOIN LATERAL (
         SELECT count(*) AS redeliveries, min(r.stored_at) AS oldest
         FROM redelivery r WHERE r.group_id = g.group_id AND r.member = '' AND r.queue_id = q.queue_id
@@ -106,11 +114,12 @@ WITH turn AS MATERIALIZED (
     WHERE (SELECT is_ours FROM turn)
 ), written AS (
     INSERT INTO backlog_minute AS b
-        (group_id, queue_id, minute, topic_id, behind, behind_max, redeliveries, oldest_at, late_since)
+        (group_id, queue_id, minute, topic_id, behind, behind_max, redeliveries, oldest_at, late_since, matching)
     SELECT lane.group_id, lane.queue_id, date_trunc('minute', now()), lane.topic_id, lane.behind, lane.behind,
            lane.redeliveries, lane.oldest_at,
            CASE WHEN lane.unread_at < now() - {LATE_SECONDS} * interval '1 second'
-                THEN coalesce(last.late_since, lane.unread_at) END
+                THEN coalesce(last.late_since, lane.unread_at) END,
+           lane.matching
     FROM lane
     LEFT JOIN LATERAL (
         SELECT l.behind + l.redeliveries AS unsettled, l.late_since FROM backlog_minute l
@@ -121,11 +130,12 @@ WITH turn AS MATERIALIZED (
     WHERE lane.behind > 0 OR lane.redeliveries > 0 OR last.unsettled > 0
     UNION ALL
     SELECT 0, 0, date_trunc('minute', now()), 0, coalesce(sum(lane.behind), 0), coalesce(sum(lane.behind), 0),
-           coalesce(sum(lane.redeliveries), 0), min(lane.oldest_at), NULL
+           coalesce(sum(lane.redeliveries), 0), min(lane.oldest_at), NULL, NULL
     FROM lane HAVING (SELECT is_ours FROM turn)
     ON CONFLICT (group_id, queue_id, minute) DO UPDATE
     SET behind = excluded.behind, behind_max = greatest(b.behind_max, excluded.behind),
-        redeliveries = excluded.redeliveries, oldest_at = excluded.oldest_at, late_since = excluded.late_since
+        redeliveries = excluded.redeliveries, oldest_at = excluded.oldest_at, late_since = excluded.late_since,
+        matching = excluded.matching
 )
 SELECT is_ours FROM turn
 """
@@ -133,11 +143,17 @@ SELECT is_ours FROM turn
 # look that begins in between is one too many, and changes nothing.
 _NOTE_LOOK: Final = "UPDATE usage_broker SET looked_at = clock_timestamp() WHERE broker_id = %s"
 
+# Where brokers of an earlier version look as well, an estimate may be older than what is behind.
+#
 # By the index on the minute, or by the primary key for a group. Never prepared: which is best depends on what is asked.
 READ: Final = """
 SELECT b.minute, b.group_id, b.topic_id, sum(b.behind)::bigint, sum(b.behind_max)::bigint, sum(b.redeliveries)::bigint,
-       min(b.oldest_at), min(b.late_since)
+       min(b.oldest_at), min(b.late_since), CASE WHEN sum(b.behind) = 0 THEN 0 ELSE sum(known.matching)::bigint END,
+       coalesce(sum(b.behind) FILTER (WHERE known.matching IS NULL), 0)::bigint
 FROM backlog_minute b
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN b.behind > 0 AND b.matching IS NOT NULL THEN least(b.matching, b.behind) END AS matching
+) known
 WHERE b.minute >= %(since)s AND b.minute < %(until)s AND b.group_id <> 0
   AND (%(group_ids)s::bigint[] IS NULL OR b.group_id = ANY(%(group_ids)s::bigint[]))
   AND (%(topic_ids)s::bigint[] IS NULL OR b.topic_id = ANY(%(topic_ids)s::bigint[]))
@@ -167,6 +183,7 @@ def readings_parameters(readings: Sequence[Reading]) -> dict[str, str]:
         "group_id": integer_array([each.group_id for each in readings]),
         "topic_id": integer_array([each.topic_id for each in readings]),
         "starts": text_array([json.dumps(each.starts) for each in readings]),
+        "asked": integer_array([each.asked for each in readings]),
     }
 
 

@@ -18,7 +18,15 @@ from msgdb.lanes.records import DeadLetterMove, LaneCheckpoint, LaneKey, Redeliv
 from msgdb.postgres.array_rows import array_rows, float_array, integer_array, text_array
 from msgdb.postgres.connections import Connection
 
-_CURSOR: Final = {**LANE_KEY, "epoch": "bigint", "acked_offset": "bigint", "acked_ranges": "text"}
+_CURSOR: Final = {
+    **LANE_KEY,
+    "epoch": "bigint",
+    "acked_offset": "bigint",
+    "acked_ranges": "text",
+    "matching_asked": "bigint",
+    "matching_share": "real",
+    "matching_read": "real",
+}
 _REDELIVERY: Final = {
     **LANE_KEY,
     "queue_offset": "bigint",
@@ -53,12 +61,14 @@ MOVE_CURSORS: Final = f"""
 WITH mine AS (
     SELECT * FROM {array_rows("mine", **_CURSOR)}
 ), free AS (
-    SELECT c.group_id, c.member, c.queue_id, mine.acked_offset, mine.acked_ranges
+    SELECT c.group_id, c.member, c.queue_id, mine.acked_offset, mine.acked_ranges,
+           mine.matching_asked, mine.matching_share, mine.matching_read
     FROM mine JOIN cursor c ON {owned_lane("c", "mine")}
     FOR NO KEY UPDATE OF c SKIP LOCKED
 ), moved AS (
     UPDATE cursor c
-    SET acked_offset = greatest(c.acked_offset, free.acked_offset), acked_ranges = free.acked_ranges::int8multirange
+    SET acked_offset = greatest(c.acked_offset, free.acked_offset), acked_ranges = free.acked_ranges::int8multirange,
+        matching_asked = free.matching_asked, matching_share = free.matching_share, matching_read = free.matching_read
     FROM free WHERE {same_lane("c", "free")}
     RETURNING c.group_id, c.member, c.queue_id, c.epoch
 ), others AS (
@@ -180,6 +190,9 @@ def _cursors(checkpoints: Sequence[LaneCheckpoint]) -> Parameters:
         "acked_ranges": text_array(
             "{" + ",".join(f"[{first},{last})" for first, last in each.acked_ranges) + "}" for each in checkpoints
         ),
+        "matching_asked": integer_array([each.matching.asked for each in checkpoints]),
+        "matching_share": float_array([each.matching.share for each in checkpoints]),
+        "matching_read": float_array([each.matching.read for each in checkpoints]),
     }
 
 

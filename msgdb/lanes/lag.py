@@ -8,6 +8,7 @@ from uuid import UUID
 
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgdb.lanes.keys import same_lane
+from msgdb.lanes.matching import behind, matching
 from msgdb.lanes.records import LaneKey
 from msgdb.log.ends import last_message, next_offset
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor
@@ -33,6 +34,9 @@ class LaneLag(NamedTuple):
     """How many of them wait for a paused subscription."""
     oldest_stored_at_us: int | None
     """When the oldest message was stored, of those behind and those that wait for another attempt."""
+    matching: int | None
+    """How many of `behind` the group will get, about, if it asks for `matching_asked` still. None: nobody knows."""
+    matching_asked: int
     epoch: int
     owner: UUID | None
     lease_in_seconds: float | None
@@ -42,6 +46,10 @@ class LaneLag(NamedTuple):
     def key(self) -> LaneKey:
         """Return the lane's name."""
         return LaneKey(self.group_id, self.member, self.queue_id)
+
+    def matching_of(self, asked: int) -> int | None:
+        """Return how many of `behind` a group will get, about, that asks for *asked* by now. None: nobody knows."""
+        return self.matching if asked == self.matching_asked else None
 
     @property
     def unsettled(self) -> int:
@@ -66,8 +74,8 @@ WITH tail AS MATERIALIZED (
                   WHERE c.queue_id = q.queue_id AND (%(all)s OR c.group_id = ANY(%(group_ids)s::bigint[])))
 )
 SELECT c.group_id, c.member, c.queue_id, tail.topic_id, tail.generation, tail.ordinal, c.acked_offset, tail.next_offset,
-       greatest(0, tail.next_offset - floor.queue_offset - settled.above), waiting.redeliveries,
-       waiting.shelved, least(waiting.oldest, unread.stored_at) + {TO_1970},
+       behind.messages, waiting.redeliveries,
+       waiting.shelved, least(waiting.oldest, unread.stored_at) + {TO_1970}, {matching()}, c.matching_asked,
        c.epoch, c.owner, extract(epoch FROM c.lease_until - clock_timestamp())::float8
 FROM cursor c
 JOIN tail ON tail.queue_id = c.queue_id
@@ -76,6 +84,7 @@ CROSS JOIN LATERAL (
     SELECT coalesce(sum(upper(r) - lower(r)), 0)::bigint AS above
     FROM unnest(c.acked_ranges * int8multirange(int8range(floor.queue_offset, NULL))) r
 ) settled
+CROSS JOIN LATERAL {behind("floor.queue_offset", "tail.next_offset", "settled.above")}
 CROSS JOIN LATERAL (
     SELECT count(*) AS redeliveries, count(r.shelved_by) AS shelved, min(r.stored_at) AS oldest
     FROM redelivery r WHERE {same_lane("r", "c")}

@@ -19,7 +19,7 @@ from psycopg.types.multirange import Multirange
 
 from msgbroker.contract.limits import LEASE_SECONDS_MAX, REDELIVERIES_PER_LANE_MAX
 from msgdb.lanes.keys import LANE_KEY, Parameters, key_columns, owned_columns, owned_lane, same_lane
-from msgdb.lanes.records import ClaimedLane, LaneEpoch, LaneKey, LaneToClaim, OffsetRange, RedeliveryRow
+from msgdb.lanes.records import ClaimedLane, LaneEpoch, LaneKey, LaneToClaim, MatchingShare, OffsetRange, RedeliveryRow
 from msgdb.lanes.resets import reset_of
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.array_rows import array_rows
@@ -49,7 +49,7 @@ WITH wanted AS (
     ORDER BY wanted.group_id, wanted.member, wanted.queue_id
     ON CONFLICT (group_id, member, queue_id) DO NOTHING
     RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges, c.reset_offset,
-              c.reset_subscription_id
+              c.reset_subscription_id, c.matching_asked, c.matching_share, c.matching_read
 ), free AS (
     SELECT c.group_id, c.member, c.queue_id
     FROM wanted JOIN cursor c USING (group_id, member, queue_id)
@@ -62,7 +62,7 @@ WITH wanted AS (
         lease_until = clock_timestamp() + %(lease_seconds)s * interval '1 second'
     FROM free WHERE {same_lane("c", "free")}
     RETURNING c.group_id, c.member, c.queue_id, c.epoch, c.acked_offset, c.acked_ranges, c.reset_offset,
-              c.reset_subscription_id
+              c.reset_subscription_id, c.matching_asked, c.matching_share, c.matching_read
 ), ahead AS (
     SELECT c.group_id, c.member, c.queue_id
     FROM wanted JOIN cursor c USING (group_id, member, queue_id)
@@ -176,9 +176,10 @@ async def claim(
             epoch,
             acked_offset,
             _ranges_above(acked_offset, acked_ranges),
-            reset_of(*reset),
+            reset_of(*rest[:2]),
+            MatchingShare._make(rest[2:]),
         )
-        for group_id, member, queue_id, epoch, acked_offset, acked_ranges, *reset in await cursor.fetchall()
+        for group_id, member, queue_id, epoch, acked_offset, acked_ranges, *rest in await cursor.fetchall()
     ]
 
 

@@ -59,6 +59,19 @@ class LaneReset(NamedTuple):
     """Of subscriptions that are younger than this one it says nothing: they count from their own start."""
 
 
+class MatchingShare(NamedTuple):
+    """Which share of what a lane read lately its group gets."""
+
+    asked: int = 0
+    """What the subscriptions asked for, as a number: of others it says nothing."""
+    share: float = 0.0
+    read: float = 0.0
+    """From how many messages that was learnt; from none: nothing is known."""
+
+
+NOTHING_LEARNT: Final = MatchingShare()
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimedLane:
     """A lane's persisted state at the moment of its claim."""
@@ -72,6 +85,7 @@ class ClaimedLane:
     """The ranges above `acked_offset` that are settled as well, ascending."""
     reset: LaneReset | None = None
     """Where it was put by hand the last time; None: it never was."""
+    matching: MatchingShare = NOTHING_LEARNT
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +143,7 @@ class LaneCheckpoint:
     redelivered: list[int] = field(default_factory=list)
     """Offsets whose redelivery rows are done with."""
     dead_letters: list[DeadLetterMove] = field(default_factory=list)
+    matching: MatchingShare = NOTHING_LEARNT
 
     @property
     def change_count(self) -> int:

@@ -20,7 +20,7 @@ from msgdb.dead_letters.copies import COPIED_COLUMNS, COPIED_FROM_MESSAGE
 from msgdb.lanes.keys import same_lane
 from msgdb.lanes.records import LaneReset
 from msgdb.lanes.resets import LOCK_SECONDS, reset_of
-from msgdb.log.copies import StoredCopy
+from msgdb.log.found import FoundMessage
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 
@@ -153,7 +153,7 @@ class SteeredMessage:
 
     group_id: int
     group_name: str
-    copy: StoredCopy
+    copy: FoundMessage
     initial_offset: int
     """Where the group's lane begins, should nobody have served it yet."""
 

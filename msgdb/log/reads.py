@@ -1,13 +1,10 @@
-"""Reads of the log: ranges, single messages, where a queue begins and ends. Times are microseconds since 1970."""
+"""Reads of the log: ranges, messages by their offsets, where queues begin and end. Times: microseconds since 1970."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, Final, NamedTuple
-from uuid import UUID
+from typing import Final, NamedTuple
 
-from msgdb import ids
 from msgdb.log.ends import last_message, next_offset
 from msgdb.postgres.array_rows import array_rows
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor, datetime_of
@@ -86,13 +83,6 @@ SELECT {_columns(f"CASE WHEN {_WITHIN_BYTES} THEN m.body END")} FROM (
 ORDER BY m.queue_offset
 """
 
-# By the index on message_id of the days between the bounds.
-_FIND: Final = f"""
-SELECT {_COLUMNS} FROM message m
-WHERE m.message_id = %(message_id)s AND m.stored_at >= %(first)s AND m.stored_at < %(last)s LIMIT 1
-"""
-_FIND_ANYWHERE: Final = f"SELECT {_COLUMNS} FROM message m WHERE m.message_id = %(message_id)s LIMIT 1"
-
 # One probe of the primary key's end per queue and day.
 _NEXT_OFFSETS: Final = f"""
 SELECT q.queue_id, {next_offset("q", "tail")}
@@ -106,9 +96,6 @@ _FIRST_OFFSETS: Final = "SELECT queue_id, start_offset FROM queue WHERE queue_id
 _STORED_AT: Final = f"""
 SELECT m.stored_at + {TO_1970} FROM message m WHERE m.queue_id = %s AND m.queue_offset = %s
 """
-
-_DAY_US: Final = 86_400_000_000
-_LAST_TIME_US: Final = 2_900_000 * _DAY_US
 
 
 async def read_range(
@@ -149,19 +136,6 @@ async def read_offsets(
     return OffsetsRead(rows, [row[_OFFSET_PLACE] for row in found[len(rows) :]])
 
 
-async def find_message(conn: Connection, message_id: bytes) -> MessageRow | None:
-    """Return the message with that id: in the day of the id's time, else in its neighbours, else in any live day."""
-    # Whatever the id is: it comes from people. Beyond these, there is no datetime.
-    minted_us = min(max(ids.time_us_of(message_id), _DAY_US), _LAST_TIME_US)
-    first_day = datetime_of(minted_us - minted_us % _DAY_US)
-    day = timedelta(days=1)
-    parameters: dict[str, Any] = {"message_id": UUID(bytes=message_id)}
-    for first, last in ((first_day, first_day + day), (first_day - day, first_day + 2 * day)):
-        if (found := await _find_one(conn, _FIND, {**parameters, "first": first, "last": last})) is not None:
-            return found
-    return await _find_one(conn, _FIND_ANYWHERE, parameters)
-
-
 async def next_offsets(conn: Connection, queue_ids: Sequence[int]) -> dict[int, int]:
     """Return, for each of these queues, the offset that the next message will get."""
     cursor = await conn.execute(_NEXT_OFFSETS, (list(queue_ids),), binary=True)
@@ -197,10 +171,3 @@ async def _stored_at_us(conn: Connection, queue_id: int, queue_offset: int) -> i
     await cursor.execute(_STORED_AT, (queue_id, queue_offset))
     row = await cursor.fetchone()
     return None if row is None else int(row[0])
-
-
-async def _find_one(conn: Connection, statement: str, parameters: dict[str, Any]) -> MessageRow | None:
-    cursor = binary_cursor(conn)
-    await cursor.execute(statement, parameters, prepare=False)
-    row = await cursor.fetchone()
-    return None if row is None else MessageRow._make(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from msgdb.looking.found import COLUMNS, FoundMessage, Position
+from msgdb.log.found import COLUMNS, FoundMessage, Position
 from msgdb.looking.stretches import CONDITIONS, WantedMessages
 from msgdb.postgres.binary_rows import binary_cursor, datetime_of
 from msgdb.postgres.connections import Connection

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from msgdb.log.ends import last_message, next_offset
-from msgdb.looking.found import Position
+from msgdb.log.found import Position
 from msgdb.postgres.array_rows import array_rows
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from psycopg.types.json import Jsonb
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgdb.looking.found import COLUMNS, FoundMessage
+from msgdb.log.found import COLUMNS, FoundMessage
 from msgdb.looking.spans import Span
 from msgdb.postgres.array_rows import array_rows
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor

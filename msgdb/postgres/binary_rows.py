@@ -36,6 +36,11 @@ def datetime_of(time_us: int) -> datetime:
     return _EPOCH + timedelta(microseconds=time_us)
 
 
+def micros_of(time: datetime) -> int:
+    """Return the microseconds since 1970 of a time: what `datetime_of` takes."""
+    return round(time.timestamp() * 1_000_000)
+
+
 def binary_cursor(conn: Connection) -> AsyncCursor[TupleRow]:
     """Return a cursor that loads timestamptz as its integer, uuid as bytes, and jsonb as headers."""
     cursor = conn.cursor(binary=True)

@@ -68,6 +68,8 @@ backlog_minute = Table(
     Column("oldest_at", timestamp()),
     # Since when it has not got what was stored in time. NULL: it is not late.
     Column("late_since", timestamp()),
+    # How many of `behind` the group will get, about. NULL: nobody knows.
+    Column("matching", BigInteger),
     Index(None, "minute"),
     postgresql_partition_by="RANGE (minute)",
 )

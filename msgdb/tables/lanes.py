@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import (
+    REAL,
     BigInteger,
     Boolean,
     Column,
@@ -43,6 +44,11 @@ cursor = Table(
     # that id, though they may start later (msgdb.lanes.resets).
     Column("reset_offset", BigInteger),
     Column("reset_subscription_id", BigInteger),
+    # Which share matched of what was read lately, from how many messages that was learnt, and what the subscriptions
+    # asked for then, as a number (msgbroker.engine.matching_share).
+    Column("matching_asked", BigInteger, nullable=False, server_default=text("0")),
+    Column("matching_share", REAL, nullable=False, server_default=text("0")),
+    Column("matching_read", REAL, nullable=False, server_default=text("0")),
     postgresql_with=UPDATED_IN_PLACE,
 )
 

@@ -24,6 +24,7 @@ _FLAG: Final = pa.bool_()
 _INT2: Final = pa.int16()
 _INT4: Final = pa.int32()
 _INT8: Final = pa.int64()
+_REAL: Final = pa.float32()
 _TEXT: Final = pa.string()
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
@@ -151,7 +152,8 @@ _CURSOR: Final = SourceTable(
         *_as_text("uuid", "owner"),
         *_plain(_INT8, "epoch"),
         *_plain(_TIME, "lease_until"),
-        *_plain(_INT8, "reset_offset", "reset_subscription_id"),
+        *_plain(_INT8, "reset_offset", "reset_subscription_id", "matching_asked"),
+        *_plain(_REAL, "matching_share", "matching_read"),
     ),
     key=("group_id", "member", "queue_id"),
 )

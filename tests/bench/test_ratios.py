@@ -6,6 +6,7 @@ missed after the usual number of rounds gets some more before it counts.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from msgconsole.bench.phases import bare_copy
 from msgconsole.bench.phases.center import BenchCenter
 from msgconsole.bench.phases.runner import PhaseRunner
 from msgconsole.bench.scenario import Phase
+from tests.bench.figures.comparison import Pair, loaded_in_turns, median_rate
 
 # Far below what a quiet machine shows (see docs/benchmarks): what falls below these is no noise.
 RATIOS_MIN = {
@@ -28,6 +30,7 @@ RATIOS_MIN = {
     "traced at rate 1 / not traced": 0.4,
 }
 RATIOS_MAX = {"beside a redrive / alone, publish to handler p99": 4.0}
+COUNTED_MIN = 0.8
 ROUNDS = 3
 ROUNDS_MAX = 6
 MESSAGES = 20_000
@@ -45,6 +48,18 @@ def test_speed_keeps_its_ratios_to_a_bare_copy_and_between_kinds_of_groups() -> 
                 break
 
     assert _missed(run) == {}, run
+
+
+@pytest.mark.timeout(300)
+def test_counting_what_each_minute_brought_leaves_the_rate_as_it_is(tmp_path: Path) -> None:
+    pairs: list[Pair] = []
+    with loaded_in_turns(tmp_path, MESSAGES) as both:
+        for pair in itertools.islice(both, 2 * ROUNDS_MAX):
+            pairs.append(pair)
+            if len(pairs) >= 2 * ROUNDS and median_rate(pairs) >= COUNTED_MIN:
+                break
+
+    assert median_rate(pairs) >= COUNTED_MIN, [pair.rate for pair in pairs]
 
 
 def _center(directory: Path) -> BenchCenter:

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import psycopg
+import pytest
 
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.client import Message, MessageCenter
-from msgconsole.operations.redrive import redrive
+from msgconsole.operations.dead_letters.redrive import redrive
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.jobs.listing import get_job
+from msgdb.jobs.records import RATE_MAX
 from msgdb.store import MessageStore
 from tests.chaos.load import EVENT_CODE, TOPIC, Load, register
 from tests.support.broker_fixtures import StartBrokerProcess
@@ -25,12 +27,14 @@ from tests.support.jobs import ended
 
 BURIED = "SG_BURIED"
 BUSY = "SG_BUSY"
-LETTERS = 3_000
-RATE = 600.0
+FEW, SLOWLY = 3_000, 600.0
 
 
+@pytest.mark.parametrize(
+    "count, rate", [(FEW, SLOWLY), pytest.param(100_000, RATE_MAX, marks=pytest.mark.long)], ids=["few", "100,000"]
+)
 async def test_nothing_is_redriven_twice_or_left_out_when_brokers_are_killed_over_it(
-    broker_process: StartBrokerProcess, database_url: str, rounds: int
+    broker_process: StartBrokerProcess, database_url: str, rounds: int, count: int, rate: float
 ) -> None:
     await register(database_url, BURIED, BUSY)
     brokers = [broker_process() for _ in range(2)]
@@ -46,14 +50,13 @@ async def test_nothing_is_redriven_twice_or_left_out_when_brokers_are_killed_ove
         stores = Stores(config, store)
         group = await ConfigService(config, "chaos").subscriber_groups.get("default", BURIED)
         async with store.connection() as conn:
-            count = LETTERS * rounds
             await bury(conn, count, group_id=group.group_id, group_name=BURIED, topic=TOPIC, event_code=EVENT_CODE)
         center = await stack.enter_async_context(MessageCenter([broker.address for broker in brokers]))
         center.subscriber(group=BURIED, topic=TOPIC)(handle)
         await center.start()
         async with Load.running([broker.address for broker in brokers], [BUSY]) as load:
             wanted = WantedDeadLetters(namespace="default", group_id=group.group_id, is_open=True)
-            begun = await redrive(stores, wanted, actor="chaos", reason="why", rate=RATE)
+            begun = await redrive(stores, wanted, actor="chaos", reason="why", rate=rate)
             for number in range(rounds):
                 # In the middle of a step as like as not: one is under way for most of the time.
                 await done_so_far(stores, begun.job_id, count * (number + 1) // (rounds + 2))
@@ -62,7 +65,7 @@ async def test_nothing_is_redriven_twice_or_left_out_when_brokers_are_killed_ove
                 victim.kill()
                 brokers.append(broker_process(listen=victim.address))
                 assert brokers[-1].address == victim.address
-            status = await ended(stores, begun.job_id, 100)
+            status = await ended(stores, begun.job_id, 200)
             history = await load.finish()
         await eventually(lambda: len(redriven) == count, 60, what="all redriven messages handled")
 

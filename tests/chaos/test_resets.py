@@ -11,7 +11,7 @@ from typing import NamedTuple
 import psycopg
 
 from confdb.store import ConfigStore
-from msgconsole.operations.group_reset import WantedReset, reset_group
+from msgconsole.operations.lanes.resetting import WantedReset, reset_group
 from msgconsole.operations.stores import Stores
 from msgdb.store import MessageStore
 from tests.chaos.load import Load, register

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from msgbroker.server.app import Broker
+from msgconsole.operations.looking.trace import TraceStory, trace_message
 from msgconsole.operations.stores import Stores
-from msgconsole.operations.trace import TraceStory, trace_message
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor
 from msgdb.store import MessageStore
 from msgdb.trace.records import TraceEvent

@@ -11,7 +11,7 @@ _ROOT = Path(__file__).parents[2]
 _PACKAGES = ("msgbroker", "confdb", "msgdb", "msgconsole", "spark_etl", "migrations")
 _MODULE_LINES_MAX = 400
 _FUNCTION_LINES_MAX = 60
-_PACKAGES_OF_ROOMS = ("msgbroker", "confdb", "msgdb")
+_PACKAGES_OF_ROOMS = ("msgbroker", "confdb", "msgdb", "msgconsole", "spark_etl")
 _ROOM_MODULES_MAX = 15
 
 

@@ -50,6 +50,10 @@ class Lane(Generic[MessageT]):
         """Replace the configuration; what is in flight keeps its deadline."""
         self._state.config = config
 
+    def ask(self, asked: int) -> None:
+        """Learn from now on which share matches of what is *asked* for, a number that stands for it."""
+        self._state.meter.ask(asked)
+
     # --- reading ------------------------------------------------------------------------------------------------
 
     @property
@@ -275,7 +279,8 @@ class Lane(Generic[MessageT]):
 
     def checkpoint(self, now: float) -> LaneCheckpoint | None:
         """Return all that is to be persisted in one transaction; None where nothing is, or one is outstanding."""
-        return self._state.writes.checkpoint(self._state.settled, self._state.again.by_offset, now)
+        state = self._state
+        return state.writes.checkpoint(state.settled, state.again.by_offset, now, state.matching_share)
 
     def confirm(self, checkpoint: LaneCheckpoint) -> None:
         """Note that *checkpoint* is committed."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgbroker.engine.lane.redeliveries import Redelivery
 from msgbroker.engine.offsets import SettledOffsets
-from msgdb.lanes.records import SHELVED_SECONDS, DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
+from msgdb.lanes.records import (
+    SHELVED_SECONDS,
+    DeadLetterMove,
+    LaneCheckpoint,
+    LaneKey,
+    MatchingShare,
+    RedeliveryUpsert,
+)
 
 
 class PendingWrites:
@@ -67,7 +74,11 @@ class PendingWrites:
         return bool(self._cursor_changed or self._upserts or self._deletes or self._dead_letters)
 
     def checkpoint(
-        self, settled: SettledOffsets, redeliveries: Mapping[int, Redelivery], now: float
+        self,
+        settled: SettledOffsets,
+        redeliveries: Mapping[int, Redelivery],
+        now: float,
+        matching_share: Callable[[], MatchingShare],
     ) -> LaneCheckpoint | None:
         """Return all that is to be persisted, in one transaction; None where nothing is, or one is outstanding."""
         if self._outstanding is not None or not self._has_changes:
@@ -80,6 +91,7 @@ class PendingWrites:
             redeliveries=[_upsert_of(redeliveries[offset], now) for offset in sorted(self._upserts)],
             redelivered=sorted(self._deletes),
             dead_letters=self._dead_letters,
+            matching=matching_share(),
         )
         self._rows |= self._upserts
         self._cursor_changed = False

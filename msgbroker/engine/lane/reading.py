@@ -21,16 +21,21 @@ def read(
 
     Both may hold more than that: messages below *first*, or settled by an earlier owner.
     """
+    shelved_count = 0
     for message, by in shelved:
         offset = message.queue_offset
         if offset >= first and offset not in state.settled:
             record = Redelivery(offset, message.stored_at_us, message.ordering_key, 1, math.inf)
             state.again.add(record)
             state.shelve(record, by)
+            shelved_count += 1
     if matched and matched[0].queue_offset < first:
         matched = [message for message in matched if message.queue_offset >= first]
     if state.settled.end > first:
         matched = [message for message in matched if message.queue_offset not in state.settled]
+    if first >= state.learns_from:
+        state.meter.read += end - first
+        state.meter.matched += len(matched) + shelved_count
     if len(matched) < end - first:
         settle_between(state, first, end, matched)
     state.ready.add(matched)

@@ -19,11 +19,12 @@ from msgbroker.engine.lane.pending_writes import PendingWrites
 from msgbroker.engine.lane.ready import ReadyMessages
 from msgbroker.engine.lane.redeliveries import Redeliveries, Redelivery, Stage
 from msgbroker.engine.lane.watching import LaneWatcher, Nobody
+from msgbroker.engine.matching_share import MatchingMeter
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.offsets import SettledOffsets, runs
 from msgbroker.engine.tally import NoTally, Tally
 from msgbroker.engine.verdicts import DeadLetterReason, Settlement, Verdict
-from msgdb.lanes.records import ClaimedLane, RedeliveryRow
+from msgdb.lanes.records import ClaimedLane, MatchingShare, RedeliveryRow
 
 
 class LaneState(Generic[MessageT]):
@@ -50,9 +51,12 @@ class LaneState(Generic[MessageT]):
         self.writes = PendingWrites(claimed.key, claimed.epoch)
         self.unsettled_by_instance: Counter[str] = Counter()
         self.watcher: LaneWatcher = Nobody()
+        self.meter = MatchingMeter(claimed.matching)
         self.is_stopped = False
         """Nothing is handed out any more, and the bodies are gone; verdicts still count."""
         self._load(rows, now)
+        self.learns_from = min(self.settled.end, claimed.acked_offset + config.window_max)
+        """What lies below an earlier owner had read, and has counted; somebody may have settled a message far above."""
         self.next_offset = claimed.acked_offset
         """The next one it wants from the log."""
         self.skip_settled()
@@ -77,6 +81,10 @@ class LaneState(Generic[MessageT]):
         """Let `next_offset` pass what an earlier owner had settled, or has a row of."""
         if self.settled.end > self.next_offset:
             self.next_offset = self.settled.first_missing(self.next_offset)
+
+    def matching_share(self) -> MatchingShare:
+        """Return which share of what was read lately the group gets."""
+        return self.meter.share(self.counters.denied)
 
     @property
     def unmoved_count(self) -> int:

@@ -11,6 +11,7 @@ import structlog
 
 from confdb.routes import GroupRoute, Snapshot
 from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.engine.matching_share import asked_of
 from msgbroker.server import clock
 from msgbroker.server.loops import pause
 from msgdb.figures.backlog import Reading, look, readings_parameters
@@ -85,6 +86,7 @@ def readings_of(group: GroupRoute) -> list[Reading]:
             topic_id,
             # A queue that one of them does not name is younger than it: all of it is that one's.
             {queue_id: min(each.get(queue_id, 0) for each in of_topic) for queue_id in of_topic[0]},
+            asked_of(group.subscriptions, topic_id),
         )
         for topic_id, of_topic in starts.items()
     ]

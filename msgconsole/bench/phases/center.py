@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -19,12 +19,20 @@ _NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 class BenchCenter:
-    """Runs PostgreSQL and a broker while it is entered. *settings* are the broker's, by their names in lower case.
+    """Runs PostgreSQL and a broker while it is entered, a usual one unless *command* starts another.
 
-    Everything else is at its default, whatever the environment says.
+    *settings* are the broker's, by their names in lower case; everything else is at its default, whatever the
+    environment says.
     """
 
-    def __init__(self, directory: Path, say: Callable[[str], None], settings: Mapping[str, str] = _NO_SETTINGS) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        say: Callable[[str], None],
+        settings: Mapping[str, str] = _NO_SETTINGS,
+        command: Sequence[str] = BROKER_COMMAND,
+    ) -> None:
+        self._command = command
         self._directory = directory
         self._say = say
         self.settings = dict(settings)
@@ -75,7 +83,7 @@ class BenchCenter:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MSGCENTER_")}
         given = {"confdb_url": self.confdb_url, "msgdb_url": self.msgdb_url, **self.settings}
         environment = {**inherited, **{f"MSGCENTER_{name.upper()}": value for name, value in given.items()}}
-        command = [*BROKER_COMMAND, "--listen", self.address, "--workers", str(workers)]
+        command = [*self._command, "--listen", self.address, "--workers", str(workers)]
         started_at = time.perf_counter()
         self._broker = BrokerProcess(command, self._directory / "broker.log", environment)
         self._workers = workers

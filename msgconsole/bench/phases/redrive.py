@@ -15,7 +15,7 @@ from msgconsole.bench.phases.center import BenchCenter
 from msgconsole.bench.phases.registration import NAMESPACE, configuring
 from msgconsole.bench.phases.worker_process import WorkerProcess
 from msgconsole.bench.workers.load import EVENT_CODE
-from msgconsole.operations.redrive import redrive
+from msgconsole.operations.dead_letters.redrive import redrive
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.jobs.listing import get_job

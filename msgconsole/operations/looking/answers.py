@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgdb.looking.found import FoundMessage, Position
+from msgdb.log.found import FoundMessage, Position
 
 PAGE_MAX: Final = 1_000
 _BOUND: Final = 2**63

@@ -10,11 +10,11 @@ from msgconsole.operations.looking.answers import Answer
 from msgconsole.operations.looking.where import load_checked
 from msgconsole.operations.stores import Stores
 from msgdb import ids
-from msgdb.looking import by_id
+from msgdb.log.copies import COPIES_MAX, find_copies
+from msgdb.log.found import FoundMessage
 from msgdb.looking.bodies import read_bodies
 from msgdb.looking.days_known import DayFate, KnownDay, find_known_day
 from msgdb.looking.deaths import Death, list_deaths
-from msgdb.looking.found import FoundMessage
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 
@@ -40,22 +40,18 @@ async def find_by_id(stores: Stores, namespace: str, message_id: UUID) -> Answer
     """Return a message, as often as it is stored: what its publisher stored first. Raises NamespaceNotFoundError."""
     await load_checked(stores, namespace)
     async with stores.messages.looking() as conn:
-        # In all days: it may have been redriven or replayed in any.
-        found = _of(namespace, await by_id.list_stored(conn, message_id))
-        if len(found) > by_id.STORED_MAX:
-            return Answer(found[: by_id.STORED_MAX], more=f"it was stored more than {by_id.STORED_MAX} times")
-        return Answer(found, () if found else await _why_not(conn, message_id))
+        found, is_cut = await find_copies(conn, message_id, namespace)
+        more = f"it was stored more than {COPIES_MAX} times" if is_cut else None
+        return Answer(found, () if found else await _why_not(conn, message_id), more)
 
 
 async def find_shown(stores: Stores, namespace: str, message_id: UUID) -> tuple[ShownMessage | None, tuple[str, ...]]:
     """Return all that is known of a message, or why it may not be there. Raises NamespaceNotFoundError."""
     snapshot = await load_checked(stores, namespace)
     async with stores.messages.looking() as conn:
-        stored = _of(namespace, await by_id.list_stored(conn, message_id))
+        stored, is_cut = await find_copies(conn, message_id, namespace)
         if not stored:
             return None, await _why_not(conn, message_id)
-        is_cut = len(stored) > by_id.STORED_MAX
-        stored = stored[: by_id.STORED_MAX]
         deaths = await list_deaths(conn, [each.position for each in stored])
     names = {group.group_id: group.name for group in snapshot.groups.values()}
     return ShownMessage(stored[0], stored[1:], is_cut, names, deaths), ()
@@ -65,16 +61,12 @@ async def find_body(stores: Stores, namespace: str, message_id: UUID) -> tuple[b
     """Return a message's body, or why it may not be there. Raises NamespaceNotFoundError."""
     await load_checked(stores, namespace)
     async with stores.messages.looking() as conn:
-        found = _of(namespace, await by_id.find_by_id(conn, message_id))
+        found, _ = await find_copies(conn, message_id, namespace, limit=1)
         if found:
             bodies = await read_bodies(conn, [found[0].position])
             if found[0].position in bodies:
                 return bodies[found[0].position], ()
         return None, await _why_not(conn, message_id)
-
-
-def _of(namespace: str, found: list[FoundMessage]) -> list[FoundMessage]:
-    return [message for message in found if message.namespace == namespace]
 
 
 async def _why_not(conn: Connection, message_id: UUID) -> tuple[str, ...]:

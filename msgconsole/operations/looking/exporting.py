@@ -12,8 +12,8 @@ from msgconsole.operations.looking.finding import find_page
 from msgconsole.operations.looking.in_log import LogSearch
 from msgconsole.operations.looking.where import load_checked
 from msgconsole.operations.stores import Stores
+from msgdb.log.found import FoundMessage
 from msgdb.looking.bodies import read_bodies, read_together
-from msgdb.looking.found import FoundMessage
 from msgdb.postgres.connections import Connection
 
 # What comes while it is exported is not part of it, or it might never end.

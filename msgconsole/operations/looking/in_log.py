@@ -12,7 +12,7 @@ from msgbroker.contract.errors import InvalidSettingError
 from msgconsole.operations.looking.answers import PAGE_MAX, Answer, PageToken
 from msgconsole.operations.looking.merging import LogMerge
 from msgconsole.operations.looking.where import Searched, say_what_is_gone
-from msgdb.looking.found import Position
+from msgdb.log.found import Position
 from msgdb.looking.spans import Span, find_spans
 from msgdb.looking.stretches import EVERY_MESSAGE, WantedMessages, read_stretches
 from msgdb.postgres.binary_rows import datetime_of

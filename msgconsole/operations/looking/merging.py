@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgdb.looking.found import FoundMessage, Position
+from msgdb.log.found import FoundMessage, Position
 from msgdb.looking.spans import Span
 from msgdb.looking.stretches import ReadStretch
 

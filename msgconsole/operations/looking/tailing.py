@@ -13,10 +13,10 @@ from msgbroker.contract.errors import InvalidSettingError, TopicNotFoundError
 from msgconsole.operations.looking.in_log import merge_spans
 from msgconsole.operations.looking.where import load_checked
 from msgconsole.operations.stores import Stores
+from msgdb.log.found import FoundMessage, Position
 from msgdb.log.queues import list_topic_queues
 from msgdb.log.reads import first_offsets, next_offsets
 from msgdb.looking.bodies import read_bodies, read_together
-from msgdb.looking.found import FoundMessage, Position
 from msgdb.looking.spans import Span
 from msgdb.looking.stretches import EVERY_MESSAGE, WantedMessages, read_stretches
 from msgdb.postgres.connections import Connection

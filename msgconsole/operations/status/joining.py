@@ -21,9 +21,9 @@ from msgdb.lanes.records import LaneReset
 from msgdb.lanes.reset_acts import LaneResetAct, ResetActs
 from msgdb.lanes.skip_acts import SkipAct
 from msgdb.lanes.standing import Standing
+from msgdb.log.found import FoundMessage
 from msgdb.log.queues import QueueRow
-from msgdb.looking.found import FoundMessage
-from msgdb.postgres.binary_rows import datetime_of
+from msgdb.postgres.binary_rows import datetime_of, micros_of
 from msgdb.trace.reading import Acked
 
 
@@ -101,7 +101,7 @@ class Joined:
             is_paused=now is not None and now.group_id == group_id and now.paused,
             ended=ended,
             acked=self.acked.get(group_id),
-            now_us=round(past.read_at.timestamp() * 1_000_000),
+            now_us=micros_of(past.read_at),
         )
 
     def _stand_of(self, group_id: int) -> MessageStand | None:

@@ -16,7 +16,7 @@ from confdb.past import UNCERTAIN_SECONDS, Past, PastGroup, TopicPast
 from msgbroker.client.connect.inspection import MessagePlace
 from msgbroker.contract.errors import LookTooLongError
 from msgbroker.contract.whereabouts import Stand
-from msgconsole.operations.asking_brokers import find_in_flight
+from msgconsole.operations.brokers.asking import find_in_flight
 from msgconsole.operations.status.answers import MessageStatus, PlaceStatus
 from msgconsole.operations.status.deleted import asked_groups
 from msgconsole.operations.status.gone import find_gone
@@ -27,9 +27,9 @@ from msgdb.jobs.purge_jobs import list_purge_jobs
 from msgdb.lanes.reset_acts import list_put_back_acts, list_reset_acts
 from msgdb.lanes.skip_acts import list_skip_acts
 from msgdb.lanes.standing import find_standings
+from msgdb.log.copies import COPIES_MAX, Copies, find_copies, find_copy_at
+from msgdb.log.found import FoundMessage
 from msgdb.log.queues import QueueRow, find_queue
-from msgdb.looking.by_id import STORED_MAX, find_at, list_stored
-from msgdb.looking.found import FoundMessage
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 from msgdb.trace.reading import list_acked
@@ -42,10 +42,11 @@ async def find_status(stores: Stores, wanted: WantedStatus) -> MessageStatus:
 
     Raises ThingNotFoundError where no live day has it, and GroupNotFoundError.
     """
-    found = await _find_places(stores, wanted)
+    found, has_more = await _find_places(stores, wanted)
     if not found:
         return await find_gone(stores, wanted)
-    places, first = found[:STORED_MAX], found[0]
+    places = sorted(found, key=lambda each: each.position)
+    first = places[0]
     past = await _read_past(stores, first)
     groups, has_more_groups = asked_groups(past.moments, wanted)
     stored = await _read_stored(stores, places, groups)
@@ -63,22 +64,20 @@ async def find_status(stores: Stores, wanted: WantedStatus) -> MessageStatus:
         key=first.key,
         stress=first.stress,
         places=tuple([await _decided(stores, Joined(each, groups, past, said)) for each in stored]),
-        has_more_places=len(found) > STORED_MAX,
+        has_more_places=has_more,
         unanswered=said.unanswered,
         has_more_groups=has_more_groups or not past.is_whole,
     )
 
 
-async def _find_places(stores: Stores, wanted: WantedStatus) -> list[FoundMessage]:
+async def _find_places(stores: Stores, wanted: WantedStatus) -> Copies:
     async with stores.messages.looking() as conn:
         if wanted.message_id is not None:
-            found = sorted(await list_stored(conn, wanted.message_id), key=lambda each: each.position)
-        else:
-            assert wanted.queue_id is not None, "a message is named by its id or its place"
-            assert wanted.queue_offset is not None, "a place is a queue and an offset"
-            at = await find_at(conn, wanted.queue_id, wanted.queue_offset)
-            found = [] if at is None else [at]
-    return [each for each in found if each.namespace == wanted.namespace]
+            return await find_copies(conn, wanted.message_id, wanted.namespace, limit=COPIES_MAX)
+        assert wanted.queue_id is not None, "a message is named by its id or its place"
+        assert wanted.queue_offset is not None, "a place is a queue and an offset"
+        at = await find_copy_at(conn, wanted.queue_id, wanted.queue_offset)
+    return Copies([] if at is None or at.namespace != wanted.namespace else [at], is_cut=False)
 
 
 async def _read_past(stores: Stores, first: FoundMessage) -> TopicPast:

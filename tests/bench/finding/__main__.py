@@ -1,4 +1,4 @@
-"""`python -m tests.bench.finding`: fill a store, look for messages, print how long it took, as JSON."""
+"""`python -m tests.bench.finding`: fill a store, look for messages, print a page, and write the report."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from msgconsole.operations.looking.in_log import LogSearch
 from msgconsole.operations.stores import Stores
 from msgdb.looking.stretches import WantedMessages
 from tests.bench.finding.filled_store import TOPIC, filled
+from tests.bench.finding.report import ALONE, BESIDE, BY_ID, BY_KEY, BY_TIME, document
 
 _WARM_UP: Final = 5
 _LOAD_ROWS: Final = 200
@@ -56,9 +57,9 @@ def _within_the_hour(at: datetime) -> dict[str, Any]:
 
 
 LOOKS: Final[dict[str, Look]] = {
-    "by id": lambda stores, row: find_by_id(stores, "default", row[0]),
-    "by key": lambda stores, row: find_messages(stores, _search(row[1])),
-    "by topic and time": lambda stores, row: find_messages(stores, _search(**_within_the_hour(row[2]))),
+    BY_ID: lambda stores, row: find_by_id(stores, "default", row[0]),
+    BY_KEY: lambda stores, row: find_messages(stores, _search(row[1])),
+    BY_TIME: lambda stores, row: find_messages(stores, _search(**_within_the_hour(row[2]))),
     "the same, oldest first": lambda stores, row: find_messages(
         stores, _search(newest_first=False, **_within_the_hour(row[2]))
     ),
@@ -76,7 +77,11 @@ def main() -> None:
     options = _options()
     with tempfile.TemporaryDirectory(prefix="msgcenter-finding-") as directory:
         measured = asyncio.run(_measure(Path(directory), options))
-    sys.stdout.write(json.dumps(measured, indent=2) + "\n")
+    page = document(measured)
+    if options.report is not None:
+        (options.report / "finding.json").write_text(json.dumps(measured, indent=2) + "\n")
+        (options.report / "finding.md").write_text(page)
+    sys.stdout.write(page)
 
 
 async def _measure(directory: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -87,16 +92,16 @@ async def _measure(directory: Path, options: argparse.Namespace) -> dict[str, An
         "commit": commit,
         "dirty": dirty,
         "machine": surroundings.machine(),
-        "sizes": vars(options),
+        "sizes": {name: value for name, value in vars(options).items() if name != "report"},
     }
     async with filled(directory, options.messages, options.days, options.body_bytes) as (stores, url):
         measured["filled_in_seconds"] = round(time.monotonic() - began, 1)
         with psycopg.connect(url) as connection:
             rows = connection.execute(_SAMPLE, (random.randrange(1 << 20), 10 * options.looks)).fetchall()
         random.shuffle(rows)
-        measured["alone"] = await _look_all(stores, rows, options.looks)
+        measured[ALONE] = await _look_all(stores, rows, options.looks)
         with _publishing(url) as stored:
-            measured["beside a publisher"] = await _look_all(stores, rows[::-1], options.looks)
+            measured[BESIDE] = await _look_all(stores, rows[::-1], options.looks)
             measured["published meanwhile"] = stored[0]
     return measured
 
@@ -150,6 +155,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--days", type=int, default=6)
     parser.add_argument("--body-bytes", type=int, default=1_000)
     parser.add_argument("--looks", type=int, default=200, help="how often each is looked for")
+    parser.add_argument("--report", type=Path, help="write finding.md and finding.json to this directory")
     return parser.parse_args()
 
 

@@ -42,6 +42,17 @@ async def test_the_audit_trail_says_who_changed_what_from_what_to_what(service: 
     assert deletion.after is None
 
 
+async def test_the_audit_trail_says_why_where_that_was_said(store: ConfigStore) -> None:
+    await ConfigService(store, "ann").topics.create("default", "TP_TRADE")
+    because = ConfigService(store, "ann", reason=" nobody publishes to it ")
+    await because.topics.delete("default", "TP_TRADE")
+
+    assert [entry.reason for entry in (await because.audit.list()).items] == ["nobody publishes to it", ""]
+    for reason in ("x" * 1_001, "\0"):
+        with pytest.raises(InvalidSettingError, match="reason"):
+            ConfigService(store, "ann", reason=reason)
+
+
 async def test_the_audit_trail_is_read_by_page_and_by_thing(service: ConfigService) -> None:
     for name in ("a", "b", "c"):
         await service.topics.create("default", name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from msgbroker.contract.errors import InvalidSettingError, ThingNotFoundError
-from msgdb.acts import TEXT_CHARS_MAX, Act, forget_acts, get_act, list_acts, write_act
+from msgbroker.contract.limits import REASON_CHARS_MAX
+from msgdb.acts import Act, forget_acts, get_act, list_acts, write_act
 from msgdb.postgres.connections import Connection
 
 ACTOR = "ada"
@@ -27,7 +28,7 @@ async def test_acts_are_paged_the_newest_first(conn: Connection) -> None:
 
 
 @pytest.mark.parametrize(
-    "actor, reason", [("", "why"), ("  ", "why"), ("ada", "\n"), ("ada", "x" * (TEXT_CHARS_MAX + 1)), ("ada", "a\0b")]
+    "actor, reason", [("", "why"), ("  ", "why"), ("ada", "\n"), ("ada", "x" * (REASON_CHARS_MAX + 1)), ("ada", "a\0b")]
 )
 async def test_an_act_says_who_and_why_within_bounds(conn: Connection, actor: str, reason: str) -> None:
     with pytest.raises(InvalidSettingError):

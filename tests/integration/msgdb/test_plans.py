@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 
 from msgdb.archive import differences, stored_days
 from msgdb.days import deleting
-from msgdb.figures import backlog, usage
+from msgdb.figures import backlog, pace, usage
 from msgdb.jobs import trials
 from msgdb.lanes import checkpoints, draining, lag, leases, lost_log, standing, steering
 from msgdb.log import copies, queues, reads
@@ -89,6 +89,9 @@ def lanes(count: int) -> dict[str, Any]:
         "epoch": [1] * count,
         "acked_offset": [10] * count,
         "acked_ranges": ["{[12,13)}"] * count,
+        "matching_asked": [1] * count,
+        "matching_share": [0.5] * count,
+        "matching_read": [100.0] * count,
         "owner": UUID(int=1),
         "lease_seconds": 10.0,
         "limit": 10_000,
@@ -134,7 +137,7 @@ OF_PLACE = {
     "stored_at": datetime_of(0),
     "first_keeper": FIRST_KEEPER,
 }
-DAY = {"message_id": UUID(int=5), "first": datetime_of(0), "last": datetime_of(1 << 52)}
+COPIES = {"message_id": UUID(int=5), "namespace": "default", "group_id": None, "limit": 101}
 OLD_DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=50)
 TODAYS = f"message_p{datetime.now(UTC):%Y%m%d}"
 ROWS = {"first": OLD_DAY, "end": OLD_DAY + timedelta(days=1), "message_id": UUID(int=5)}
@@ -187,8 +190,6 @@ PREPARED: dict[str, tuple[str, Mapping[str, Any]]] = {
 PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
     "read_offsets": (reads._READ_OFFSETS, {**messages(500), "queue_id": 1, "bytes_max": 1 << 20}),
     "copy_dead_letters": (checkpoints.COPY_DEAD_LETTERS, messages(100)),
-    "find_message": (reads._FIND, DAY),
-    "find_message_anywhere": (reads._FIND_ANYWHERE, DAY),
     "find_lost_ends": (lost_log._FIND_BEYOND, lanes(100)),
     "trace_of_key": (trace._OF_KEY, {"namespace": "default", "topic": "TP", "key": "order-1", "limit": 5}),
     "trace_events": (
@@ -204,7 +205,8 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
         {"first": datetime.now(UTC) - timedelta(hours=1), "last": datetime.now(UTC)},
     ),
     "list_wanted_trials": (trials._LIST_WANTED, {"limit": 100, "wanted_seconds": 15.0}),
-    "find_copies": (copies._FIND, {"message_id": UUID(int=5), "limit": 100}),
+    "find_copies": (copies._FIND, COPIES),
+    "find_copies_of_a_group": (copies._FIND, {**COPIES, "group_id": 3}),
     "find_copy_at": (copies._FIND_AT, {"queue_id": 1, "queue_offset": 99}),
     "find_stand": (steering._FIND, STEERED),
     "count_others": (steering._COUNT_OTHERS, STEERED),
@@ -237,6 +239,10 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
         {**backlog.readings_parameters([backlog.Reading(3, n, {}) for n in range(1, 4)]), "apart_seconds": 9.0},
     ),
     "late": (backlog._READ_LATE, {}),
+    "changes_of_backlog": (
+        pace.CHANGES,
+        {"first": FIGURES_OF["since"], "last": FIGURES_OF["until"], "limit": 10_000},
+    ),
 }
 """A plan that depends on its values is judged with values only."""
 

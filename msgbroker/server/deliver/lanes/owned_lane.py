@@ -42,8 +42,12 @@ class OwnedLane:
     is_dear: bool = False
     """Its expressions take so long that it is behind by its own doing."""
 
+    def __post_init__(self) -> None:
+        self.lane.ask(self.matcher.asked)
+
     def match_by(self, matcher: Matcher) -> None:
         """Select by another matcher from now on."""
+        self.lane.ask(matcher.asked)
         self.earlier_failed_evaluations = self.failed_evaluations
         self.matcher = matcher
         self.is_dear = False

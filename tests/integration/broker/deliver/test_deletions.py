@@ -9,9 +9,16 @@ import pytest
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.client import MessageCenter
-from msgbroker.contract.errors import GroupNotFoundError, SubscriptionNotFoundError, ThingInUseError, TopicNotFoundError
+from msgbroker.contract.errors import (
+    GroupNotFoundError,
+    InvalidSettingError,
+    SubscriptionNotFoundError,
+    ThingInUseError,
+    TopicNotFoundError,
+)
 from msgbroker.server.app import Broker
-from msgconsole.operations.deletions import (
+from msgconsole.operations.configuration.deletions import (
+    DeletedBy,
     delete_group,
     delete_subscription,
     delete_topic,
@@ -19,8 +26,8 @@ from msgconsole.operations.deletions import (
     find_subscription_usage,
     find_topic_usage,
 )
+from msgconsole.operations.configuration.subscribing import WantedSubscription, subscribe, update_subscription
 from msgconsole.operations.stores import Stores
-from msgconsole.operations.subscribing import WantedSubscription, subscribe, update_subscription
 from msgdb.store import MessageStore
 from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, all_settled, register_group, subscribed
 from tests.support.eventually import eventually
@@ -62,7 +69,7 @@ async def test_a_group_with_instances_or_unsettled_messages_is_deleted_only_by_f
 
         async def refused() -> ThingInUseError | None:
             with pytest.raises(ThingInUseError) as error:
-                await delete_group(stores, "default", GROUP, actor="ada", force=False)
+                await delete_group(stores, "default", GROUP, by=DeletedBy("ada"))
             return error.value if "1 connected instance, 0 unsettled" in error.value.message else None
 
         error = await eventually(refused, what="the registry knows of the instance")
@@ -77,16 +84,21 @@ async def test_a_group_with_instances_or_unsettled_messages_is_deleted_only_by_f
     await publish(center, PAID, "one", "two")
     assert (await find_group_usage(stores, "default", GROUP)).unsettled == 2
     with pytest.raises(ThingInUseError, match="2 unsettled messages"):
-        await delete_group(stores, "default", GROUP, actor="ada", force=False)
-    await delete_group(stores, "default", GROUP, actor="ada", force=True)
+        await delete_group(stores, "default", GROUP, by=DeletedBy("ada"))
+    await delete_group(stores, "default", GROUP, by=DeletedBy("ada", "no longer needed", force=True))
     with pytest.raises(GroupNotFoundError):
         await find_group_usage(stores, "default", GROUP)
+
+
+def test_nothing_is_deleted_by_force_without_a_reason() -> None:
+    with pytest.raises(InvalidSettingError, match="reason"):
+        DeletedBy("ada", " ", force=True)
 
 
 async def test_a_group_that_nobody_uses_is_deleted(trade: ConfigService, stores: Stores) -> None:
     await register_group(trade)
 
-    gone = await delete_group(stores, "default", GROUP, actor="ada", force=False)
+    gone = await delete_group(stores, "default", GROUP, by=DeletedBy("ada"))
 
     assert gone.thing.name == GROUP
     (entry,) = (await trade.audit.list(kind="subscriber_group", name=GROUP)).items[:1]
@@ -100,10 +112,12 @@ async def test_a_subscription_is_in_use_for_what_its_group_has_of_the_topic(
     await publish(center, PAID, "one")
 
     with pytest.raises(ThingInUseError, match="1 unsettled message "):
-        await delete_subscription(stores, "default", GROUP, TOPIC, PAID, actor="ada", force=False)
+        await delete_subscription(stores, "default", GROUP, TOPIC, PAID, by=DeletedBy("ada"))
     with pytest.raises(SubscriptionNotFoundError):
         await find_subscription_usage(stores, "default", GROUP, TOPIC, REFUNDED)
-    await delete_subscription(stores, "default", GROUP, TOPIC, PAID, actor="ada", force=True)
+    await delete_subscription(
+        stores, "default", GROUP, TOPIC, PAID, by=DeletedBy("ada", "no longer needed", force=True)
+    )
     assert (await trade.subscriptions.list("default")).items == ()
 
 
@@ -117,8 +131,8 @@ async def test_a_topic_goes_with_its_subscriptions_by_force_alone(
     usage = await find_topic_usage(stores, "default", TOPIC)
     assert (usage.groups, usage.unsettled) == (("SG_C", "SG_D", GROUP, OTHER), 4)
     with pytest.raises(ThingInUseError, match=r"groups SG_C, SG_D, SG_POINTS and 1 more, 0 connected"):
-        await delete_topic(stores, "default", TOPIC, actor="ada", force=False)
-    await delete_topic(stores, "default", TOPIC, actor="ada", force=True)
+        await delete_topic(stores, "default", TOPIC, by=DeletedBy("ada"))
+    await delete_topic(stores, "default", TOPIC, by=DeletedBy("ada", "no longer needed", force=True))
     assert (await trade.subscriptions.list("default")).items == ()
     with pytest.raises(TopicNotFoundError):
         await find_topic_usage(stores, "default", TOPIC)

@@ -12,7 +12,7 @@ from confdb.store import ConfigStore
 from msgbroker.client import Message, MessageCenter
 from msgbroker.contract.errors import GroupNotFoundError, SubscriptionNotFoundError, TopicNotFoundError
 from msgbroker.server.app import Broker
-from msgconsole.operations.draining import Drain, drain_group
+from msgconsole.operations.lanes.draining import Drain, drain_group
 from msgconsole.operations.stores import Stores
 from msgdb.store import MessageStore
 from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, register_group, subscribed

@@ -19,7 +19,7 @@ from msgbroker.contract.errors import (
     ThingNotFoundError,
 )
 from msgbroker.server.app import Broker
-from msgconsole.operations.message_steering import (
+from msgconsole.operations.lanes.steering import (
     Steer,
     SteerDone,
     SteerPlan,

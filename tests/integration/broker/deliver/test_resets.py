@@ -22,7 +22,7 @@ from msgbroker.contract.errors import (
     TopicNotFoundError,
 )
 from msgbroker.server.app import Broker
-from msgconsole.operations.group_reset import QueueReset, ResetDone, WantedReset, plan_reset, reset_group
+from msgconsole.operations.lanes.resetting import QueueReset, ResetDone, WantedReset, plan_reset, reset_group
 from msgconsole.operations.stores import Stores
 from msgdb.acts import list_acts
 from msgdb.store import MessageStore

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from confdb.services import ConfigService
 from msgbroker.client import Message, MessageCenter, OutgoingMessage, Reject
 from msgbroker.server.app import Broker
-from msgconsole.operations.redrive import redrive
+from msgconsole.operations.dead_letters.redrive import redrive
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.figures.completeness import incomplete_minutes, open_from

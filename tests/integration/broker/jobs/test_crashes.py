@@ -20,9 +20,9 @@ from msgbroker.server.jobs.replaying import Replaying
 from msgbroker.server.jobs.storing_again import Republisher, StoredAgain
 from msgbroker.server.jobs.work import JobWork, Stepped
 from msgbroker.server.log.message import TargetedMessage
-from msgconsole.operations.purge import purge
-from msgconsole.operations.redrive import redrive
-from msgconsole.operations.replay import WantedReplay, replay
+from msgconsole.operations.dead_letters.purge import purge
+from msgconsole.operations.dead_letters.redrive import redrive
+from msgconsole.operations.replays.replay import WantedReplay, replay
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.choosing import purge_dead_letters
 from msgdb.dead_letters.reading import list_redrives

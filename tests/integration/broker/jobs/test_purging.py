@@ -8,7 +8,7 @@ import pytest
 
 from msgbroker.contract.errors import NothingSelectedError
 from msgbroker.server.app import Broker
-from msgconsole.operations.purge import plan_purge, purge
+from msgconsole.operations.dead_letters.purge import plan_purge, purge
 from msgconsole.operations.stores import Stores
 from msgdb.acts import list_acts
 from msgdb.dead_letters.choosing import Landing, note_redriven

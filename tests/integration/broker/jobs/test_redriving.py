@@ -17,7 +17,7 @@ from msgbroker.contract.errors import (
     ThingNotFoundError,
 )
 from msgbroker.server.app import Broker
-from msgconsole.operations.redrive import plan_redrive, redrive
+from msgconsole.operations.dead_letters.redrive import plan_redrive, redrive
 from msgconsole.operations.stores import Stores
 from msgdb.acts import list_acts
 from msgdb.dead_letters.choosing import purge_dead_letters

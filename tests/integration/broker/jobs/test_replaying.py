@@ -19,7 +19,7 @@ from msgbroker.contract.errors import (
 )
 from msgbroker.server.app import Broker
 from msgconsole.operations import counting
-from msgconsole.operations.replay import WantedReplay, plan_replay, replay
+from msgconsole.operations.replays.replay import WantedReplay, plan_replay, replay
 from msgconsole.operations.stores import Stores
 from msgdb.jobs.records import JobKind, NewJob
 from msgdb.jobs.steering import begin_job

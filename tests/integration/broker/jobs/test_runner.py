@@ -16,7 +16,7 @@ from msgbroker.contract.errors import QueueHeldError, TopicSetAsideError
 from msgbroker.server.app import Broker
 from msgbroker.server.jobs.runner import JobRunner, JobRunnerConfig
 from msgbroker.server.jobs.work import Stepped, write_step
-from msgconsole.operations.redrive import redrive
+from msgconsole.operations.dead_letters.redrive import redrive
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.jobs.listing import JobStatus, get_job

@@ -19,9 +19,9 @@ from msgbroker.contract.errors import (
 )
 from msgbroker.server.app import Broker
 from msgbroker.server.jobs import trying
-from msgconsole.operations import trial as trials
+from msgconsole.operations.replays import trial as trials
+from msgconsole.operations.replays.trial import TryDone, WantedTry, plan_try, try_messages
 from msgconsole.operations.stores import Stores
-from msgconsole.operations.trial import TryDone, WantedTry, plan_try, try_messages
 from msgdb.acts import list_acts
 from msgdb.jobs.trials import TrialState, begin_trial
 from msgdb.lanes.lag import LaneLag, list_lag

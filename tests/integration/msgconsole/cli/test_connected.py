@@ -12,8 +12,8 @@ import pytest
 from confdb.brokers import BrokerBeat, BrokerRegistry
 from confdb.store import ConfigStore
 from msgbroker.client import SyncMessageCenter
-from msgconsole.cli import output
-from msgconsole.operations.disconnecting import Disconnected
+from msgconsole.cli.printing import output
+from msgconsole.operations.brokers.disconnecting import Disconnected
 from msgdb.requests import RequestOutcome
 from tests.integration.msgconsole.cli.conftest import Msgcenter
 from tests.support.eventually import eventually_blocking
@@ -115,7 +115,7 @@ def test_what_a_broker_has_not_done_in_time_is_a_command_that_failed(
     async def not_taken(*_: object, **__: object) -> list[Disconnected]:
         return [Disconnected("default", "SG_POINTS", instance, running_broker, RequestOutcome.EXPIRED)]
 
-    monkeypatch.setattr("msgconsole.cli.commands.instance.disconnect", not_taken)
+    monkeypatch.setattr("msgconsole.cli.commands.watching.instance.disconnect", not_taken)
     outcome = msgcenter("instance", "disconnect", instance, "--reason", "it hangs")
 
     assert (outcome.status, "EXPIRED" in outcome.out) == (1, True)

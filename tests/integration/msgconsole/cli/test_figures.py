@@ -10,11 +10,13 @@ from uuid import UUID
 
 import pytest
 
+from msgbroker.engine.matching_share import asked_of
 from msgdb.figures.latency import CLASSES
 from msgdb.figures.usage import MINUTE_US, UsageBroker, UsageRow, write_usage
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
 from tests.integration.msgconsole.cli.conftest import Msgcenter
+from tests.support.broker_builders import subscription
 from tests.support.examples import examples_of
 
 BROKER = UsageBroker(UUID(int=1), "broker-1:7400", datetime.now(UTC), has_ended=True)
@@ -24,7 +26,11 @@ INSERT INTO backlog_minute (group_id, queue_id, minute, topic_id, behind, behind
 VALUES (%s, %s, %s, %s, %s, %s, 0, %s)
 """
 
-_QUEUE = "SELECT queue_id FROM queue WHERE topic_id = 1 ORDER BY ordinal LIMIT 1"
+_QUEUE = "SELECT queue_id FROM queue WHERE topic_id = 1 AND ordinal = %s"
+_LEARNT = """
+INSERT INTO cursor (group_id, member, queue_id, acked_offset, matching_asked, matching_share, matching_read)
+VALUES (1, '', %s, %s, %s, %s, 1000)
+"""
 _MESSAGES = """
 INSERT INTO message (queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, body, born_at, stress)
 SELECT %s, o, clock_timestamp(), gen_random_uuid(), 'default', 'TP_TRADE', 'EC_PAID', '', now(), false
@@ -207,6 +213,39 @@ def test_a_group_that_falls_further_behind_is_told_to(msgcenter: Msgcenter, do: 
 
 
 @pytest.mark.usefixtures("registered")
+def test_lag_tells_how_much_of_it_matches_and_where_that_is_not_known(msgcenter: Msgcenter, do: Do) -> None:
+    queue_id = do(lambda conn: store_messages(conn, 400))
+    assert msgcenter("lag", "--json").json[0]["matching"] is None
+    assert "not known" in msgcenter("lag").out
+    asked = asked_of([subscription()], 1)
+    do(lambda conn: conn.execute(_LEARNT, (queue_id, 300, asked, 0.25)))
+    (lag,) = msgcenter("lag", "--json").json
+    assert (lag["behind"], lag["matching"], lag["matching_unknown"]) == (100, 25, 0)
+    assert "about 25 " in msgcenter("lag").out
+
+    # Nobody has read the other queue yet.
+    do(lambda conn: store_messages(conn, 30, number=1))
+
+    (lag,) = msgcenter("lag", "--json").json
+    assert (lag["behind"], lag["matching"], lag["matching_unknown"]) == (130, 25, 30)
+    assert "about 25 + ?" in " ".join(msgcenter("lag").out.split())
+    by_queue = msgcenter("lag", "--by-queue", "--json").json
+    assert [(row["behind"], row["matching"]) for row in by_queue[:3]] == [(100, 25), (30, None), (0, 0)]
+
+
+@pytest.mark.usefixtures("registered")
+def test_the_history_tells_how_much_of_it_matched(msgcenter: Msgcenter, do: Do) -> None:
+    write_backlog(do, (1, 2, 7, None), (1, 1, 400, None), (2, 1, 0, None))
+    do(lambda conn: conn.execute("UPDATE backlog_minute SET matching = 40 WHERE queue_id = 1"))
+
+    rows = msgcenter("lag", "--history", "--json").json["rows"]
+
+    assert [(row["behind"], row["matching"], row["matching_unknown"]) for row in rows] == [(0, 0, 0), (407, 40, 7)]
+    table = msgcenter("lag", "--history").out
+    assert "about 40 + ?" in " ".join(table.split())
+
+
+@pytest.mark.usefixtures("registered")
 def test_the_examples_of_the_help_can_be_typed(msgcenter: Msgcenter) -> None:
     for example in examples_of("usage", "lag"):
         assert msgcenter(*example).status == 0
@@ -223,9 +262,9 @@ def write_backlog(do: Do, *looks: tuple[int, int, int, datetime | None], group_i
     do(insert)
 
 
-async def store_messages(conn: Connection, count: int) -> int:
-    """Store messages of the topic in a queue; return which."""
-    row = await (await conn.execute(_QUEUE)).fetchone()
+async def store_messages(conn: Connection, count: int, number: int = 0) -> int:
+    """Store messages of the topic in its first queue, or another one; return which."""
+    row = await (await conn.execute(_QUEUE, (number,))).fetchone()
     assert row is not None
     await conn.execute(_MESSAGES, (row[0], count))
     return int(row[0])

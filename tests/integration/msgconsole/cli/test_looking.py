@@ -19,9 +19,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from msgconsole.operations.trace import COPIES_MAX
+from msgconsole.operations.looking.trace import COPIES_MAX
 from msgdb import ids
-from msgdb.looking.by_id import STORED_MAX
+from msgdb.log.copies import COPIES_MAX as STORED_MAX
 from msgdb.looking.by_key import COMPARED_MAX
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
@@ -222,11 +222,12 @@ def test_of_a_message_that_was_stored_often_the_newest_places_are_traced(msgcent
 
     assert [each["queue_offset"] for each in whole["copies"]] == list(range(COPIES_MAX))
     assert [each["queue_offset"] for each in newest["copies"]] == list(range(2, COPIES_MAX + 2))
+    assert [each["queue_offset"] for each in some["copies"]] == list(range(STORED_MAX + 2 - COPIES_MAX, STORED_MAX + 2))
     said = [[each for each in story["missing"] if "places in the log" in each] for story in (whole, newest, some)]
     assert said == [
         [],
         [f"Only its newest {COPIES_MAX} places in the log are told."],
-        [f"Only {COPIES_MAX} of more than {STORED_MAX} places in the log are told, and not the newest."],
+        [f"Only its newest {COPIES_MAX} places in the log are told."],
     ]
 
 

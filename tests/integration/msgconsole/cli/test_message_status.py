@@ -95,9 +95,9 @@ def test_programs_read_all_of_it(msgcenter: Msgcenter, stored: tuple[str, str]) 
 @pytest.mark.parametrize(
     "arguments, status, said",
     [
-        ((), 2, "give the id of a message, or --queue and --offset"),
-        (("--queue", "1"), 2, "give the id of a message, or --queue and --offset"),
-        (("--offset", "1"), 2, "give the id of a message, or --queue and --offset"),
+        ((), 2, "give the message's id, or --queue and --offset"),
+        (("--queue", "1"), 2, "give the message's id, or --queue and --offset"),
+        (("--offset", "1"), 2, "give the message's id, or --queue and --offset"),
         (("4711",), 2, "should be a valid UUID"),
         (("--queue", "99", "--offset", "0"), 1, "queue 99 offset 0 (no live day of namespace default has it)"),
         (("--queue", "1", "--offset", "0", "--group", "SG_NO"), 1, "(GROUP_NOT_FOUND)"),

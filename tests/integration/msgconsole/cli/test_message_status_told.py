@@ -144,8 +144,8 @@ def test_what_was_deleted_since_is_told_of(run: Callable[..., Outcome]) -> None:
     message_id = publish(run)
     read(run, "SG_ALL")
     eventually_blocking(lambda: told(run, message_id)["SG_ALL"] == ("DELIVERED", None, "THEN"))
-    run("subscription", "delete", "SG_LEFT", *TYPE, "--force")
-    run("group", "delete", "SG_GONE", "--force")
+    run("subscription", "delete", "SG_LEFT", *TYPE, "--force", "--reason", "why")
+    run("group", "delete", "SG_GONE", "--force", "--reason", "why")
     register(run, "SG_GONE", "EC_PAID")
 
     found = run("message", "status", message_id, "--group", "SG_GONE", "--json").json["places"][0]["groups"]
@@ -165,7 +165,7 @@ def test_what_was_deleted_since_is_told_of(run: Callable[..., Outcome]) -> None:
             "SG_LEFT": ("NOT_MATCHED", "SUBSCRIPTION_DELETED", "NOW"),
         },
     )
-    run("topic", "delete", "TP_TRADE", "--force")
+    run("topic", "delete", "TP_TRADE", "--force", "--reason", "why")
     assert groups(run, message_id)["SG_LEFT"]["why"] == "TOPIC_DELETED"
     assert groups(run, message_id)["SG_ALL"]["state"] == "DELIVERED"
     assert "the topic was deleted at 20" in flat(run("message", "status", message_id))

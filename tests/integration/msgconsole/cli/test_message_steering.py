@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
+from msgdb.log.copies import COPIES_MAX
 from tests.integration.msgconsole.cli.conftest import Msgcenter, Outcome
 from tests.support.message_rows import StoredMessage, put_rows
 
@@ -81,6 +83,38 @@ def test_what_lies_in_a_topic_that_was_deleted_as_well_is_skipped_where_it_is_no
     assert (plan["message_id"], plan["queue_id"]) == (stored[0], 1)
     gone = ("message", "skip", "--queue", "999", "--offset", "0", "--group", "SG_POINTS", "--dry-run")
     assert msgcenter(*gone).err.endswith("(THING_NOT_FOUND)\n")
+
+
+def stored_again(message_id: str, group_id: int, count: int) -> list[StoredMessage]:
+    """Return a message as it is stored once more for a group, so many times, and later than whatever is published."""
+    at = datetime.now(UTC) + timedelta(hours=1)
+    return [
+        StoredMessage(queue_id=1, queue_offset=3 + n, message_id=UUID(message_id), target_group=group_id, stored_at=at)
+        for n in range(count)
+    ]
+
+
+def test_however_often_a_message_was_stored_once_more_for_others_a_group_is_rid_of_it(
+    msgcenter: Msgcenter, stored: list[str], database_url: str
+) -> None:
+    put_rows(database_url, stored_again(stored[0], 999, COPIES_MAX + 1))
+
+    plan = msgcenter("message", "skip", stored[0], "--group", "SG_POINTS", "--dry-run", "--json").json
+
+    assert (plan["message_id"], plan["queue_offset"]) == (stored[0], 0)
+
+
+def test_of_more_places_than_are_looked_at_one_must_be_named(
+    msgcenter: Msgcenter, stored: list[str], database_url: str
+) -> None:
+    put_rows(database_url, stored_again(stored[0], 1, COPIES_MAX))
+
+    outcome = msgcenter("message", "skip", stored[0], "--group", "SG_POINTS", "--dry-run")
+    named = msgcenter("message", "skip", "--queue", "1", "--offset", "3", "--group", "SG_POINTS", "--dry-run")
+
+    assert outcome.status == 1
+    assert f"more than {COPIES_MAX} that SG_POINTS has: say which, by its queue and offset" in flat(outcome)
+    assert named.status == 0, named.err
 
 
 def test_what_is_settled_is_refused(msgcenter: Msgcenter, stored: list[str]) -> None:

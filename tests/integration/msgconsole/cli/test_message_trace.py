@@ -72,7 +72,7 @@ def test_the_newest_messages_of_a_key_are_followed(msgcenter: Msgcenter) -> None
 @pytest.mark.usefixtures("subscribed")
 def test_a_table_fits_a_terminal(msgcenter: Msgcenter, monkeypatch: pytest.MonkeyPatch) -> None:
     message_id = publish(msgcenter, "first")
-    monkeypatch.setattr("msgconsole.cli.output._PIPED_WIDTH", 80)
+    monkeypatch.setattr("msgconsole.cli.printing.output._PIPED_WIDTH", 80)
 
     told = msgcenter("message", "trace", message_id).out
 

@@ -176,6 +176,46 @@ def test_namespaces_keep_their_topics_apart(msgcenter: Msgcenter) -> None:
     assert msgcenter("namespace", "delete", "shop").status == 0
 
 
+WITH_REASON = [
+    ("topic", "update", "TP_TRADE", "--closed"),
+    ("group", "update", "SG_POINTS", "--pause"),
+    ("subscription", "update", "SG_POINTS", "TP_TRADE", "EC_PAID", "--pause"),
+    ("stress", "rule", "add", "x-load-test", "yes"),
+    ("stress", "rule", "remove", "x-load-test", "yes"),
+    ("stress", "allow", "SG_POINTS", "TP_TRADE", "EC_PAID"),
+    ("stress", "disallow", "SG_POINTS", "TP_TRADE", "EC_PAID"),
+    ("subscription", "delete", "SG_POINTS", "TP_TRADE", "EC_PAID"),
+    ("event-code", "delete", "TP_TRADE", "EC_PAID"),
+    ("group", "delete", "SG_POINTS", "--force"),
+    ("group", "delete", "PG_SHOP", "--publisher"),
+    ("topic", "delete", "TP_TRADE", "--force"),
+    ("namespace", "delete", "shop"),
+]
+
+
+@pytest.mark.usefixtures("trade")
+def test_the_audit_trail_says_why_a_thing_was_changed_or_deleted(msgcenter: Msgcenter) -> None:
+    msgcenter("namespace", "create", "shop")
+    msgcenter("group", "create", "PG_SHOP", "--publisher")
+    msgcenter("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID")
+
+    for number, typed in enumerate(WITH_REASON):
+        assert msgcenter(*typed, "--reason", f"reason {number}").status == 0, typed
+
+    reasons = {entry["reason"] for entry in msgcenter("audit", "--json").json}
+    assert reasons == {""} | {f"reason {number}" for number in range(len(WITH_REASON))}
+    assert "reason 0" in msgcenter("audit").out
+
+
+@pytest.mark.usefixtures("trade")
+@pytest.mark.parametrize("typed", [each for each in WITH_REASON if "--force" in each], ids=" ".join)
+def test_nothing_is_deleted_by_force_without_a_reason(msgcenter: Msgcenter, typed: tuple[str, ...]) -> None:
+    outcome = msgcenter(*typed)
+
+    assert (outcome.status, "--reason" in outcome.err) == (2, True)
+    assert msgcenter(typed[0], "show", typed[2]).status == 0
+
+
 @pytest.mark.usefixtures("trade")
 def test_the_audit_trail_names_who_did_what(msgcenter: Msgcenter) -> None:
     entries = msgcenter("audit", "--kind", "topic", "--json").json

@@ -26,7 +26,7 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from msgbroker.contract.errors import MessageCenterError
-from msgconsole.cli.commands.up import serve
+from msgconsole.cli.commands.running.up import serve
 from msgconsole.local.center import LocalCenterConfig
 try:
     serve(LocalCenterConfig(Path(sys.argv[1]), f"127.0.0.1:{sys.argv[2]}", broker_command=sys.argv[3:]))

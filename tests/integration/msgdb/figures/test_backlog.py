@@ -34,6 +34,7 @@ VALUES (%(group_id)s, '', %(queue_id)s, %(acked_offset)s, %(ranges)s)
 ON CONFLICT (group_id, member, queue_id) DO UPDATE
 SET acked_offset = excluded.acked_offset, acked_ranges = excluded.acked_ranges
 """
+_LEARNT = "UPDATE cursor SET matching_asked = 8, matching_share = 0.1, matching_read = 1000 WHERE queue_id = ANY(%s)"
 _REDELIVERY = """
 INSERT INTO redelivery (group_id, member, queue_id, queue_offset, stored_at, attempt, due_at)
 SELECT %s, '', %s, o, now() - interval '300 seconds', 2, now() FROM generate_series(0, %s::int - 1) o
@@ -196,3 +197,54 @@ async def test_a_day_that_is_missing_is_made(conn: Connection) -> None:
     await conn.execute(f"DROP TABLE backlog_minute_p{datetime.now(UTC):%Y%m%d}")
 
     assert await looked(conn)
+
+
+async def test_how_much_of_it_matches_is_added_up_where_it_is_known(conn: Connection) -> None:
+    queues = [await queue(conn, ordinal) for ordinal in range(4)]
+    for queue_id in queues:
+        await stored(conn, queue_id, 0, 100)
+        await moved(conn, queue_id, 20)
+    await moved(conn, queues[3], 100)
+    await conn.execute(_LEARNT, (queues[:2],))
+
+    await looked(conn, Reading(GROUP_ID, TOPIC_ID, {}, 8))
+
+    (backlog,) = await found(conn)
+    assert (backlog.behind, backlog.matching, backlog.matching_unknown) == (240, 16, 80)
+
+
+async def test_where_other_things_are_asked_for_by_now_nobody_knows_how_much_matches(conn: Connection) -> None:
+    one = await queue(conn)
+    await stored(conn, one, 0, 100)
+    await moved(conn, one, 20)
+    await conn.execute(_LEARNT, ([one],))
+    # Nobody ever read for the second group.
+    await looked(conn, Reading(GROUP_ID, TOPIC_ID, {}, 9), Reading(8, TOPIC_ID, {}, 8))
+
+    known = {backlog.group_id: (backlog.matching, backlog.matching_unknown) for backlog in await found(conn)}
+
+    assert known == {GROUP_ID: (None, 80), 8: (None, 100)}
+
+
+async def test_who_has_caught_up_is_behind_by_nothing_that_matches(conn: Connection) -> None:
+    one = await queue(conn)
+    await stored(conn, one, 0, 100)
+    await moved(conn, one, 20)
+    await looked(conn)
+    await moved(conn, one, 100)
+    await looked(conn)
+
+    assert ((await found(conn))[0].matching, (await found(conn))[0].matching_unknown) == (0, 0)
+
+
+async def test_a_look_of_an_earlier_version_leaves_no_more_matching_than_there_is(conn: Connection) -> None:
+    one = await queue(conn)
+    await stored(conn, one, 0, 100)
+    await moved(conn, one, 20)
+    await conn.execute(_LEARNT, ([one],))
+    await looked(conn, Reading(GROUP_ID, TOPIC_ID, {}, 8))
+
+    # It does not know of the column.
+    await conn.execute("UPDATE backlog_minute SET behind = 3 WHERE group_id = %s", (GROUP_ID,))
+
+    assert ((await found(conn))[0].behind, (await found(conn))[0].matching) == (3, 3)

@@ -8,7 +8,15 @@ import pytest
 from msgdb.dead_letters.reading import get_dead_letter, list_dead_letters
 from msgdb.lanes.checkpoints import Checkpointed
 from msgdb.lanes.leases import claim, have_redeliveries, load_redeliveries
-from msgdb.lanes.records import ClaimedLane, DeadLetterMove, LaneCheckpoint, LaneKey, RedeliveryUpsert
+from msgdb.lanes.records import (
+    NOTHING_LEARNT,
+    ClaimedLane,
+    DeadLetterMove,
+    LaneCheckpoint,
+    LaneKey,
+    MatchingShare,
+    RedeliveryUpsert,
+)
 from msgdb.log.reads import MessageRow
 from msgdb.postgres.connections import Connection
 from msgdb.postgres.failures import RowsHeldError
@@ -47,6 +55,22 @@ async def test_progress_is_there_for_the_next_owner(conn: Connection) -> None:
     assert persisted == {lane.key}
     next_owned = await claim_one(conn, 1)
     assert (next_owned.acked_offset, next_owned.acked_ranges) == (20, [(22, 25), (30, 31)])
+
+
+async def test_what_was_learnt_of_matching_is_there_for_the_next_owner(conn: Connection) -> None:
+    lane, other = await claim(conn, OWNER, lanes_to_claim([1, 2]), 60)
+    assert (lane.matching, other.matching) == (NOTHING_LEARNT, NOTHING_LEARNT)
+    # What does not fit into a real is written as well as it goes.
+    marks = [
+        LaneCheckpoint(lane.key, 1, 20, [], matching=MatchingShare(-(2**63), 0.1, 9_999.5)),
+        LaneCheckpoint(other.key, 1, 20, [], matching=MatchingShare(8, 1e-7, 50.0)),
+    ]
+
+    await persist(conn, OWNER, marks, GROUP_NAMES)
+
+    again = await claim(conn, OWNER, lanes_to_claim([1, 2]), 60)
+    found = {lane.key: lane.matching for lane in again}
+    assert found == {mark.key: pytest.approx(mark.matching) for mark in marks}
 
 
 async def test_redeliveries_are_there_for_the_next_owner(conn: Connection) -> None:

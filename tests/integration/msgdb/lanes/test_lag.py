@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from msgbroker.contract.limits import REDELIVERIES_PER_LANE_MAX
 from msgdb.lanes.lag import list_lag
 from msgdb.lanes.leases import claim
-from msgdb.lanes.records import LaneCheckpoint, LaneToClaim, RedeliveryUpsert
+from msgdb.lanes.records import LaneCheckpoint, LaneToClaim, MatchingShare, OffsetRange, RedeliveryUpsert
 from msgdb.postgres.connections import Connection
 from tests.support.rows import GROUP, OWNER, lanes_to_claim, make_queue, persist, put_messages
 
@@ -93,3 +95,36 @@ async def test_lag_may_be_asked_for_some_groups(conn: Connection) -> None:
     assert [lag.group_id for lag in await list_lag(conn)] == [GROUP, GROUP + 1]
     assert [lag.group_id for lag in await list_lag(conn, [GROUP + 1])] == [GROUP + 1]
     assert await list_lag(conn, []) == []
+
+
+@pytest.mark.parametrize(
+    "share, read, ranges, matching",
+    [
+        # Nothing above the cursor is settled: nobody has read any of it.
+        (0.1, 1_000.0, [], 10),
+        (0.0, 1_000.0, [], 0),
+        (1.0, 1_000.0, [], 100),
+        # Learnt from too few.
+        (0.1, 49.9, [], None),
+        # Five of the 40 that were read match, and six of the other 60.
+        (0.1, 1_000.0, [(2, 10), (11, 23), (24, 35), (36, 40)], 11),
+        # All that was read is settled but for one, and there is nothing else.
+        (0.01, 1_000.0, [(1, 100)], 1),
+        # It was read to its end, and all that matches is with instances.
+        (0.5, 1_000.0, [(offset, offset + 1) for offset in range(1, 100, 2)], 50),
+        # Somebody has skipped a message far above of what was read.
+        (0.1, 1_000.0, [(90, 91)], 10),
+    ],
+)
+async def test_what_a_lane_is_behind_by_matches_by_the_share_that_was_learnt(
+    conn: Connection, share: float, read: float, ranges: list[OffsetRange], matching: int | None
+) -> None:
+    queue_id = await make_queue(conn)
+    await put_messages(conn, queue_id, range(100))
+    (lane,) = await claim(conn, OWNER, lanes_to_claim([queue_id]), 60)
+    await persist(conn, OWNER, [LaneCheckpoint(lane.key, 1, 0, ranges, matching=MatchingShare(8, share, read))], {})
+
+    (lag,) = await list_lag(conn)
+
+    assert lag.matching_of(8) == matching
+    assert lag.matching_of(9) is None

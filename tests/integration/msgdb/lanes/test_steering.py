@@ -21,7 +21,7 @@ from msgdb.lanes.steering import (
     retry_message_now,
     skip_message,
 )
-from msgdb.log.copies import find_copies, find_copy_at
+from msgdb.log.copies import find_copy_at
 from msgdb.postgres.connections import Connection
 from msgdb.postgres.failures import RowsHeldError
 from msgdb.store import MessageStore
@@ -298,20 +298,6 @@ async def test_the_others_that_may_come_again_are_those_that_an_owner_may_have_h
 
     await conn.execute("UPDATE cursor SET lease_until = clock_timestamp() - interval '1 second'")
     assert await count_others(conn, message, 100) == 0
-
-
-async def test_all_rows_of_an_id_are_found_the_newest_first(conn: Connection) -> None:
-    queue_id = await make_queue(conn)
-    await put_messages(conn, queue_id, range(2), days_ago=1)
-    (first,) = await put_messages(conn, queue_id, range(2, 3))
-    await conn.execute("UPDATE message SET message_id = (SELECT message_id FROM message WHERE queue_offset = 2)")
-    copy = await find_copy_at(conn, queue_id, 2)
-    assert copy is not None
-    assert (copy.stored_at_us, copy.event_code, copy.headers) == (first.stored_at_us, "EC_PAID", {"region": "hz"})
-
-    newest, *others = [each.queue_offset for each in await find_copies(conn, copy.id)]
-    assert (newest, set(others)) == (2, {0, 1})
-    assert await find_copy_at(conn, queue_id, 9) is None
 
 
 async def test_a_second_one_does_not_make_the_first_one_obeyed(conn: Connection) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from msgdb.log.reads import find_message, first_offsets, next_offsets, offset_at_time, read_offsets, read_range
+from msgdb.log.reads import first_offsets, next_offsets, offset_at_time, read_offsets, read_range
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.postgres.connections import Connection
 from tests.support.rows import make_queue, put_messages
@@ -101,22 +101,6 @@ async def test_of_single_offsets_those_are_named_that_would_be_too_many_bytes(
     read = await read_offsets(conn, queue_id, [gone, *wanted], bytes_max)
 
     assert read == (rows[:count], [row.queue_offset for row in rows[count:]])
-
-
-@pytest.mark.parametrize("days_between", [0, 1, -1, 4])
-async def test_a_message_is_found_by_its_id_whatever_the_day_it_was_stored(conn: Connection, days_between: int) -> None:
-    queue_id = await make_queue(conn)
-    (row,) = await put_messages(conn, queue_id, range(1), days_ago=3)
-    minted_ms = (row.stored_at_us + days_between * 86_400_000_000) // 1_000
-    message_id = minted_ms.to_bytes(6, "big") + bytes(10)
-    await conn.execute("UPDATE message SET message_id = %s", (UUID(bytes=message_id),))
-
-    assert await find_message(conn, message_id) == row._replace(message_id=message_id)
-
-
-@pytest.mark.parametrize("message_id", [bytes(16), b"\xff" * 16])
-async def test_an_id_of_any_time_may_be_asked_for(conn: Connection, message_id: bytes) -> None:
-    assert await find_message(conn, message_id) is None
 
 
 async def test_the_next_offset_follows_the_last_message(conn: Connection) -> None:

@@ -1,18 +1,17 @@
-"""Messages by their id and by their key, and what is known of what is not there."""
+"""Messages by their key, and what is known of what is not there."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
 from msgdb import ids
+from msgdb.log.found import Position
 from msgdb.looking.bodies import read_bodies, read_together
-from msgdb.looking.by_id import STORED_MAX, find_by_id, list_stored
 from msgdb.looking.by_key import COMPARED_MAX, list_by_key
 from msgdb.looking.days_known import DayFate, Horizon, find_horizon, find_known_day
-from msgdb.looking.found import FoundMessage, Position
 from msgdb.looking.stretches import WantedMessages
 from msgdb.postgres.connections import Connection
 from tests.support.archive_runs import archive_day, days_ago
@@ -23,50 +22,6 @@ _DAY = timedelta(days=1)
 
 def minted(at: datetime) -> UUID:
     return UUID(int=ids.mint_run(round(at.timestamp() * 1_000_000)))
-
-
-def places(found: list[FoundMessage]) -> list[tuple[int, int]]:
-    return [(message.queue_id, message.queue_offset) for message in found]
-
-
-@pytest.mark.parametrize("days_off", [0, 1, -1, 5])
-async def test_a_message_is_found_by_its_id_in_whatever_day_it_is(
-    conn: Connection, database_url: str, days_off: int
-) -> None:
-    message_id = minted(NOON - days_off * _DAY)
-    put_rows(database_url, [*run_of(1, 3), StoredMessage(queue_offset=3, message_id=message_id, key="k", headers={})])
-
-    (found,) = await find_by_id(conn, message_id)
-
-    assert (found.queue_offset, found.key, found.headers, found.body_bytes) == (3, "k", {}, 4)
-    assert found.position == Position(round(NOON.timestamp() * 1_000_000), 1, 3)
-    assert await find_by_id(conn, uuid4()) == []
-
-
-@pytest.mark.parametrize("number", [0, 2**128 - 1])
-async def test_whatever_is_given_as_an_id_may_be_looked_for(conn: Connection, number: int) -> None:
-    assert await find_by_id(conn, UUID(int=number)) == []
-
-
-async def test_what_its_publisher_stored_comes_before_what_was_stored_once_more(
-    conn: Connection, database_url: str
-) -> None:
-    message_id = minted(NOON)
-    again = [
-        StoredMessage(queue_offset=at, message_id=message_id, target_group=7, stored_at=NOON - at * _DAY)
-        for at in (1, 2)
-    ]
-    put_rows(database_url, [*again, StoredMessage(queue_offset=0, message_id=message_id)])
-
-    assert places(await list_stored(conn, message_id)) == [(1, 0), (1, 2), (1, 1)]
-    assert places(await find_by_id(conn, message_id)) == [(1, 0)]
-
-
-async def test_of_a_message_that_was_stored_very_often_some_are_told(conn: Connection, database_url: str) -> None:
-    message_id = minted(NOON)
-    put_rows(database_url, [StoredMessage(queue_offset=at, message_id=message_id) for at in range(STORED_MAX + 9)])
-
-    assert len(await list_stored(conn, message_id)) == STORED_MAX + 1
 
 
 async def test_bodies_are_read_by_their_places_so_many_at_once(conn: Connection, database_url: str) -> None:

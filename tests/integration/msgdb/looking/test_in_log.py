@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgdb.looking.found import Position
+from msgdb.log.found import Position
 from msgdb.looking.queues_of import list_left_queues
 from msgdb.looking.spans import Span, find_spans
 from msgdb.looking.stretches import EVERY_MESSAGE, WantedMessages, read_stretches

@@ -13,7 +13,8 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from msgdb.looking import bodies, by_id, by_key, deaths, failures, headers_seen, queues_of, spans, stretches
+from msgdb.log import copies
+from msgdb.looking import bodies, by_key, deaths, failures, headers_seen, queues_of, spans, stretches
 from msgdb.looking.stretches import EVERY_MESSAGE, WantedMessages
 from tests.conftest import database_named
 
@@ -70,7 +71,7 @@ def connection(postgres_url: str, template_database: str) -> Iterator[psycopg.Co
             admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-ID = {"message_id": UUID(int=5), "first": MIDNIGHT, "end": MIDNIGHT + timedelta(days=1)}
+ID = {"message_id": UUID(int=5), "namespace": "default", "group_id": None, "limit": 101}
 AT = {"queue_id": [1, 2], "queue_offset": [EACH, EACH], "stored_at": [MIDNIGHT, MIDNIGHT]}
 STRETCH = {"queue_id": [1, 2], "first": [EACH, 0], "behind": [EACH + 500, 500], "limit": 50}
 KEY = {
@@ -89,9 +90,9 @@ SEARCHES = {
 FAILURES = {"group_id": 7, "topic": None, "queue_ids": None, "since": None, "scanned_max": 50_000}
 # Some rows of each queue and day: PostgreSQL reads one ahead wherever it merges.
 LOOKS = {
-    "by id": Look(by_id._FIND, ID, 2),
-    "by id, anywhere": Look(by_id._FIND_ANYWHERE, ID, 2),
-    "by its place": Look(by_id._AT, {"queue_id": 1, "queue_offset": EACH}, 2),
+    "by id": Look(copies._FIND, ID, 2),
+    "by id, for a group": Look(copies._FIND, {**ID, "group_id": 7}, 2),
+    "by its place": Look(copies._FIND_AT, {"queue_id": 1, "queue_offset": EACH}, 2),
     "bodies": Look(bodies._READ, AT, 2),
     "by key, oldest first": Look(by_key._LIST_ON, KEY, 20),
     "by key, newest first": Look(by_key._LIST_BACK, KEY, 20),

@@ -12,6 +12,7 @@ import pytest
 
 from confdb.routes import Snapshot
 from msgbroker.contract.errors import StoreUnavailableError
+from msgbroker.engine.matching_share import asked_of
 from msgbroker.server.figures import backlog_looks
 from msgbroker.server.figures.backlog_looks import BacklogLooks, readings_of
 from msgdb.figures.backlog import Reading
@@ -105,6 +106,6 @@ def test_a_group_reads_a_topic_from_where_its_first_subscription_begins() -> Non
 
     # Queue 12 is younger than the first of them, which so wants all of it.
     assert readings_of(group) == [
-        Reading(group.group_id, 1, {10: 5, 11: 2}),
-        Reading(group.group_id, 2, {}),
+        Reading(group.group_id, 1, {10: 5, 11: 2}, asked_of(group.subscriptions, 1)),
+        Reading(group.group_id, 2, {}, asked_of(group.subscriptions, 2)),
     ]

@@ -20,8 +20,8 @@ from msgconsole.operations.looking.finding import find_messages
 from msgconsole.operations.looking.in_log import LogSearch
 from msgconsole.operations.looking.tailing import LOOKED_AT_MAX, Seen, WantedTail, open_tail
 from msgconsole.operations.stores import Stores
+from msgdb.log.found import FoundMessage
 from msgdb.looking.bodies import read_together
-from msgdb.looking.found import FoundMessage
 from msgdb.looking.stretches import WantedMessages
 from msgdb.store import MessageStore
 from tests.support.message_rows import NOON, StoredMessage, drop_day, put_rows, run_of

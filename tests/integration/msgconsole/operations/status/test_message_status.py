@@ -15,12 +15,12 @@ from msgbroker.client import MessageCenter, Receipt
 from msgbroker.contract.errors import GroupNotFoundError, ThingNotFoundError
 from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2
-from msgconsole.operations import asking_brokers
-from msgconsole.operations.group_reset import WantedReset, reset_group
-from msgconsole.operations.message_steering import Steer, WantedMessage, steer_message
-from msgconsole.operations.purge import purge
-from msgconsole.operations.redrive import redrive
-from msgconsole.operations.replay import WantedReplay, replay
+from msgconsole.operations.brokers import asking
+from msgconsole.operations.dead_letters.purge import purge
+from msgconsole.operations.dead_letters.redrive import redrive
+from msgconsole.operations.lanes.resetting import WantedReset, reset_group
+from msgconsole.operations.lanes.steering import Steer, WantedMessage, steer_message
+from msgconsole.operations.replays.replay import WantedReplay, replay
 from msgconsole.operations.status import message_status
 from msgconsole.operations.status.answers import Basis, State, Why
 from msgconsole.operations.status.message_status import find_status
@@ -290,8 +290,8 @@ async def test_a_broker_that_does_not_answer_is_named(
     async with raw_subscriber(broker.address) as subscriber:
         await subscriber.until(1)
         await until(stores, receipt, State.IN_FLIGHT)
-        # That brokers which hang or are gone are not waited for, the tests of `asking_brokers` prove.
-        monkeypatch.setattr(asking_brokers, "_ask_one", _is_silent)
+        # That brokers which hang or are gone are not waited for, the tests of `asking` prove.
+        monkeypatch.setattr(asking, "_ask_one", _is_silent)
         found = await look(stores, receipt.message_id)
 
     assert (found.is_complete, found.unanswered) == (False, (f"broker {broker.address}: it hangs",))
@@ -299,8 +299,8 @@ async def test_a_broker_that_does_not_answer_is_named(
     assert (told.state, "did not answer" in told.detail) == (State.PENDING, True)
 
 
-async def _is_silent(broker: LiveBroker, *_: object) -> asking_brokers.Unanswered:
-    return asking_brokers.Unanswered(broker.address, "it hangs")
+async def _is_silent(broker: LiveBroker, *_: object) -> asking.Unanswered:
+    return asking.Unanswered(broker.address, "it hangs")
 
 
 async def test_what_is_not_there_or_of_another_tenant_is_refused(
@@ -343,7 +343,7 @@ async def test_by_its_place_it_is_told_after_its_day_is_gone_as_far_as_anything_
     ]
 
 
-async def test_of_a_message_that_was_stored_very_often_the_oldest_places_are_told(
+async def test_of_a_message_that_was_stored_very_often_the_first_place_and_the_newest_are_told(
     stores: Stores, broker: Broker, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receipt = await center.publish(TOPIC, PAID, b"a")
@@ -351,9 +351,9 @@ async def test_of_a_message_that_was_stored_very_often_the_oldest_places_are_tol
         wanted = WantedReplay(namespace="default", group=GROUP, message_ids=(receipt.message_id,))
         await ended(stores, (await replay(stores, wanted, **BY_ADA)).job_id)
     whole = await look(stores, receipt.message_id)
-    monkeypatch.setattr(message_status, "STORED_MAX", 2)
+    monkeypatch.setattr(message_status, "COPIES_MAX", 2)
 
     cut = await look(stores, receipt.message_id)
 
     assert (len(whole.places), whole.is_complete) == (3, True)
-    assert (cut.places, cut.has_more_places, cut.is_complete) == (whole.places[:2], True, False)
+    assert (cut.places, cut.has_more_places, cut.is_complete) == ((whole.places[0], whole.places[2]), True, False)

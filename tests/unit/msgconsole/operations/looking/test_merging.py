@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgconsole.operations.looking.merging import LogMerge
-from msgdb.looking.found import FoundMessage, Position
+from msgdb.log.found import FoundMessage, Position
 from msgdb.looking.spans import Span
 from msgdb.looking.stretches import ReadStretch
 

@@ -14,8 +14,8 @@ from msgconsole.operations.looking.by_id import known_said
 from msgconsole.operations.looking.in_log import LogSearch, micros
 from msgconsole.operations.looking.tailing import Allowance, predicate_of
 from msgconsole.operations.looking.where import gone_said
+from msgdb.log.found import Position
 from msgdb.looking.days_known import DayFate, Horizon, KnownDay
-from msgdb.looking.found import Position
 from msgdb.postgres.binary_rows import datetime_of
 
 TODAY = date(2026, 11, 20)

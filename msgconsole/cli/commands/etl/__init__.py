@@ -1,0 +1,1 @@
+"""The archive: days as Parquet files, before they are dropped."""

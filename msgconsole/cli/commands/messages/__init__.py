@@ -1,0 +1,1 @@
+"""Messages: published, subscribed to, found, shown, followed, delivered again."""

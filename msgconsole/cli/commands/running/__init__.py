@@ -1,0 +1,1 @@
+"""What runs on this machine: a center, a broker, the demo, the benchmark; migrating, and showing settings."""

@@ -1,0 +1,1 @@
+"""Namespaces, topics and event codes, and what marks stress traffic."""

@@ -1,0 +1,1 @@
+"""What is printed: tables, JSON, progress, sentences that several commands say; and the streams it goes to."""

@@ -1,0 +1,54 @@
+"""Messages that were found, as commands print them; and how an answer says that it is not all there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import typer
+
+from msgconsole.cli.printing.output import plain, print_json, print_rows
+from msgconsole.operations.looking.answers import Answer
+from msgdb.log.found import FoundMessage
+from msgdb.postgres.binary_rows import datetime_of
+
+_COLUMNS: Final = ("message_id", "stored_at", "topic", "event_code", "key")
+
+
+def record_of(message: FoundMessage) -> dict[str, Any]:
+    """Return all fields of a message but its body, by the names that all commands have for them."""
+    record = message._asdict()
+    times = {name: datetime_of(record.pop(f"{name}_us")) for name in ("stored_at", "born_at")}
+    return {"message_id": UUID(bytes=record.pop("message_id")), **record, **times}
+
+
+def tell_answer(answer: Answer, topic: str | None, *, as_json: bool, empty: str) -> None:
+    """Print what was found, of a *topic* or of all; whether it is complete, and how to go on where it is not.
+
+    That comes on standard error, or in the JSON.
+    """
+    records = [record_of(message) for message in answer.found]
+    if as_json:
+        print_json(
+            {
+                "messages": plain(records),
+                "is_complete": answer.is_complete,
+                "why_not": list(answer.why_not),
+                "after": None if answer.after is None else str(answer.after),
+                "looked_at": answer.looked_at,
+            }
+        )
+        return
+    # In 80 columns there is room for no more. An id is what all other commands are given.
+    columns = [column for column in _COLUMNS if column != "topic" or topic is None]
+    print_rows(records, columns, as_json=False, empty=empty, whole=["message_id", "stored_at"])
+    tell_why_not(answer.why_not)
+    if answer.after is not None:
+        typer.echo(f"Go on with --after {answer.after}.", err=True)
+
+
+def tell_why_not(why_not: Sequence[str]) -> None:
+    """Say on standard error why an answer may not be all there is."""
+    for why in why_not:
+        typer.echo(f"Not complete: {why}.", err=True)

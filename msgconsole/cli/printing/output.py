@@ -1,0 +1,184 @@
+"""What commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import date
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from msgconsole.cli.printing.streams import print_text, takes_all_characters
+from msgconsole.cli.printing.table_layout import GAP, cut, layout, wrap
+
+_TIME: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)(\.\d+)?(\+00:00|Z)\Z")
+_PIPED_WIDTH: Final = 240
+LONG_CELLS_MAX: Final = 80
+"""How much of an error a table shows: its beginning mostly says it, and a list is read for what happened to what."""
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def console() -> Console:
+    """Return the console of standard output; wide where no terminal limits it."""
+    return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
+
+
+def print_json(value: object) -> None:
+    """Print *value* (dataclasses, times, enums allowed) as one JSON document."""
+    print_text(as_json_text(value, indent=2))
+
+
+def as_json_text(value: object, *, indent: int | None = None) -> str:
+    """Return *value* as a line of JSON, or several; escaped where standard output does not have all characters."""
+    return json.dumps(plain(value), indent=indent, ensure_ascii=not takes_all_characters()) + "\n"
+
+
+def print_rows(
+    rows: Iterable[object],
+    columns: Sequence[str],
+    *,
+    as_json: bool,
+    empty: str,
+    long: Collection[str] = (),
+    whole: Collection[str] = (),
+) -> None:
+    """Print *rows* (dataclasses or mappings): all of them as JSON, or *columns* of them as a table.
+
+    *long*: columns whose text is cut in a table; there is a way to see all of it. *whole*: those that people copy: they
+    are never broken.
+    """
+    records: list[dict[str, Any]] = [plain(row) for row in rows]
+    if as_json:
+        print_json(records)
+    elif not records:
+        print_line(empty)
+    else:
+        print_table(
+            [column.replace("_", " ") for column in columns],
+            [[_in_table(record[column], is_long=column in long) for column in columns] for record in records],
+            whole=[place for place, column in enumerate(columns) if column in whole],
+        )
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, whole: Collection[int] = ()) -> None:
+    """Print *rows* below *head*, in the width there is; columns that are *whole* are never broken."""
+    # A space of padding and one of the box are the gap that the layout counts with.
+    _print_columns(
+        Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0)),
+        head,
+        [[_cell(text) for text in row] for row in rows],
+        whole,
+    )
+
+
+def print_thing(thing: object, *, as_json: bool) -> None:
+    """Print one thing: as JSON, or field by field."""
+    record: dict[str, Any] = plain(thing)
+    if as_json:
+        print_json(record)
+        return
+    _print_columns(
+        Table(box=None, show_header=False, pad_edge=False, padding=(0, GAP, 0, 0)),
+        ("", ""),
+        [[name.replace("_", " "), _cell(shown(value))] for name, value in record.items()],
+    )
+
+
+def _print_columns(
+    table: Table, head: Sequence[str], rows: Sequence[Sequence[str]], whole: Collection[int] = ()
+) -> None:
+    target = console()
+    widths = layout([head, *rows], target.width, whole)
+    # Where columns have reached what is the least for one, the terminal breaks the lines: a table would cut them.
+    target.width = max(target.width, sum(widths) + GAP * (len(widths) - 1))
+    for title, width in zip(head, widths, strict=True):
+        table.add_column(Text(wrap(title, width)), width=width, no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(wrap(text, width)) for text, width in zip(row, widths, strict=True)))
+    with target.capture() as captured:
+        target.print(table)
+    print_text(captured.get())
+
+
+def print_line(text: str) -> None:
+    """Print a sentence on a line of its own."""
+    print_text(text + "\n")
+
+
+def visible(text: str) -> str:
+    """Return *text* with what a terminal would obey, instead of showing it, written out; lines and tabs stay."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
+
+
+def shown(value: object) -> str:
+    """Return *value* as a person reads it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list):
+        return " ".join(shown(item) for item in value)
+    if isinstance(value, dict):
+        return " ".join(f"{key}={shown(item)}" for key, item in value.items())
+    return str(value)
+
+
+def _cell(text: str) -> str:
+    # In a column there is nothing that a tab could be aligned with.
+    return visible(text).replace("\t", " ")
+
+
+def _in_table(value: object, *, is_long: bool) -> str:
+    """Return *value* for a table: times (UTC) to the second, of long texts the beginning."""
+    if isinstance(value, str) and (time := _TIME.match(value)):
+        return f"{time['day']} {time['time']}"
+    return cut(visible(shown(value)), LONG_CELLS_MAX) if is_long else shown(value)
+
+
+def body_record(body: bytes) -> dict[str, str]:
+    """Return a message's body as a record shows it: as text, or in base64 where it is none."""
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}
+
+
+def plain(value: object) -> Any:
+    """Return *value* in the types of JSON."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    return _plain_scalar(value)
+
+
+def _plain_scalar(value: object) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (str, int, float)) or value is None:
+        return value
+    if isinstance(value, date):
+        # A time is one, too.
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, UUID):
+        return str(value)
+    message = f"{type(value).__name__} has no JSON form"
+    raise TypeError(message)

@@ -1,0 +1,1 @@
+"""What is typed: options that commands share, which of them were given, times."""

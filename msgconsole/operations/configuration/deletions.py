@@ -1,0 +1,166 @@
+"""Deleting a group, a subscription or a topic: whether it is in use, by whom, and what would be lost with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from confdb.brokers import BrokerRegistry
+from confdb.routes import GroupRoute, Snapshot
+from confdb.services import Changed
+from confdb.services.subscriptions import describe_subscription
+from confdb.services.views import SubscriberGroupView, SubscriptionView, TopicView
+from confdb.snapshot import load_snapshot
+from msgbroker.contract.errors import (
+    GroupNotFoundError,
+    InvalidSettingError,
+    SubscriptionNotFoundError,
+    ThingInUseError,
+    TopicNotFoundError,
+)
+from msgconsole.operations.figures.lag import LagOf, read_lag
+from msgconsole.operations.stores import Stores
+
+_SHOWN_GROUPS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Who uses a thing, and what its groups have still to do with it."""
+
+    groups: tuple[str, ...]
+    """The subscriber groups that would lose it."""
+    instances: int
+    """How many of their instances are connected."""
+    unsettled: int
+    """How many messages they have not settled: nobody would be given them any more."""
+    dead_letters: int
+    """How many open dead letters those groups have: they stay, and could not be redriven any more."""
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether anybody would notice."""
+        return bool(self.instances or self.unsettled)
+
+    @property
+    def text(self) -> str:
+        """Say it to people."""
+        parts = [f"{self.instances:,} connected instance{'s' if self.instances != 1 else ''}"]
+        parts.append(f"{self.unsettled:,} unsettled message{'s' if self.unsettled != 1 else ''}")
+        if len(self.groups) > 1:
+            more = f" and {len(self.groups) - _SHOWN_GROUPS_MAX} more" if self.groups[_SHOWN_GROUPS_MAX:] else ""
+            parts.insert(0, f"groups {', '.join(self.groups[:_SHOWN_GROUPS_MAX])}{more}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedBy:
+    """Who deletes something, and why; by *force* though it is in use."""
+
+    actor: str
+    reason: str = ""
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.force and not self.reason.strip():
+            raise InvalidSettingError("reason", "is empty: what is deleted though it is in use needs one")
+
+
+async def find_group_usage(stores: Stores, namespace: str, group: str) -> Usage:
+    """Return who uses a group. Raises GroupNotFoundError."""
+    return await _usage_of(stores, [_get_group(await load_snapshot(stores.config), namespace, group)])
+
+
+async def find_subscription_usage(stores: Stores, namespace: str, group: str, topic: str, event_code: str) -> Usage:
+    """Return who uses a subscription: what its group has of the topic. Raises a NotFoundError."""
+    snapshot = await load_snapshot(stores.config)
+    route = _get_group(snapshot, namespace, group)
+    topic_id = _topic_id(snapshot, namespace, topic)
+    asking = [each for each in route.subscriptions if each.topic_id == topic_id]
+    if all(each.event_code != event_code for each in asking):
+        raise SubscriptionNotFoundError(group, topic, event_code)
+    return await _usage_of(stores, [route], topic)
+
+
+async def find_topic_usage(stores: Stores, namespace: str, topic: str) -> Usage:
+    """Return who uses a topic: the groups that subscribe to it. Raises TopicNotFoundError."""
+    snapshot = await load_snapshot(stores.config)
+    topic_id = _topic_id(snapshot, namespace, topic)
+    groups = [
+        group
+        for _, group in sorted(snapshot.groups.items())
+        if any(subscription.topic_id == topic_id for subscription in group.subscriptions)
+    ]
+    return await _usage_of(stores, groups, topic)
+
+
+async def delete_group(stores: Stores, namespace: str, group: str, *, by: DeletedBy) -> Changed[SubscriberGroupView]:
+    """Delete a group with its subscriptions. Raises ThingInUseError while it is in use, unless by force."""
+    if not by.force:
+        _refuse_used("group", group, await find_group_usage(stores, namespace, group))
+    return await stores.service(by.actor, by.reason).subscriber_groups.delete(namespace, group)
+
+
+async def delete_subscription(
+    stores: Stores,
+    namespace: str,
+    group: str,
+    topic: str,
+    event_code: str,
+    *,
+    by: DeletedBy,
+) -> Changed[SubscriptionView]:
+    """Unsubscribe a group. Raises ThingInUseError while the group is at work on the topic, unless by force."""
+    if not by.force:
+        name = describe_subscription(group, topic, event_code)
+        usage = await find_subscription_usage(stores, namespace, group, topic, event_code)
+        _refuse_used("subscription", name, usage)
+    return await stores.service(by.actor, by.reason).subscriptions.delete(namespace, group, topic, event_code)
+
+
+async def delete_topic(stores: Stores, namespace: str, topic: str, *, by: DeletedBy) -> Changed[TopicView]:
+    """Delete a topic. Raises ThingInUseError while a group subscribes to it; by force that goes with it."""
+    if not by.force:
+        usage = await find_topic_usage(stores, namespace, topic)
+        if usage.groups:
+            raise ThingInUseError("topic", topic, _used_by(usage))
+    return await stores.service(by.actor, by.reason).topics.delete(namespace, topic, with_subscriptions=by.force)
+
+
+def _refuse_used(kind: str, name: str, usage: Usage) -> None:
+    if usage.is_in_use:
+        raise ThingInUseError(kind, name, _used_by(usage))
+
+
+def _used_by(usage: Usage) -> str:
+    groups = f"group {usage.groups[0]}: " if len(usage.groups) == 1 else ""
+    return f"{groups}{usage.text} (--force deletes it all the same)"
+
+
+def _get_group(snapshot: Snapshot, namespace: str, group: str) -> GroupRoute:
+    route = snapshot.groups.get((namespace, group))
+    if route is None:
+        raise GroupNotFoundError(namespace, group)
+    return route
+
+
+def _topic_id(snapshot: Snapshot, namespace: str, topic: str) -> int:
+    route = snapshot.topics.get((namespace, topic))
+    if route is None:
+        raise TopicNotFoundError(namespace, topic)
+    return route.topic_id
+
+
+async def _usage_of(stores: Stores, groups: list[GroupRoute], topic: str | None = None) -> Usage:
+    live = await BrokerRegistry(stores.config).list_live()
+    unsettled = 0
+    dead_letters = 0
+    for group in groups:
+        queues = (await read_lag(stores, LagOf(group.namespace, group.name, topic))).queues
+        unsettled += sum(lag.behind + lag.redeliveries for lag in queues)
+        dead_letters += queues[0].dead_letters if queues else 0
+    return Usage(
+        groups=tuple(group.name for group in groups),
+        instances=sum(broker.groups.get(group.group_id, 0) for broker in live for group in groups),
+        unsettled=unsettled,
+        dead_letters=dead_letters,
+    )

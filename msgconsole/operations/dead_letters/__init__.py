@@ -1,0 +1,1 @@
+"""Dead letters: which ones people mean, and redriving or purging them."""

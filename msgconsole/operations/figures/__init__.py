@@ -1,0 +1,1 @@
+"""How far groups are behind, and how much was published and delivered: figures by name."""

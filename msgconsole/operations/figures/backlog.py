@@ -1,0 +1,127 @@
+"""How far groups were behind, minute by minute, by name; and which minutes nobody looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from confdb.snapshot import load_snapshot
+from msgbroker.contract.errors import InvalidSettingError
+from msgbroker.contract.limits import FIGURE_DAYS
+from msgconsole.operations.figures.lag import LagOf
+from msgconsole.operations.figures.names import FigureNames
+from msgconsole.operations.stores import Stores
+from msgdb.figures.backlog import ROWS_MAX, Backlog, list_backlog, list_looked_at
+
+_MINUTE: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogAt:
+    """How far a group was behind on a topic at the end of a stretch of time."""
+
+    begins_at: datetime
+    namespace: str
+    group: str
+    topic: str
+    behind: int
+    behind_max: int
+    """The most that was found in that time."""
+    redeliveries: int
+    oldest_at: datetime | None
+    """When the oldest message was stored that was not settled."""
+    late_since: datetime | None
+    """When the message was stored with which it began to be late."""
+    matching: int | None
+    """How many of `behind` it will get, about: on the queues of which that is known. None: it is of none."""
+    matching_unknown: int
+    """How many of `behind` lie on the other queues."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogReport:
+    """How far groups were behind in some time."""
+
+    rows: Sequence[BacklogAt]
+    """In the order of time. A group that is not there for a time was not behind then, but for `not_looked_at`."""
+    not_looked_at: Sequence[tuple[datetime, datetime]]
+    """From when until when nobody looked how far groups are behind."""
+    is_cut: bool
+    """Whether there are more rows, of earlier times."""
+
+
+async def read_backlog(
+    stores: Stores, wanted: LagOf, since: datetime, until: datetime, step: timedelta
+) -> BacklogReport:
+    """Return how far groups were behind from *since* to *until*, once for each *step*.
+
+    Raises NotFoundError where *wanted* names what is not registered, InvalidSettingError for times nothing is kept of.
+    """
+    check_times(since, until)
+    snapshot = await load_snapshot(stores.config)
+    wanted.check_registered(snapshot)
+    names = FigureNames(snapshot)
+    async with stores.messages.looking() as connection:
+        rows = await list_backlog(
+            connection, since, until, group_ids=names.group_ids(wanted), topic_ids=names.topic_ids(wanted)
+        )
+        looked_at = await list_looked_at(connection, since, until)
+    found = [
+        BacklogAt(
+            row.minute,
+            names.namespace_of(row.topic_id),
+            names.group(row.group_id),
+            names.topic(row.topic_id),
+            *row[3:],
+        )
+        for row in in_steps(rows, step)
+    ]
+    return BacklogReport(found, gaps(looked_at, since, min(until, datetime.now(UTC))), len(rows) >= ROWS_MAX)
+
+
+def check_times(since: datetime, until: datetime) -> None:
+    """Raise InvalidSettingError for times of which there are no figures."""
+    if since >= until:
+        raise InvalidSettingError("since", "must be before the end of the time that is asked for")
+    if since < datetime.now(UTC) - timedelta(days=FIGURE_DAYS + 1):
+        raise InvalidSettingError(
+            "since", f"must not be more than {FIGURE_DAYS} days ago: figures are kept for so long"
+        )
+
+
+def in_steps(minutes: Iterable[Backlog], step: timedelta) -> list[Backlog]:
+    """Return *minutes*, which come with the last one first, as one for each *step*, in the order of time.
+
+    What was found last in it holds; of the most that was found, the most.
+    """
+    found: dict[tuple[datetime, int, int], Backlog] = {}
+    for row in minutes:
+        begins_at = _step_of(row.minute, step)
+        name = (begins_at, row.group_id, row.topic_id)
+        later = found.get(name)
+        if later is None:
+            found[name] = row._replace(minute=begins_at)
+        else:
+            found[name] = later._replace(behind_max=max(later.behind_max, row.behind_max))
+    return [found[name] for name in sorted(found)]
+
+
+def _step_of(at: datetime, step: timedelta) -> datetime:
+    zero = datetime(1970, 1, 1, tzinfo=UTC)
+    return at - (at - zero) % step
+
+
+def gaps(looked_at: Iterable[datetime], since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+    """Return from when until when nobody looked, of whole minutes between *since* and *until*."""
+    first = since.replace(second=0, microsecond=0)
+    expected = first if first == since else first + _MINUTE
+    found: list[tuple[datetime, datetime]] = []
+    # The minute that goes on may yet be looked at.
+    end = until.replace(second=0, microsecond=0)
+    for minute in [*(each for each in looked_at if expected <= each < end), end]:
+        if minute > expected:
+            found.append((expected, minute))
+        expected = minute + _MINUTE
+    return found

@@ -1,0 +1,129 @@
+"""How many messages were published and delivered, by name, and whether that is all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from confdb.snapshot import load_snapshot
+from msgconsole.operations.figures.backlog import check_times
+from msgconsole.operations.figures.lag import LagOf
+from msgconsole.operations.figures.names import FigureNames
+from msgconsole.operations.stores import Stores
+from msgdb.figures.completeness import incomplete_minutes, open_from
+from msgdb.figures.latency import within_seconds
+from msgdb.figures.usage import (
+    NO_GROUP,
+    ROWS_MAX,
+    Usage,
+    UsageOf,
+    list_lacking,
+    list_usage,
+    list_usage_brokers,
+)
+
+_ALL_TIME_SECONDS: Final = 1_000_000_000_000
+"""A step that is longer than any time: all of it is added up."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageOfType:
+    """What was counted of a type of messages, for a group or of publishing."""
+
+    begins_at: datetime | None
+    """When the stretch of time began; None: it is all that was asked for."""
+    namespace: str
+    topic: str
+    event_code: str
+    group: str | None
+    """The group that it was counted for; None: it is of publishing."""
+    stress: bool
+    published: int
+    redriven: int
+    replayed: int
+    delivered: int
+    retried: int
+    dead_lettered: int
+    bytes: int
+    p50_seconds: float | None
+    """Within how many seconds half of it was acknowledged after it was stored, at most."""
+    p99_seconds: float | None
+    latency: Sequence[int]
+    """How many took how long: by the classes of `msgdb.figures.latency`."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """What was counted in some time."""
+
+    since: datetime
+    until: datetime
+    rows: Sequence[UsageOfType]
+    complete: bool
+    """Whether nothing was lost that brokers counted until `open_from`."""
+    incomplete: Sequence[datetime]
+    """The minutes that lack something, or may."""
+    open_from: datetime | None
+    """From when on not all brokers have written yet what they counted; None: it is over for all of them."""
+    is_cut: bool
+    """Whether there are more rows than are returned."""
+
+
+async def read_usage(
+    stores: Stores, wanted: LagOf, since: datetime, until: datetime, step: timedelta | None = None
+) -> UsageReport:
+    """Return what was counted from *since* to *until*, in whole minutes: for each *step*, or added up.
+
+    Raises NotFoundError where *wanted* names what is not registered, InvalidSettingError for times nothing is kept of.
+    """
+    check_times(since, until)
+    since = since.replace(second=0, microsecond=0)
+    snapshot = await load_snapshot(stores.config)
+    wanted.check_registered(snapshot)
+    names = FigureNames(snapshot)
+    asked = UsageOf(
+        since,
+        until,
+        _ALL_TIME_SECONDS if step is None else round(step.total_seconds()),
+        names.topic_ids(wanted),
+        names.group_ids(wanted),
+    )
+    async with stores.messages.looking() as connection:
+        usages = await list_usage(connection, asked)
+        lacking = await list_lacking(connection, since, until)
+        brokers = await list_usage_brokers(connection)
+    now = datetime.now(UTC)
+    incomplete = incomplete_minutes(brokers, lacking, since, until, now)
+    open_at = open_from(brokers, now)
+    return UsageReport(
+        since=since,
+        until=until,
+        rows=[_row(usage, names, is_step=step is not None) for usage in usages],
+        complete=not incomplete,
+        incomplete=incomplete,
+        open_from=open_at if open_at < until else None,
+        is_cut=len(usages) >= ROWS_MAX,
+    )
+
+
+def _row(usage: Usage, names: FigureNames, *, is_step: bool) -> UsageOfType:
+    return UsageOfType(
+        begins_at=usage.begins_at if is_step else None,
+        namespace=names.namespace_of(usage.topic_id),
+        topic=names.topic(usage.topic_id),
+        event_code=usage.event_code,
+        group=None if usage.group_id == NO_GROUP else names.group(usage.group_id),
+        stress=usage.stress,
+        published=usage.published,
+        redriven=usage.redriven,
+        replayed=usage.replayed,
+        delivered=usage.delivered,
+        retried=usage.retried,
+        dead_lettered=usage.dead_lettered,
+        bytes=usage.size_bytes,
+        p50_seconds=within_seconds(usage.latency, 0.5),
+        p99_seconds=within_seconds(usage.latency, 0.99),
+        latency=usage.latency,
+    )
