@@ -10,17 +10,20 @@ milliseconds later as a rule, and within UNCERTAIN_SECONDS for any broker that i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from confdb.models import AuditEntry, Namespace, StressWhitelist, SubscriberGroup, Subscription, Topic
+from confdb.models import AuditEntry, ConfigVersion, Namespace, StressWhitelist, SubscriberGroup, Subscription, Topic
 from confdb.route_rows import readable_offsets
+from confdb.shared_mapping import SharedMapping
 from confdb.store import ConfigStore
+from confdb.timeline import TIMELINE, VERSIONS_SKIPPED
 from msgbroker.contract.errors import NamespaceNotFoundError
 
 UNCERTAIN_SECONDS: Final = 10.0
@@ -28,7 +31,16 @@ UNCERTAIN_SECONDS: Final = 10.0
 broker asks for the newest version twice a second, and the two databases have clocks of their own."""
 CHANGES_MAX: Final = 10_000
 """So many changes are taken back, of one topic's groups."""
+_DELETIONS_MAX: Final = 1_000
 _KINDS: Final = ("topic", "subscriber_group", "subscription", "stress_whitelist")
+
+
+class Deletion(NamedTuple):
+    """That a group was deleted."""
+
+    at: datetime
+    actor: str
+    created_at: datetime | None
 
 
 class PastTopic(NamedTuple):
@@ -44,6 +56,8 @@ class PastGroup(NamedTuple):
     group_id: int
     name: str
     paused: bool
+    created_at: datetime | None = None
+    """None: nobody noted it."""
 
 
 class PastSubscription(NamedTuple):
@@ -66,6 +80,8 @@ class ConfigChange(NamedTuple):
     actor: str
     actions: tuple[str, ...]
     """What, and of which thing: `subscription.delete SG_POINTS TP_TRADE/EC_PAID`."""
+    groups: frozenset[str] | None = None
+    """The names of the groups that it concerns; None: it may concern all, as a change of the topic does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +91,9 @@ class ConfigMoment:
     made_by: ConfigChange | None
     """The change that it began with; None: it was so from the first moment on that is known."""
     topic: PastTopic | None
-    groups: Mapping[str, PastGroup]
-    subscriptions: Mapping[int, PastSubscription]
-    allowed: Mapping[int, tuple[str, str]]
+    groups: SharedMapping[str, PastGroup]
+    subscriptions: SharedMapping[int, PastSubscription]
+    allowed: SharedMapping[int, tuple[str, str]]
     """The whitelist: group and event code, by its ids."""
 
 
@@ -91,6 +107,8 @@ class TopicPast:
     """Whether they reach back to that time; else there were more changes than are read."""
     read_at: datetime
     """By the configuration database's clock."""
+    has_lost_changes: bool
+    """Whether the configuration database has lost its end since then: brokers may have gone by what is in no trail."""
 
 
 class Past:
@@ -109,9 +127,25 @@ class Past:
         async with self._store.snapshot_transaction() as connection, AsyncSession(connection) as session:
             now = await _read_now(session, namespace, topic)
             entries = await _read_entries(session, namespace, topic, since, changes_max + 1)
+            has_lost_changes = await _has_lost(session, since, [entry.config_version for entry in entries])
             read_at = (await session.execute(sa.select(sa.func.clock_timestamp()))).scalar_one()
         is_whole = len(entries) <= changes_max
-        return TopicPast(moments_of(now, entries[:changes_max], topic), is_whole, read_at)
+        return TopicPast(moments_of(now, entries[:changes_max], topic), is_whole, read_at, has_lost_changes)
+
+    async def deletions_of_groups(self, namespace: str, names: Collection[str]) -> dict[int, Deletion]:
+        """Return who deleted groups of these names, and when, by their ids; the newest thousand."""
+        # By the index that has the history of one thing.
+        wanted = sa.select(AuditEntry).where(
+            AuditEntry.kind == "subscriber_group",
+            AuditEntry.namespace == namespace,
+            AuditEntry.name.in_(names),
+            AuditEntry.action == "subscriber_group.delete",
+        )
+        newest = wanted.order_by(AuditEntry.audit_id.desc()).limit(_DELETIONS_MAX)
+        async with self._store.transaction() as session:
+            entries = (await session.scalars(newest)).all()
+        groups = [(_group_of(entry.before or {}), entry) for entry in entries]
+        return {group.group_id: Deletion(entry.at, entry.actor, group.created_at) for group, entry in groups}
 
 
 def moments_of(now: ConfigMoment, newest_first: Sequence[AuditEntry], topic: str) -> list[ConfigMoment]:
@@ -124,7 +158,7 @@ def moments_of(now: ConfigMoment, newest_first: Sequence[AuditEntry], topic: str
     for version in sorted(by_version, reverse=True):
         entries = by_version[version]
         actions = tuple(f"{entry.action} {entry.name}" for entry in reversed(entries))
-        change = ConfigChange(version, entries[-1].at, entries[-1].actor, actions)
+        change = ConfigChange(version, entries[-1].at, entries[-1].actor, actions, _groups_of(entries))
         moments.append(replace(moment, made_by=change))
         for entry in entries:
             moment = _taken_back(moment, entry, topic)
@@ -138,7 +172,7 @@ async def _read_now(session: AsyncSession, namespace: str, topic: str) -> Config
         raise NamespaceNotFoundError(namespace)
     found = await session.scalar(sa.select(Topic).where(Topic.namespace_id == namespace_id, Topic.name == topic))
     rows = await session.scalars(sa.select(SubscriberGroup).where(SubscriberGroup.namespace_id == namespace_id))
-    groups = {row.group_id: PastGroup(row.group_id, row.name, row.paused) for row in rows}
+    groups = {row.group_id: PastGroup(row.group_id, row.name, row.paused, row.created_at) for row in rows}
     subscriptions: Iterable[Subscription] = ()
     allowed: Iterable[StressWhitelist] = ()
     if found is not None:
@@ -148,20 +182,24 @@ async def _read_now(session: AsyncSession, namespace: str, topic: str) -> Config
     return ConfigMoment(
         made_by=None,
         topic=None if found is None else PastTopic(found.topic_id, found.stress_refused),
-        groups={group.name: group for group in groups.values()},
-        subscriptions={
-            row.subscription_id: PastSubscription(
-                row.subscription_id,
-                groups[row.group_id].name,
-                row.event_code,
-                row.mode,
-                row.expression,
-                readable_offsets(row.start_offsets) or {},
-                row.paused,
-            )
-            for row in subscriptions
-        },
-        allowed={row.stress_whitelist_id: (groups[row.group_id].name, row.event_code) for row in allowed},
+        groups=SharedMapping({group.name: group for group in groups.values()}),
+        subscriptions=SharedMapping(
+            {
+                row.subscription_id: PastSubscription(
+                    row.subscription_id,
+                    groups[row.group_id].name,
+                    row.event_code,
+                    row.mode,
+                    row.expression,
+                    readable_offsets(row.start_offsets) or {},
+                    row.paused,
+                )
+                for row in subscriptions
+            }
+        ),
+        allowed=SharedMapping(
+            {row.stress_whitelist_id: (groups[row.group_id].name, row.event_code) for row in allowed}
+        ),
     )
 
 
@@ -181,6 +219,18 @@ async def _read_entries(
     return (await session.scalars(wanted.order_by(AuditEntry.audit_id.desc()).limit(limit))).all()
 
 
+async def _has_lost(session: AsyncSession, since: datetime, newest_first: Sequence[int]) -> bool:
+    """Return whether versions skip between two changes since then, or the next change will skip."""
+    now = (await session.execute(sa.select(ConfigVersion.version, ConfigVersion.timeline, TIMELINE))).one()
+    if now.timeline is not None and now.timeline != now[2]:
+        return True
+    # By the primary key, backwards, over what was changed since.
+    before = sa.select(AuditEntry.config_version).where(AuditEntry.at <= since).order_by(AuditEntry.audit_id.desc())
+    first = await session.scalar(before.limit(1))
+    versions = [now.version, *newest_first, *([] if first is None else [first])]
+    return any(later - earlier >= VERSIONS_SKIPPED for later, earlier in pairwise(versions))
+
+
 def _taken_back(moment: ConfigMoment, entry: AuditEntry, topic: str) -> ConfigMoment:
     """Return what was registered before a change."""
     before, thing = entry.before, entry.before or entry.after or {}
@@ -188,18 +238,29 @@ def _taken_back(moment: ConfigMoment, entry: AuditEntry, topic: str) -> ConfigMo
         kept = None if before is None else PastTopic(before["topic_id"], before["stress_refused"])
         return replace(moment, topic=kept) if entry.name == topic else moment
     if entry.kind == "subscriber_group":
-        group = None if before is None else PastGroup(before["group_id"], before["name"], before["paused"])
-        return replace(moment, groups=_with(moment.groups, thing["name"], group))
+        group = None if before is None else _group_of(before)
+        return replace(moment, groups=moment.groups.changed(thing["name"], group))
     if entry.kind == "subscription":
         subscription = None if before is None else _subscription_of(before)
-        return replace(moment, subscriptions=_with(moment.subscriptions, thing["subscription_id"], subscription))
+        return replace(moment, subscriptions=moment.subscriptions.changed(thing["subscription_id"], subscription))
     allowed = None if before is None else (before["group"], before["event_code"])
-    return replace(moment, allowed=_with(moment.allowed, thing["stress_whitelist_id"], allowed))
+    return replace(moment, allowed=moment.allowed.changed(thing["stress_whitelist_id"], allowed))
 
 
-def _with(things: Mapping[Any, Any], key: Any, before: Any) -> dict[Any, Any]:
-    others = {name: thing for name, thing in things.items() if name != key}
-    return others if before is None else {**others, key: before}
+def _groups_of(entries: Iterable[AuditEntry]) -> frozenset[str] | None:
+    names: set[str] = set()
+    for entry in entries:
+        if entry.kind == "topic":
+            return None
+        thing = entry.before or entry.after or {}
+        names.add(thing["name" if entry.kind == "subscriber_group" else "group"])
+    return frozenset(names)
+
+
+def _group_of(kept: Mapping[str, Any]) -> PastGroup:
+    created_at = kept.get("created_at")
+    at = None if created_at is None else datetime.fromisoformat(created_at)
+    return PastGroup(kept["group_id"], kept["name"], kept["paused"], at)
 
 
 def _subscription_of(kept: Mapping[str, Any]) -> PastSubscription:

@@ -15,18 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from confdb.models import Base, ConfigVersion
+from confdb.timeline import TIMELINE, VERSIONS_SKIPPED
 from msgbroker.contract.errors import NotMigratedError
 
-_VERSIONS_SKIPPED: Final = 1 << 20
 _IDS_SKIPPED: Final = 100_000
 
-# As in msgdb.postgres.history: neither package sees the other.
-_TIMELINE: Final[sa.ColumnElement[str]] = sa.literal_column(
-    "(SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
-    " FROM pg_control_system())"
-)
 # In a statement of its own, before any other: those after it see what the holder before us committed.
-_LOCK: Final = sa.select(ConfigVersion.version, ConfigVersion.timeline, _TIMELINE.label("now")).with_for_update()
+_LOCK: Final = sa.select(ConfigVersion.version, ConfigVersion.timeline, TIMELINE.label("now")).with_for_update()
 _SET: Final = sa.update(ConfigVersion).values(
     version=sa.bindparam("next_version"), timeline=sa.bindparam("now"), changed_at=sa.func.now()
 )
@@ -59,7 +54,7 @@ async def lock_versions(session: AsyncSession) -> Versions:
         return Versions(row.version, row.version + 1, row.now)
     await session.execute(_SKIP_IDS, {"names": list(_SEQUENCES)})
     # Random as well: a standby that knew nothing of another's promotion counts on from the same version.
-    return Versions(row.version, row.version + _VERSIONS_SKIPPED + secrets.randbits(19), row.now)
+    return Versions(row.version, row.version + VERSIONS_SKIPPED + secrets.randbits(19), row.now)
 
 
 async def set_version(session: AsyncSession, versions: Versions) -> None:

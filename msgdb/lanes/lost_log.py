@@ -12,8 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
+from msgdb.acts import write_act
 from msgdb.lanes.keys import LANE_KEY, owned_columns, owned_lane, same_lane
 from msgdb.lanes.records import LaneEpoch, LaneKey
+from msgdb.lanes.reset_acts import PUT_BACK, detail_of_put_back
 from msgdb.log.ends import last_message, next_offset
 from msgdb.log.reads import offset_at_time
 from msgdb.postgres.array_rows import array_rows
@@ -84,6 +86,12 @@ async def clamp_to_ends(
         # First the cursors: their row locks keep others out, and a lane that is not ours any more is left alone.
         clamped = await _change(conn, _CLAMP, owner, wrong, ends)
         await _change(conn, _FORGET_REDELIVERIES, owner, [lane for lane in wrong if lane.key in clamped], ends)
+        if clamped:
+            # Whoever asks later what became of a message there learns that it was read once more.
+            detail = detail_of_put_back([(key.group_id, key.queue_id, ends[key.queue_id]) for key in sorted(clamped)])
+            thing = f"{len(clamped)} lane{'s' if len(clamped) != 1 else ''}"
+            said = {"actor": f"broker {owner}", "reason": "the log had lost its end"}
+            await write_act(conn, action=PUT_BACK, thing=thing, detail=detail, **said)
     return {key: ends[key.queue_id] for key in clamped}
 
 

@@ -1,4 +1,4 @@
-"""What is written down of a reset, and what of that concerns one message later.
+"""What is written down of a reset, or of a lane's being put back, and what of that concerns one message later.
 
 The rows of a lane tell where it is. That it skipped a message, or came to it a second time, only the act tells.
 """
@@ -9,22 +9,34 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from psycopg.types.json import Jsonb
+
 from msgdb.lanes.resets import LanePlace, skipped_by
 from msgdb.postgres.connections import Connection
 
 RANGES_MAX: Final = 1_000
 """So many ranges of skipped offsets an act keeps of each queue; of more it says that there were more."""
 _ACTS_MAX: Final = 1_000
+PUT_BACK: Final = "lanes.put_back"
+_ANY_OFFSET: Final = 2**63 - 1
+"""A lane that is put back is beyond its log: wherever that was, nothing behind its new place counts as settled."""
 
-# By the index on the time: those since the message was stored, which people typed.
+# By the primary key, backwards, as people list acts: a year of what they typed is read in no time.
 _LIST: Final = """
 SELECT act_id, at, actor, reason, detail FROM act
-WHERE at >= %(since)s AND action = 'group.reset' AND detail ? 'group_id' ORDER BY act_id DESC LIMIT %(limit)s
+WHERE action = 'group.reset' AND detail ? 'group_id' ORDER BY act_id DESC LIMIT %(limit)s
+"""
+
+
+# As above.
+_LIST_PUT_BACK: Final = """
+SELECT act_id, at, actor, reason, detail FROM act
+WHERE action = 'lanes.put_back' AND detail @> %(of_queue)s ORDER BY act_id DESC LIMIT %(limit)s
 """
 
 
 class LaneResetAct(NamedTuple):
-    """A reset of one lane, as far as it concerns one offset."""
+    """A reset of one lane, as far as it concerns one offset; or that a broker put it back, as its log lost its end."""
 
     act_id: int
     at: datetime
@@ -34,8 +46,8 @@ class LaneResetAct(NamedTuple):
     from_offset: int
     """Below it all was settled, or waited for another attempt."""
     to_offset: int
-    subscription_id: int
-    """Up to this one subscriptions count from there on, though they may start later."""
+    subscription_id: int | None
+    """Up to this one subscriptions count from there on, though they may start later; None: that stays as it was."""
     skips: bool | None
     """Whether it skipped the offset; None: that is not known any more."""
 
@@ -44,11 +56,18 @@ class LaneResetAct(NamedTuple):
         """Whether all from its new place on came again."""
         return self.to_offset < self.from_offset
 
+    @property
+    def said(self) -> str:
+        """What happened to the group, for people."""
+        return "reset" if self.subscription_id is not None else "put back, as the log had lost its end"
+
 
 class ResetActs(NamedTuple):
     """The resets of one queue's lanes since a time, the oldest first."""
 
     acts: list[LaneResetAct]
+    before: dict[int, LaneResetAct]
+    """By group, the last one before that time: where a log has lost its end, new messages lie where it put the lane."""
     is_complete: bool
     """Whether those are all; else they are the newest."""
 
@@ -67,16 +86,35 @@ def detail_of(
     }
 
 
+def detail_of_put_back(lanes: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
+    """Return what an act keeps of lanes that were put back: group, queue, and the offset from which on they read."""
+    return {"queue_ids": sorted({queue_id for _, queue_id, _ in lanes}), "lanes": lanes}
+
+
+async def list_put_back_acts(conn: Connection, queue_id: int) -> list[LaneResetAct]:
+    """Return how lanes of this queue were put back, where the log had lost its end, the oldest first."""
+    of_queue = Jsonb({"queue_ids": [queue_id]})
+    cursor = await conn.execute(_LIST_PUT_BACK, {"of_queue": of_queue, "limit": _ACTS_MAX})
+    return [
+        LaneResetAct(act_id, at, actor, reason, group_id, _ANY_OFFSET, to_offset, None, skips=False)
+        for act_id, at, actor, reason, detail in reversed(await cursor.fetchall())
+        for group_id, put_back_id, to_offset in detail["lanes"]
+        if put_back_id == queue_id
+    ]
+
+
 async def list_reset_acts(conn: Connection, queue_id: int, queue_offset: int, since: datetime) -> ResetActs:
     """Return the resets of any group's lane of this queue since then."""
-    rows = await (await conn.execute(_LIST, {"since": since, "limit": _ACTS_MAX + 1})).fetchall()
+    rows = await (await conn.execute(_LIST, {"limit": _ACTS_MAX + 1})).fetchall()
     found = [
         _act_of(row, from_offset, to_offset, queue_id, queue_offset)
         for row in reversed(rows[:_ACTS_MAX])
         for reset_id, from_offset, to_offset in row[-1]["queues"]
         if reset_id == queue_id
     ]
-    return ResetActs(found, len(rows) <= _ACTS_MAX)
+    before = {act.group_id: act for act in found if act.at < since}
+    is_complete = len(rows) <= _ACTS_MAX or rows[-1][1] < since
+    return ResetActs([act for act in found if act.at >= since], before, is_complete)
 
 
 def _act_of(row: Sequence[Any], from_offset: int, to_offset: int, queue_id: int, queue_offset: int) -> LaneResetAct:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from msgdb.log.beginnings import FIRST_KEEPER
+from msgdb.log.ends import last_message, next_offset
 from msgdb.postgres.array_rows import array_rows
 from msgdb.postgres.binary_rows import TO_1970, binary_cursor, datetime_of
 from msgdb.postgres.connections import Connection
@@ -46,6 +47,8 @@ class BuriedCopy(NamedTuple):
     """A dead letter, with what it has kept of a message that is gone with its day."""
 
     group_id: int
+    group: str
+    topic: str
     message_id: UUID
     event_code: str
     key: str | None
@@ -68,6 +71,12 @@ class Standing(NamedTuple):
     """The broker that serves the lane; None: nobody does."""
     waiting: WaitingRow | None
     dead_letter: Buried | None
+    is_beyond: bool = False
+    """Whether it is beyond the end of its queue: the log has lost its end, and nobody has put the lane back yet."""
+    has_foreign_row: bool = False
+    """Whether what waits at the message's offset is another message, that the log has lost."""
+    lost_died_at_us: int | None = None
+    """When a message died that the log has lost, and for which this one, or one before it, was stored."""
 
 
 _LETTER: Final = f"""
@@ -79,14 +88,37 @@ d.id, d.died_at + {TO_1970}, d.attempts, d.reason, d.last_error, (
 )
 """
 
+_LETTER_BEHIND: Final = """
+SELECT b.died_at, b.stored_at FROM dead_letter b
+WHERE b.group_id = w.group_id AND b.queue_id = %(queue_id)s AND b.queue_offset >= %(queue_offset)s
+"""
+
 # One statement, so that all is of one moment: a checkpoint moves cursor, redelivery and dead letter in one transaction.
 # By the primary keys of cursor and redelivery, and the unique index of dead_letter; redrive has few rows for each.
 # Never prepared: it joins by an array. Rows of another message, whose offset this was before the log lost its end, have
-# another time.
+# another time. And in one log nothing behind a message was stored before it: a dead letter from there that was tells
+# that its message is lost. Two are looked at for each group, the next one and the last.
 _FIND: Final = f"""
+WITH log_end AS MATERIALIZED (
+    SELECT {next_offset("q", "last")} AS next_offset
+    FROM queue q LEFT JOIN LATERAL {last_message("q.queue_id")} AS last ON true
+    WHERE q.queue_id = %(queue_id)s
+)
 SELECT w.group_id, c.group_id IS NOT NULL, coalesce(c.epoch, 0),
        coalesce(%(queue_offset)s < c.acked_offset OR c.acked_ranges @> %(queue_offset)s::bigint, false),
        CASE WHEN c.owner < %(first_keeper)s AND c.lease_until > clock_timestamp() THEN c.owner END,
+       coalesce(greatest(c.acked_offset, upper(c.acked_ranges)) > (SELECT next_offset FROM log_end), false),
+       EXISTS (
+           SELECT FROM redelivery f WHERE f.group_id = w.group_id AND f.member = '' AND f.queue_id = %(queue_id)s
+           AND f.queue_offset = %(queue_offset)s AND f.stored_at <> %(stored_at)s
+       ),
+       (
+           SELECT max(f.died_at) FROM (
+               ({_LETTER_BEHIND} ORDER BY b.queue_offset, b.stored_at LIMIT 1)
+               UNION ALL
+               ({_LETTER_BEHIND} ORDER BY b.queue_offset DESC, b.stored_at DESC LIMIT 1)
+           ) f WHERE f.stored_at < %(stored_at)s
+       ) + {TO_1970},
        r.attempt, r.due_at + {TO_1970}, r.last_error, r.shelved_by,
        {_LETTER}
 FROM {array_rows("w", group_id="bigint")}
@@ -98,11 +130,19 @@ LEFT JOIN dead_letter d ON d.group_id = w.group_id AND d.queue_id = %(queue_id)s
 ORDER BY w.group_id
 """
 
-# By the beginning of dead_letter's unique index: when a message was stored that is gone with its day nobody knows.
+# By the beginning of dead_letter's unique index: when a message was stored that is gone with its day nobody knows. Of
+# all groups that have dead letters, also of those that are no more: one probe of the index on (group_id, id) for each.
 _BURIED_AT: Final = f"""
-SELECT d.group_id, d.message_id, d.event_code, d.key, d.stored_at + {TO_1970}, d.stress, d.redrives, {_LETTER}
-FROM {array_rows("w", group_id="bigint")}
+WITH RECURSIVE w (group_id) AS (
+    SELECT min(group_id) FROM dead_letter
+    UNION ALL
+    SELECT (SELECT min(o.group_id) FROM dead_letter o WHERE o.group_id > w.group_id) FROM w WHERE w.group_id IS NOT NULL
+)
+SELECT d.group_id, d.group_name, d.topic, d.message_id, d.event_code, d.key,
+       d.stored_at + {TO_1970}, d.stress, d.redrives, {_LETTER}
+FROM w
 JOIN dead_letter d ON d.group_id = w.group_id AND d.queue_id = %(queue_id)s AND d.queue_offset = %(queue_offset)s
+WHERE d.namespace = %(namespace)s
 ORDER BY d.group_id, d.id DESC
 """
 
@@ -123,24 +163,23 @@ async def find_standings(
     return {row[0]: _standing(row) for row in await cursor.fetchall()}
 
 
-async def find_buried_at(
-    conn: Connection, group_ids: Sequence[int], queue_id: int, queue_offset: int
-) -> list[BuriedCopy]:
-    """Return the dead letters of what lay at a place of the log, of these groups."""
-    parameters = {"group_id": list(group_ids), "queue_id": queue_id, "queue_offset": queue_offset}
+async def find_buried_at(conn: Connection, namespace: str, queue_id: int, queue_offset: int) -> list[BuriedCopy]:
+    """Return the dead letters of what lay at a place of the log, of all groups that are or were in a namespace."""
+    parameters = {"namespace": namespace, "queue_id": queue_id, "queue_offset": queue_offset}
     cursor = binary_cursor(conn)
     await cursor.execute(_BURIED_AT, parameters, prepare=False)
     return [_copy(row) for row in await cursor.fetchall()]
 
 
 def _copy(row: Sequence[Any]) -> BuriedCopy:
-    group_id, message_id, event_code, key, stored_at_us, stress, redrives, *of_letter = row
-    buried = _buried(of_letter)
-    return BuriedCopy(group_id, UUID(bytes=message_id), event_code, key, stored_at_us, stress, redrives, buried)
+    group_id, group, topic, message_id, *rest = row
+    event_code, key, stored_at_us, stress, redrives, *of_letter = rest
+    named = (group_id, group, topic, UUID(bytes=message_id), event_code, key)
+    return BuriedCopy(*named, stored_at_us, stress, redrives, _buried(of_letter))
 
 
 def _standing(row: Sequence[Any]) -> Standing:
-    group_id, has_cursor, epoch, is_settled, owner, *others = row
+    group_id, has_cursor, epoch, is_settled, owner, is_beyond, has_foreign_row, lost_died_at_us, *others = row
     waiting, of_letter = others[:4], others[4:]
     return Standing(
         group_id=group_id,
@@ -150,6 +189,9 @@ def _standing(row: Sequence[Any]) -> Standing:
         owner=None if owner is None else UUID(bytes=owner),
         waiting=None if waiting[0] is None else WaitingRow(*waiting),
         dead_letter=None if of_letter[0] is None else _buried(of_letter),
+        is_beyond=is_beyond,
+        has_foreign_row=has_foreign_row,
+        lost_died_at_us=lost_died_at_us,
     )
 
 

@@ -12,6 +12,8 @@ from msgdb.postgres.binary_rows import TO_1970, binary_cursor, datetime_of
 from msgdb.postgres.connections import Connection
 from msgdb.trace.records import RANGE_MAX, TraceEvent
 
+ACKED_MAX: Final = 10_000
+
 # By the index on topic and key of each live day. Redriven and replayed copies are left to the look by the id.
 _OF_KEY: Final = """
 SELECT m.message_id FROM message m
@@ -30,6 +32,16 @@ WHERE t.queue_id = %(queue_id)s AND t.first_offset > %(queue_offset)s - {RANGE_M
 ORDER BY t.at, t.kind LIMIT %(limit)s
 """
 
+# As above. Of each group the last one: what came before a reset counts no more.
+_ACKED: Final = f"""
+SELECT DISTINCT ON (t.group_id) t.group_id, t.at + {TO_1970}, t.instance, t.attempt
+FROM trace_event t
+WHERE t.queue_id = %(queue_id)s AND t.first_offset > %(queue_offset)s - {RANGE_MAX}
+  AND t.first_offset <= %(queue_offset)s AND t.last_offset >= %(queue_offset)s AND t.at >= %(stored_at)s
+  AND t.kind = 'ACKED' AND t.group_id IS NOT NULL
+ORDER BY t.group_id, t.at DESC LIMIT {ACKED_MAX}
+"""
+
 # By the partial index, which has nothing else: a few rows, unless much was left out.
 _LEFT_OUT: Final = f"""
 SELECT t.broker, sum(t.left_out)::bigint, min(t.handed_at) + {TO_1970}, max(t.at) + {TO_1970}
@@ -37,6 +49,15 @@ FROM trace_event t
 WHERE t.kind = 'LEFT_OUT' AND t.at >= %(first)s AND t.handed_at <= %(last)s
 GROUP BY t.broker ORDER BY t.broker
 """
+
+
+class Acked(NamedTuple):
+    """That an instance of a group acknowledged a message."""
+
+    group_id: int
+    at_us: int
+    instance: str | None
+    attempt: int | None
 
 
 class LeftOut(NamedTuple):
@@ -66,6 +87,12 @@ async def list_events(
         "limit": limit,
     }
     return [TraceEvent._make(row) for row in await _rows(conn, _EVENTS, parameters)]
+
+
+async def list_acked(conn: Connection, queue_id: int, queue_offset: int, stored_at_us: int) -> dict[int, Acked]:
+    """Return, by group, that a message was acknowledged, as far as that was traced."""
+    place = {"queue_id": queue_id, "queue_offset": queue_offset, "stored_at": datetime_of(stored_at_us)}
+    return {row[0]: Acked._make(row) for row in await _rows(conn, _ACKED, place)}
 
 
 async def list_left_out(conn: Connection, first: datetime, last: datetime) -> list[LeftOut]:

@@ -7,7 +7,7 @@ first what the lane did, in memory, and with each checkpoint that commits, for g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -22,6 +22,7 @@ from confdb.past import (
     PastTopic,
 )
 from confdb.routes import SubscriptionMode, SubscriptionRoute
+from confdb.shared_mapping import SharedMapping
 from msgbroker.client.connect.inspection import MessageStand
 from msgbroker.engine.lane.begun import Begun
 from msgbroker.engine.lane.config import LaneConfig
@@ -30,8 +31,9 @@ from msgbroker.engine.matching import Matcher
 from msgbroker.engine.retry import RetryPolicy
 from msgbroker.engine.verdicts import Held, Settlement, Verdict
 from msgconsole.operations.status.answers import State, Why
+from msgconsole.operations.status.deleted import deleted_groups, ended_first, topic_ended
 from msgconsole.operations.status.facts import GroupFacts
-from msgconsole.operations.status.moments import moments_of_group
+from msgconsole.operations.status.moments import moments_of_groups
 from msgconsole.operations.status.reading import Readable
 from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.jobs.purge_jobs import PurgeJob
@@ -39,10 +41,13 @@ from msgdb.lanes.records import ClaimedLane, LaneReset
 from msgdb.lanes.reset_acts import LaneResetAct
 from msgdb.lanes.resets import LanePlace, skipped_by
 from msgdb.lanes.standing import Buried, Standing, WaitingRow
+from msgdb.trace.reading import Acked
 from tests.support.lane_builders import ALL_BYTES, KEY, FakeMessage, make_group, make_topic
 from tests.support.model_store import ModelStore, StoredMessage
 
 GROUP, TOPIC = "SG", "TP_1"
+OUR_TOPIC = 1
+"""The id of the topic whose queue it is. Of both names others may have been there before, and may come after."""
 OURS = PastGroup(KEY.group_id, GROUP, paused=False)
 LAG_SECONDS = UNCERTAIN_SECONDS - 1
 """No broker goes by what was changed longer ago."""
@@ -64,14 +69,21 @@ EXPRESSIONS: Mapping[str, Callable[[Headers], bool | None]] = {
 class Registered:
     """What is registered of the group at one version."""
 
-    is_registered: bool = False
+    holder: int | None = None
+    """Which group has the name: ours, or another one before or after it; None: none."""
+    topic_id: int | None = OUR_TOPIC
+    """Which topic has the name."""
     subscriptions: Mapping[int, PastSubscription] = field(default_factory=dict)
     is_allowed: bool = False
     is_refused: bool = False
 
     @property
+    def is_ours(self) -> bool:
+        return self.holder == KEY.group_id and self.topic_id == OUR_TOPIC
+
+    @property
     def has_lane(self) -> bool:
-        return self.is_registered and bool(self.subscriptions)
+        return self.is_ours and bool(self.subscriptions)
 
     @property
     def may_see_stress(self) -> bool:
@@ -94,12 +106,20 @@ class Scene:
         self.reset: LaneReset | None = None
         self.resets: list[LaneResetAct] = []
         self.purges: list[PurgeJob] = []
-        self.letters: dict[int, Buried] = {}
+        self.letters: dict[tuple[int, float], Buried] = {}
+        """By the offset and by when the message was stored: of one offset there may be several."""
+        self.lost_from: int | None = None
+        """Where the log has lost its end, until a broker has noticed it."""
+        self.put_backs: list[LaneResetAct] = []
         self.in_memory: dict[int, Fate] = {}
         """What became of messages by the lane's word, ..."""
         self.fates: dict[int, Fate] = {}
         """... and what of that is stored."""
         self.next_id = 1
+        self.acknowledged: set[int] = set()
+        """Since the lane was put back behind them the last time."""
+        self.traced: dict[int, Acked] = {}
+        """Of every other message it is traced that it was acknowledged."""
 
     def tick(self) -> None:
         """Let a moment pass: no two things are written down at the same time."""
@@ -120,6 +140,7 @@ class Scene:
 
     def subscribe(self, event_code: str, expression: str | None, *, from_beginning: bool) -> None:
         """Subscribe the group, as the service does: from the beginning only where it has no place yet."""
+        from_beginning = from_beginning and self.registered.is_ours
         start = 0 if from_beginning and not self.has_cursor else self.store.end
         mode = SubscriptionMode.DIRECT if expression is None else SubscriptionMode.HEADER
         made = PastSubscription(self.next_id, GROUP, event_code, mode, expression, {KEY.queue_id: start}, paused=False)
@@ -141,6 +162,28 @@ class Scene:
         """Delete a subscription."""
         left = {name: each for name, each in self.registered.subscriptions.items() if name != subscription_id}
         self.change(replace(self.registered, subscriptions=left))
+
+    def make(self) -> None:
+        """Make the group, and the topic, where there are none: ours at first, and then others of the same name."""
+        held = self.registered
+        made = replace(
+            held,
+            holder=held.holder or self.next_of(KEY.group_id, [each.holder for _, each in self.versions]),
+            topic_id=held.topic_id or self.next_of(OUR_TOPIC, [each.topic_id for _, each in self.versions]),
+        )
+        self.change(made)
+
+    def next_of(self, ours: int, given: Sequence[int | None]) -> int:
+        """Return the next id: ours, or where that was given once, one that nobody has had."""
+        return ours if ours not in given else max(each or 0 for each in given) + 10
+
+    def delete_group(self) -> None:
+        """Delete it, with its subscriptions and what it may see."""
+        self.change(replace(self.registered, holder=None, subscriptions={}, is_allowed=False))
+
+    def delete_topic(self) -> None:
+        """Delete it, with what subscribes to it."""
+        self.change(replace(self.registered, topic_id=None, subscriptions={}, is_allowed=False, is_refused=False))
 
     def oldest_known(self) -> int:
         """Return the oldest version that a broker may go by."""
@@ -207,11 +250,38 @@ class Scene:
             starts = [each.start_offsets.get(KEY.queue_id, 0) for each in self.config.subscriptions.values()]
             store.acked_offset, self.has_cursor = min(starts), True
         store.epoch += 1
+        if self.lost_from is not None:
+            self.put_back(self.lost_from)
         self.in_memory = dict(self.fates)
         claimed = ClaimedLane(KEY, store.epoch, store.acked_offset, store.acked_ranges, self.reset)
         self.lane = Lane(claimed, store.load_rows(self.now), CONFIG, self.now)
         self.matcher = self.matched_by()
         self.reconsider(self.lane)
+
+    def lose_end(self, offset: int) -> None:
+        """Lose the end of the log. Brokers notice before they go on, and within half a minute of the next message."""
+        self.tick()
+        self.give_up()
+        del self.store.log[offset:], self.stored_at[offset:]
+        self.fates = {each: fate for each, fate in self.fates.items() if each < offset}
+        self.traced = {each: acked for each, acked in self.traced.items() if each < offset}
+        self.acknowledged = {each for each in self.acknowledged if each < offset}
+        self.lost_from = offset if self.lost_from is None else min(offset, self.lost_from)
+
+    def put_back(self, offset: int) -> None:
+        """Put the lane back, as whoever claims it does."""
+        self.tick()
+        store = self.store
+        store.acked_offset = min(store.acked_offset, offset)
+        store.acked_ranges = [(first, min(end, offset)) for first, end in store.acked_ranges if first < offset]
+        store.rows = {each: row for each, row in store.rows.items() if each < offset}
+        self.fates = {each: fate for each, fate in self.fates.items() if each < offset}
+        self.acknowledged = {each for each in self.acknowledged if each < offset}
+        act = LaneResetAct(
+            0, self.time(self.now), "broker", "lost", KEY.group_id, 2**63 - 1, offset, None, skips=False
+        )  # fmt: skip
+        self.put_backs.append(act)
+        self.lost_from = None
 
     def give_up(self) -> None:
         """Serve it no more; what was not stored of it is forgotten."""
@@ -301,6 +371,9 @@ class Scene:
         settled = self.lane.settle("a", Settlement(held, verdict, None, "boom"), self.now)
         if settled.count and verdict is Verdict.ACK:
             self.in_memory[offset] = (State.DELIVERED, None)
+            self.acknowledged.add(offset)
+            if offset % 2 == 0:
+                self.traced[offset] = Acked(KEY.group_id, self.us(self.now), "a", attempt)
         if self.lane.counters.dead_lettered > dead_before:
             self.in_memory[offset] = (State.DEAD_LETTER, None)
 
@@ -319,7 +392,7 @@ class Scene:
         for move in checkpoint.dead_letters:
             # As in the store: of a message and a group there is one, the first.
             letter = Buried(move.queue_offset, self.us(self.now), move.attempts, move.reason, "boom", ())
-            self.letters.setdefault(move.queue_offset, letter)
+            self.letters.setdefault((move.queue_offset, self.stored_at[move.queue_offset]), letter)
 
     # --- operators ----------------------------------------------------------------------------------------------
 
@@ -344,6 +417,7 @@ class Scene:
             store.acked_ranges = []
             store.rows = {each: row for each, row in store.rows.items() if each < offset}
             self.fates = {each: fate for each, fate in self.fates.items() if each < offset}
+            self.acknowledged = {each for each in self.acknowledged if each < offset}
         else:
             store.acked_ranges = [(max(first, offset), end) for first, end in store.acked_ranges if end > offset]
             store.rows = {each: row for each, row in store.rows.items() if each >= offset}
@@ -352,10 +426,10 @@ class Scene:
         self.reset = LaneReset(offset, youngest)
         self.crash(self.known)
 
-    def purge(self, offset: int) -> None:
+    def purge(self, letter: tuple[int, float]) -> None:
         """Purge the dead letter of a message."""
         self.tick()
-        self.letters.pop(offset)
+        self.letters.pop(letter)
         self.purges.append(PurgeJob(len(self.purges) + 1, self.time(self.now), "ada", WantedDeadLetters()))
 
     # --- what the status is told by -----------------------------------------------------------------------------
@@ -376,17 +450,27 @@ class Scene:
         self.store.log.append(StoredMessage(message, matches=True))
         self.stored_at.append(self.now)
 
-    def moments(self) -> list[ConfigMoment]:
-        """Return what the audit trail tells."""
+    @property
+    def had_namesakes(self) -> bool:
+        """Whether anything was registered for another group or topic of the same name."""
+        return any(each.subscriptions and not each.is_ours for _, each in self.versions)
+
+    def moments(self, *, only_ours: bool = False) -> list[ConfigMoment]:
+        """Return what the audit trail tells; *only_ours*: as if others of the same name had never subscribed."""
         return [
             ConfigMoment(
                 made_by=None if index == 0 else ConfigChange(index, self.time(at), "ada", (f"change {index}",)),
-                topic=PastTopic(1, registered.is_refused),
-                groups={GROUP: OURS} if registered.is_registered else {},
-                subscriptions=registered.subscriptions if registered.is_registered else {},
-                allowed={1: (GROUP, "*")} if registered.is_allowed else {},
+                topic=None if registered.topic_id is None else PastTopic(registered.topic_id, registered.is_refused),
+                groups=SharedMapping(
+                    {} if registered.holder is None else {GROUP: OURS._replace(group_id=registered.holder)}
+                ),
+                subscriptions=SharedMapping(registered.subscriptions),
+                allowed=SharedMapping({1: (GROUP, "*")} if registered.is_allowed else {}),
             )
-            for index, (at, registered) in enumerate(self.versions)
+            for index, (at, registered) in enumerate(
+                (at, each if each.is_ours or not only_ours else replace(each, subscriptions={}, is_allowed=False))
+                for at, each in self.versions
+            )
         ]
 
     def stand(self, offset: int) -> MessageStand | None:
@@ -396,35 +480,55 @@ class Scene:
         found = self.lane.find(offset)
         return MessageStand(found.stand, self.lane.epoch, found.attempt, instance_id="a")
 
-    def facts(self, offset: int, *, is_asked: bool = False) -> GroupFacts:
+    def facts(self, offset: int, *, is_asked: bool = False, only_ours: bool = False) -> GroupFacts:
         """Return what both databases hold of a message, and where the broker *is_asked* what that says."""
         store, message = self.store, self.store.log[offset].message
         row = store.rows.get(offset)
+        since = self.stored_at[offset]
+        is_foreign = row is not None and self.lost_from is not None and offset >= self.lost_from
         standing = Standing(
             KEY.group_id,
             has_cursor=self.has_cursor,
             epoch=store.epoch,
             is_settled=self.has_cursor and offset in store.behind_cursor(),
             owner=None if self.lane is None else KEY_OWNER,
-            waiting=None if row is None else WaitingRow(row.attempt, self.us(self.now), "boom", row.shelved_by),
-            dead_letter=self.letters.get(offset),
+            waiting=None
+            if row is None or is_foreign
+            else WaitingRow(row.attempt, self.us(self.now), "boom", row.shelved_by),
+            dead_letter=self.letters.get((offset, since)),
+            is_beyond=max([store.acked_offset, *(end for _, end in store.acked_ranges)]) > store.end,
+            has_foreign_row=is_foreign,
+            lost_died_at_us=self.lost_died_at_us(offset, since),
         )
-        since = self.stored_at[offset]
         resets = [
             act._replace(skips=offset in self.skipped_of[act.act_id])
             for act in self.resets
             if act.at >= self.time(since)
         ]
+        before = [act for act in self.resets if act.at < self.time(since)]
+        resets += [act for act in self.put_backs if act.at >= self.time(since)]
+        moments = self.moments(only_ours=only_ours)
         return GroupFacts(
             message=self.readable(message, since),
             group=GROUP,
             group_id=KEY.group_id,
-            moments=moments_of_group(self.moments(), OURS, 1, message.event_code),
+            moments=moments_of_groups(moments, [OURS], OUR_TOPIC, message.event_code)[KEY.group_id],
             standing=standing,
-            resets=resets,
+            resets=sorted(resets, key=lambda act: act.at),
+            put_back=self.put_backs,
+            reset_before=LaneReset(before[-1].to_offset, before[-1].subscription_id or 0) if before else None,
             purges=[job for job in self.purges if job.created_at >= self.time(since)],
             stand=self.stand(offset) if is_asked else None,
+            ended=ended_first(topic_ended(moments, OUR_TOPIC), deleted_groups(moments).get(KEY.group_id)),
+            acked=self.traced.get(offset),
             now_us=self.us(self.now),
+        )
+
+    def lost_died_at_us(self, offset: int, since: float) -> int | None:
+        """Return when a message died that was stored before this one, and lay behind it: as the store looks for one."""
+        behind = sorted(letter for letter in self.letters if letter[0] >= offset)
+        return max(
+            (self.letters[each].died_at_us for each in (*behind[:1], *behind[-1:]) if each[1] < since), default=None
         )
 
     def readable(self, message: FakeMessage, stored_at: float) -> Readable:

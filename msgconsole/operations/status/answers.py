@@ -28,6 +28,8 @@ class State(StrEnum):
     """The group was put behind it by hand, before it was settled."""
     NOT_MATCHED = "NOT_MATCHED"
     """The group does not get it."""
+    UNKNOWN = "UNKNOWN"
+    """The log has lost its end: what is noted of this place may be of another message, which was lost."""
     GONE = "GONE"
     """Its day is gone: nothing tells what had become of it."""
 
@@ -41,7 +43,11 @@ class Why(StrEnum):
     SUBSCRIBED_LATER = "SUBSCRIBED_LATER"
     GROUP_CREATED_LATER = "GROUP_CREATED_LATER"
     SUBSCRIPTION_DELETED = "SUBSCRIPTION_DELETED"
-    """It waited for a paused subscription, which was deleted then."""
+    """The subscription that asked for it was deleted before it was handed out."""
+    GROUP_DELETED = "GROUP_DELETED"
+    """The group was deleted before it had settled it."""
+    TOPIC_DELETED = "TOPIC_DELETED"
+    """The topic was deleted before the group had settled it."""
     FOR_ANOTHER_GROUP = "FOR_ANOTHER_GROUP"
     """It was redriven or replayed, to another group."""
     STRESS_NOT_ALLOWED = "STRESS_NOT_ALLOWED"
@@ -87,6 +93,18 @@ class DeadLetterOf:
     """The jobs that redrove it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """That a group is no more."""
+
+    at: datetime
+    by: str
+    """Who deleted it."""
+    created_at: datetime | None
+    subscriptions: tuple[str, ...]
+    """What of the topic it subscribed to when the message was stored."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
     """What became of a message with one group."""
@@ -109,6 +127,8 @@ class GroupStatus:
     """How long the instance has to answer."""
     dead_letter: DeadLetterOf | None = None
     reset_act_id: int | None = None
+    deleted: Deleted | None = None
+    """None: the group is there. Of the same name there may be several that are not."""
 
     @property
     def is_certain(self) -> bool:
@@ -146,8 +166,10 @@ class MessageStatus:
     """Whether it lies in more places than are told of: those are the oldest."""
     unanswered: tuple[str, ...]
     """The brokers that serve it and did not answer: what only they know is missing."""
+    has_more_groups: bool = False
+    """Whether there were more groups than are told of: some that were deleted long ago are missing."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether everybody answered who knows something, and all places are told of."""
-        return not self.unanswered and not self.has_more_places
+        """Whether everybody answered who knows something, and all places and groups are told of."""
+        return not self.unanswered and not self.has_more_places and not self.has_more_groups

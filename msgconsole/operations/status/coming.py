@@ -70,6 +70,9 @@ def _to_come(facts: GroupFacts, way: Way, others: tuple[Other, ...]) -> GroupSta
         why = later_than(moments, moment_at(moments, message.stored_at_us), Why.SUBSCRIBED_LATER)
         told = answer(facts, State.NOT_MATCHED, Basis.NOW, BEGINS_BEHIND, why=why)
     elif not reading.is_wanted and not reading.shelved_by:
+        deleted = _deleted_since(facts, way, reading)
+        if deleted is not None:
+            return answer(facts, State.NOT_MATCHED, Basis.NOW, deleted, why=Why.SUBSCRIPTION_DELETED, others=others)
         why = later_than(moments, moment_at(moments, message.stored_at_us), reading.why)
         detail = f"{reading.detail}; its lane has not come to it yet" if moments[-1].has_lane else reading.detail
         told = answer(facts, State.NOT_MATCHED, Basis.NOW, detail, why=why)
@@ -78,6 +81,23 @@ def _to_come(facts: GroupFacts, way: Way, others: tuple[Other, ...]) -> GroupSta
     else:
         told = answer(facts, State.PENDING, Basis.NOW, f"{_pending(facts, reading)}{facts.if_paused}")
     return replace(told, others=tuple(each for each in others if (each.state, each.why) != (told.state, told.why)))
+
+
+def _deleted_since(facts: GroupFacts, way: Way, reading: Reading) -> str | None:
+    """Say that a subscription asked for it that is no more, where no other one decides; None: that is not so."""
+    if reading.why not in {Why.NO_SUBSCRIPTION, Why.SUBSCRIBED_LATER}:
+        return None
+    moments, message = facts.moments, facts.message
+    then = moment_at(moments, message.stored_at_us)
+    for index, passage in reversed(readings_of(way, moments)):
+        if index < then:
+            return None
+        was = read_by(moments[index], message, passage.reset)
+        change = None if index == len(moments) - 1 else moments[index + 1].made_by
+        if change is not None and (was.is_wanted or was.shelved_by):
+            until = f"until {'; '.join(change.actions)} of {change.at:%Y-%m-%d %H:%M:%S} by {change.actor}"
+            return f"it was wanted {was.detail}, {until}; by now {reading.detail}"
+    return None
 
 
 def _is_to_wait(facts: GroupFacts, way: Way) -> bool:

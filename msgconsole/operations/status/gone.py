@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from confdb.past import PastGroup
+from confdb.past import Deletion, Past, PastGroup
 from confdb.snapshot import load_snapshot
-from msgbroker.contract.errors import NamespaceNotFoundError
-from msgconsole.operations.status.answers import Basis, GroupStatus, MessageStatus, PlaceStatus, State
+from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError
+from msgconsole.operations.status.answers import Basis, Deleted, GroupStatus, MessageStatus, PlaceStatus, State
 from msgconsole.operations.status.letters import dead_letter_of, said_of_letter, state_of_letter
-from msgconsole.operations.status.wanted import WantedStatus, groups_of
+from msgconsole.operations.status.wanted import WantedStatus
 from msgconsole.operations.stores import Stores
 from msgdb.lanes.standing import BuriedCopy, find_buried_at
-from msgdb.log.queues import QueueRow, find_queue
+from msgdb.log.queues import find_queue
 from msgdb.postgres.binary_rows import datetime_of
 
 
@@ -22,38 +22,66 @@ async def find_gone(stores: Stores, wanted: WantedStatus) -> MessageStatus:
     if wanted.namespace not in snapshot.namespaces:
         raise NamespaceNotFoundError(wanted.namespace)
     own = {topic.topic_id: topic for (namespace, _), topic in snapshot.topics.items() if namespace == wanted.namespace}
-    groups = groups_of(
-        {
-            name: PastGroup(group.group_id, name, group.paused)
-            for (namespace, name), group in snapshot.groups.items()
-            if namespace == wanted.namespace
-        },
-        wanted,
-    )
+    there = [
+        PastGroup(group.group_id, name, group.paused)
+        for (namespace, name), group in snapshot.groups.items()
+        if namespace == wanted.namespace
+    ]
     if wanted.queue_id is None or wanted.queue_offset is None:
-        raise wanted.not_found()
+        raise _not_found(wanted, there)
     async with stores.messages.looking() as conn:
         queue = await find_queue(conn, wanted.queue_id)
-        group_ids = [group.group_id for group in groups]
-        copies = await find_buried_at(conn, group_ids, wanted.queue_id, wanted.queue_offset)
-    if queue is None or queue.topic_id not in own or not 0 <= wanted.queue_offset < queue.start_offset:
-        raise wanted.not_found()
-    return _told(wanted, queue, own[queue.topic_id].name, groups, copies)
+        copies = await find_buried_at(conn, wanted.namespace, wanted.queue_id, wanted.queue_offset)
+    if queue is None or not 0 <= wanted.queue_offset < queue.start_offset:
+        raise _not_found(wanted, there)
+    if queue.topic_id not in own and not copies:
+        # Of a topic that is no more: whose it was only dead letters tell.
+        raise _not_found(wanted, there)
+    topic = own[queue.topic_id].name if queue.topic_id in own else copies[0].topic
+    groups, deletions = await _with_deleted(stores, wanted, there, copies)
+    return _told(wanted, topic, groups, copies, deletions)
+
+
+def _not_found(wanted: WantedStatus, there: Iterable[PastGroup]) -> Exception:
+    if wanted.group is not None and all(group.name != wanted.group for group in there):
+        return GroupNotFoundError(wanted.namespace, wanted.group)
+    return wanted.not_found()
+
+
+async def _with_deleted(
+    stores: Stores, wanted: WantedStatus, there: Sequence[PastGroup], copies: Iterable[BuriedCopy]
+) -> tuple[list[PastGroup], Mapping[int, Deletion]]:
+    """Return the groups that are asked about, also those that have dead letters of it and are no more."""
+    ids = {group.group_id for group in there}
+    gone = {copy.group_id: copy.group for copy in copies if copy.group_id not in ids}
+    asked = [*there, *(PastGroup(group_id, name, paused=False) for group_id, name in gone.items())]
+    found = [group for group in asked if wanted.group in {None, group.name}]
+    if wanted.group is not None and not found:
+        raise GroupNotFoundError(wanted.namespace, wanted.group)
+    deletions: Mapping[int, Deletion] = {}
+    if gone:
+        deletions = await Past(stores.config).deletions_of_groups(wanted.namespace, set(gone.values()))
+    return sorted(found, key=lambda each: (each.name, each.group_id)), deletions
 
 
 def _told(
-    wanted: WantedStatus, queue: QueueRow, topic: str, groups: Sequence[PastGroup], copies: Sequence[BuriedCopy]
+    wanted: WantedStatus,
+    topic: str,
+    groups: Sequence[PastGroup],
+    copies: Sequence[BuriedCopy],
+    deletions: Mapping[int, Deletion],
 ) -> MessageStatus:
+    assert wanted.queue_id is not None, "it is named by its place"
     assert wanted.queue_offset is not None, "it is named by its place"
     copy = copies[0] if copies else None
     by_group = {each.group_id: each for each in reversed(copies)}
     place = PlaceStatus(
-        queue_id=queue.queue_id,
+        queue_id=wanted.queue_id,
         queue_offset=wanted.queue_offset,
         stored_at=None if copy is None else datetime_of(copy.stored_at_us),
         target_group=None,
         redrives=0 if copy is None else copy.redrives,
-        groups=tuple(_status(group, by_group.get(group.group_id)) for group in groups),
+        groups=tuple(_status(group, by_group.get(group.group_id), deletions) for group in groups),
     )
     return MessageStatus(
         message_id=None if copy is None else copy.message_id,
@@ -68,12 +96,13 @@ def _told(
     )
 
 
-def _status(group: PastGroup, copy: BuriedCopy | None) -> GroupStatus:
+def _status(group: PastGroup, copy: BuriedCopy | None, deletions: Mapping[int, Deletion]) -> GroupStatus:
     name, group_id = group.name, group.group_id
     if copy is None:
         detail = "its day is gone: whether the group had settled it nothing tells"
         return GroupStatus(group=name, group_id=group_id, state=State.GONE, basis=Basis.ROWS, detail=detail)
     letter = dead_letter_of(copy.dead_letter)
+    deletion = deletions.get(group_id)
     return GroupStatus(
         group=name,
         group_id=group_id,
@@ -81,4 +110,5 @@ def _status(group: PastGroup, copy: BuriedCopy | None) -> GroupStatus:
         basis=Basis.ROWS,
         detail=said_of_letter(letter),
         dead_letter=letter,
+        deleted=None if deletion is None else Deleted(deletion.at, deletion.actor, deletion.created_at, ()),
     )

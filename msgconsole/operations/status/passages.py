@@ -52,12 +52,18 @@ class Way:
         return self.passages[0].begins_us
 
 
-def way_over(queue_offset: int, stored_at_us: int, resets: Iterable[LaneResetAct]) -> Way:
-    """Return when a lane that was reset like that, the oldest reset first, can have read the message at that offset."""
-    way = Way((Passage(stored_at_us),))
+def way_over(
+    queue_offset: int, stored_at_us: int, resets: Iterable[LaneResetAct], before: LaneReset | None = None
+) -> Way:
+    """Return when a lane that was reset like that, the oldest reset first, can have read the message at that offset.
+
+    *before*: where it had been put by hand when the message was stored.
+    """
+    way = Way((Passage(stored_at_us, reset=before),))
     for act in resets:
         at_us = act.at.timestamp() * 1_000_000
-        lane_reset = LaneReset(act.to_offset, act.subscription_id)
+        kept = way.passages[-1].reset
+        lane_reset = kept if act.subscription_id is None else LaneReset(act.to_offset, act.subscription_id)
         if act.goes_back and queue_offset >= act.to_offset:
             way = Way((Passage(at_us, reset=lane_reset),), put_back_by=act)
             continue

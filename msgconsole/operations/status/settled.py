@@ -47,7 +47,7 @@ def tell_settled(message: Readable, moments: tuple[GroupMoment, ...], way: Way) 
     others: dict[tuple[State, Why | None], Other] = {}
     for each in (candidate for _, found in by_reading for candidate in found):
         if (each.state, each.why) != (told.state, told.why):
-            when = _when(each, told, moments)
+            when = when_other(each, told, moments)
             others.setdefault((each.state, each.why), Other(each.state, each.why, each.detail, when))
     basis = Basis.THEN if told.moment <= then else Basis.LATER
     return Told(told, basis, tuple(others.values()))
@@ -127,7 +127,7 @@ def _nobody_read(message: Readable, moments: tuple[GroupMoment, ...], then: int)
     return Candidate(State.NOT_MATCHED, later_than(moments, then, Why.NO_SUBSCRIPTION), detail, then)
 
 
-def _when(other: Candidate, told: Candidate, moments: tuple[GroupMoment, ...]) -> str:
+def when_other(other: Candidate, told: Candidate, moments: tuple[GroupMoment, ...]) -> str:
     """Say what would have to be so."""
     if other.moment == told.moment:
         return "that may be as well"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from confdb.past import ConfigMoment, Past, TopicPast
 from confdb.services import ConfigService
@@ -60,7 +61,9 @@ async def test_each_moment_is_what_was_registered_then(trade: ConfigService, sto
     assert past.is_whole
     found = [replace(moment, made_by=None) for moment in past.moments]
     assert found[-len(truth) :] == truth
-    assert (found[0].topic, found[0].groups, found[0].subscriptions, found[0].allowed) == (None, {}, {}, {})
+    first = found[0]
+    assert first.topic is None
+    assert [len(each) for each in (first.groups, first.subscriptions, first.allowed)] == [0, 0, 0]
     changes = [moment.made_by for moment in past.moments[1:]]
     assert [change.version for change in changes if change] == sorted(change.version for change in changes if change)
     deletion = changes[-5]
@@ -99,3 +102,22 @@ async def test_it_reaches_back_as_far_as_is_asked_and_says_where_that_is_too_far
     assert (recent.is_whole, len(recent.moments)) == (True, 1)
     with pytest.raises(NamespaceNotFoundError):
         await Past(store).of_topic("nobody", "TP_TRADE", LONG_AGO)
+
+
+async def test_that_changes_may_have_been_lost_is_known_until_no_message_is_as_old(
+    trade: ConfigService, store: ConfigStore
+) -> None:
+    assert not (await past_of(store)).has_lost_changes
+    async with store.transaction() as session:
+        # As of another cluster: the standby of this one was promoted.
+        await session.execute(sa.text("UPDATE config_version SET timeline = 'another/00000001'"))
+    unnoticed = await past_of(store)
+    await trade.subscriber_groups.create("default", "SG_OTHER")
+    skipped = await past_of(store)
+    await trade.subscriber_groups.create("default", "SG_AFTER_IT")
+    since = (await past_of(store)).read_at
+    later = await past_of(store, since=since)
+
+    assert [each.has_lost_changes for each in (unnoticed, skipped, await past_of(store), later)] == [
+        True, True, True, False,
+    ]  # fmt: skip

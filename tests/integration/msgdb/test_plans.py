@@ -196,6 +196,10 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
         trace._EVENTS,
         {"queue_id": 1, "queue_offset": 7_000, "stored_at": datetime.now(UTC) - timedelta(days=2), "limit": 1_000},
     ),
+    "trace_acked": (
+        trace._ACKED,
+        {"queue_id": 1, "queue_offset": 7_000, "stored_at": datetime.now(UTC) - timedelta(days=2)},
+    ),
     "trace_left_out": (
         trace._LEFT_OUT,
         {"first": datetime.now(UTC) - timedelta(hours=1), "last": datetime.now(UTC)},
@@ -219,7 +223,7 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
     "standings": (standing._FIND, OF_PLACE),
-    "buried_at": (standing._BURIED_AT, OF_PLACE),
+    "buried_at": (standing._BURIED_AT, {**OF_PLACE, "namespace": "default"}),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
     "write_usage": (
         usage.WRITE,

@@ -12,7 +12,7 @@ from msgconsole.cli.printing.incomplete import tell_incomplete
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.typed.one_message import AtOffset, InQueue, MessageId, check_named_once
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Namespace, OfGroup
-from msgconsole.operations.status.answers import GroupStatus, MessageStatus, PlaceStatus, Why
+from msgconsole.operations.status.answers import Deleted, GroupStatus, MessageStatus, PlaceStatus, Why
 from msgconsole.operations.status.message_status import find_status
 from msgconsole.operations.status.wanted import WantedStatus
 
@@ -35,7 +35,8 @@ def status(
     `by` says what that is told by: ROWS of the message store, a BROKER's word, or the configuration of THEN, of LATER
     or of NOW. No row tells by which configuration a lane read a message: where a change may have come in between, what
     may be so instead stands below, after "or", with what would have to be so. A message that was redriven or replayed
-    lies in several places, and is told of each. A broker that does not answer is named.
+    lies in several places, and is told of each. A broker that does not answer is named. A group that was deleted since
+    has its id behind its name: there may be several of one name.
 
     Example: msgcenter message status --queue 1 --offset 0
     """
@@ -55,6 +56,8 @@ def status(
         _tell(found)
     if found.has_more_places:
         tell_incomplete(f"only {len(found.places)} places of the message are told of, the first and the newest")
+    if found.has_more_groups:
+        tell_incomplete("there were more changes than are looked at; groups deleted long ago are missing")
     for broker in found.unanswered:
         tell_incomplete(broker)
 
@@ -91,7 +94,8 @@ def _place(place: PlaceStatus) -> str:
 
 
 def _rows(group: GroupStatus) -> Iterator[dict[str, str]]:
-    yield {"group": group.group, "status": group.state.value, "by": group.basis.value, "detail": _detail(group)}
+    name = group.group if group.deleted is None else f"{group.group} #{group.group_id}"
+    yield {"group": name, "status": group.state.value, "by": group.basis.value, "detail": _detail(group)}
     for other in group.others:
         detail = f"{_reason(other.why)}{other.detail}; {other.when}"
         yield {"group": "", "status": f"or {other.state.value}", "by": "", "detail": detail}
@@ -104,4 +108,10 @@ def _reason(why: Why | None) -> str:
 def _detail(group: GroupStatus) -> str:
     act = "" if group.reset_act_id is None else f" (act {group.reset_act_id})"
     error = "" if group.last_error is None else f"; last error: {group.last_error}"
-    return f"{_reason(group.why)}{group.detail}{act}{error}"
+    deleted = "" if group.deleted is None else f"{_said(group.deleted)}; "
+    return f"{_reason(group.why)}{deleted}{group.detail}{act}{error}"
+
+
+def _said(deleted: Deleted) -> str:
+    asked = ", ".join(deleted.subscriptions) or "nothing of the topic"
+    return f"deleted at {deleted.at:%Y-%m-%d %H:%M:%S} by {deleted.by}, subscribed to {asked} then"

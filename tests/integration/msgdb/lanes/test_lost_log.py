@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgdb.lanes.leases import claim, load_redeliveries, release
 from msgdb.lanes.lost_log import clamp_to_ends
 from msgdb.lanes.records import LaneCheckpoint, LaneEpoch, LaneKey, OffsetRange, RedeliveryUpsert
+from msgdb.lanes.reset_acts import list_put_back_acts
 from msgdb.postgres.connections import Connection
 from tests.support.rows import GROUP, OTHER_OWNER, OWNER, lanes_to_claim, make_queue, persist, put_messages
 
@@ -40,6 +41,21 @@ async def test_a_cursor_beyond_the_end_is_brought_back_to_it_for_good(conn: Conn
 
     assert await clamp_to_ends(conn, OTHER_OWNER, [lane]) == {lane.key: 10}
     assert await progress(conn, queue_id) == (10, [])
+
+
+async def test_that_a_lane_was_put_back_is_noted_with_it(conn: Connection) -> None:
+    queue_id, other = await make_queue(conn), await make_queue(conn, 2)
+    await put_messages(conn, queue_id, range(20), days_ago=1)
+    lane = await settled(conn, queue_id, 15, [])
+    await lose_from(conn, queue_id, 10)
+
+    await clamp_to_ends(conn, OTHER_OWNER, [lane])
+    await clamp_to_ends(conn, OTHER_OWNER, [lane])
+
+    (act,) = await list_put_back_acts(conn, queue_id)
+    assert (act.group_id, act.to_offset, act.goes_back) == (GROUP, 10, True)
+    assert (act.actor, act.reason) == (f"broker {OTHER_OWNER}", "the log had lost its end")
+    assert await list_put_back_acts(conn, other) == []
 
 
 async def test_ranges_beyond_the_end_go_and_those_below_it_stay(conn: Connection) -> None:

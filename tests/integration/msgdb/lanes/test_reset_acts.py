@@ -60,5 +60,6 @@ async def test_resets_are_told_in_their_order_and_others_are_left_out(
     assert [(act.group_id, act.goes_back) for act in found] == [(7, False), (8, True)]
     later = await list_reset_acts(conn, QUEUE, 3, datetime.now(UTC) + timedelta(hours=1))
     assert (later.acts, later.is_complete) == ([], True)
+    assert {group_id: act.to_offset for group_id, act in later.before.items()} == {7: 18, 8: 4}
     monkeypatch.setattr(reset_acts, "_ACTS_MAX", 1)
     assert not (await list_reset_acts(conn, QUEUE, 3, LONG_AGO)).is_complete

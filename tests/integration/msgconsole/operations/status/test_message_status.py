@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
 from confdb.brokers import LiveBroker
 from confdb.routes import SubscriptionMode
 from confdb.services import ConfigService
-from confdb.store import ConfigStore
 from msgbroker.client import MessageCenter, Receipt
 from msgbroker.contract.errors import GroupNotFoundError, ThingNotFoundError
 from msgbroker.server.app import Broker
@@ -24,84 +22,19 @@ from msgconsole.operations.lanes.resetting import WantedReset, reset_group
 from msgconsole.operations.lanes.steering import Steer, WantedMessage, steer_message
 from msgconsole.operations.replays.replay import WantedReplay, replay
 from msgconsole.operations.status import message_status
-from msgconsole.operations.status.answers import Basis, GroupStatus, MessageStatus, State, Why
+from msgconsole.operations.status.answers import Basis, State, Why
 from msgconsole.operations.status.message_status import find_status
 from msgconsole.operations.status.wanted import WantedStatus
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.wanted import WantedDeadLetters
-from msgdb.store import MessageStore
-from tests.support.broker_fixtures import StartBroker
-from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, register_group, register_topic, subscribed
-from tests.support.eventually import eventually
+from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, register_group, subscribed
 from tests.support.jobs import ended, reject
 from tests.support.raw_streams import raw_subscriber
+from tests.support.statuses import look, until, until_certain, with_group
 from tests.support.stress import STRESS, allow, disallow
 
 HZ = "SG_HZ"
 BY_ADA: dict[str, Any] = {"actor": "ada", "reason": "why"}
-
-
-@pytest.fixture
-async def stores(database_url: str, message_store: MessageStore) -> AsyncIterator[Stores]:
-    async with ConfigStore.open(database_url) as opened:
-        yield Stores(opened, message_store)
-
-
-@pytest.fixture
-async def broker(start_broker: StartBroker, config: ConfigService) -> Broker:
-    broker = await start_broker()
-    await register_topic(config, queue_count=1)
-    await register_group(config)
-    return broker
-
-
-@pytest.fixture
-async def center(broker: Broker) -> AsyncIterator[MessageCenter]:
-    async with MessageCenter(broker.address) as opened:
-        yield opened
-
-
-async def look(stores: Stores, message_id: UUID, **more: Any) -> MessageStatus:
-    return await find_status(stores, WantedStatus(namespace="default", message_id=message_id, **more))
-
-
-async def with_group(stores: Stores, receipt: Receipt, group: str = GROUP) -> GroupStatus:
-    """Return what became of a message with one group, where it lies first."""
-    return (await look(stores, receipt.message_id, group=group)).places[0].groups[0]
-
-
-async def until(
-    stores: Stores,
-    receipt: Receipt,
-    state: State,
-    group: str = GROUP,
-    *,
-    place: int = 0,
-    basis: Basis | None = None,
-) -> GroupStatus:
-    """Return the status once it is of that state, and told by that: what instances say is stored a moment later."""
-
-    async def seen() -> GroupStatus | None:
-        found = (await look(stores, receipt.message_id, group=group)).places
-        told = found[place].groups[0] if len(found) > place else None
-        is_it = told is not None and told.state is state and basis in {None, told.basis}
-        return told if is_it else None
-
-    told = await eventually(seen, what=f"{state}")
-    assert told is not None
-    return told
-
-
-async def until_certain(stores: Stores, receipt: Receipt, state: State, group: str = GROUP) -> GroupStatus:
-    """Return the status once it is of that state, and can be nothing else."""
-
-    async def seen() -> GroupStatus | None:
-        told = await with_group(stores, receipt, group)
-        return told if told.state is state and told.is_certain else None
-
-    told = await eventually(seen, what=f"{state} for certain")
-    assert told is not None
-    return told
 
 
 async def subscribe_hz(config: ConfigService) -> None:

@@ -11,11 +11,14 @@ from msgbroker.client.connect.inspection import MessageStand
 from msgbroker.contract.whereabouts import Stand
 from msgconsole.operations.status.answers import Basis, GroupStatus, State, Why
 from msgconsole.operations.status.deciding import decide
+from msgconsole.operations.status.deleted import Ended
 from msgconsole.operations.status.facts import GroupFacts
 from msgconsole.operations.status.moments import GroupMoment
 from msgconsole.operations.status.reading import Readable
+from msgdb.lanes.records import LaneReset
 from msgdb.lanes.reset_acts import LaneResetAct
 from msgdb.lanes.standing import Buried, Standing, WaitingRow
+from msgdb.trace.reading import Acked
 from tests.support.status_scene import KEY_OWNER
 
 STORED_AT = datetime(2026, 11, 20, 10, tzinfo=UTC)
@@ -104,9 +107,10 @@ def test_a_dead_letter_of_before_a_reset_is_not_taken_for_one_of_after_it() -> N
 def test_what_lies_too_far_back_is_said_to_be_unknown() -> None:
     past = status(are_moments_whole=False)
     resets = status(are_resets_whole=False)
+    lost = status(has_lost_changes=True)
     leaving = status(message=MESSAGE._replace(is_leaving=True))
 
-    assert [len(each.others) for each in (past, resets, leaving)] == [1, 1, 1]
+    assert [len(each.others) for each in (past, resets, leaving, lost)] == [1, 1, 1, 1]
     assert [each.others[0].state for each in (past, resets, leaving)] == [
         State.DELIVERED,
         State.SKIPPED,
@@ -180,3 +184,81 @@ def test_a_stress_message_that_waits_is_not_to_come_where_the_group_may_not_see_
     assert (told.state, seen.state) == (State.RETRYING, State.RETRYING)
     assert "it will be settled without being delivered" in told.detail
     assert "without being delivered" not in seen.detail
+
+
+def test_where_a_lane_was_put_before_counts_for_what_lies_where_its_log_has_lost_its_end() -> None:
+    late = replace(ALWAYS, subscriptions=(WANTS._replace(start_offsets={1: 100}),))
+
+    told = [status(NOTHING, late, reset_before=reset) for reset in (None, LaneReset(0, 70), LaneReset(0, 69))]
+
+    assert [(each.state, each.why) for each in told] == [
+        (State.NOT_MATCHED, Why.SUBSCRIBED_LATER),
+        (State.DELIVERED, None),
+        (State.NOT_MATCHED, Why.SUBSCRIBED_LATER),
+    ]
+
+
+def test_a_lane_beyond_its_log_is_not_taken_at_its_word() -> None:
+    beyond = NOTHING._replace(is_beyond=True)
+    row = WaitingRow(2, us(STORED_AT), "timeout", None)
+    buried = Buried(17, us(STORED_AT), 3, "REJECTED", "no", ())
+
+    assert instead(status(beyond)) == [(State.UNKNOWN, None)]
+    assert instead(status(UNSETTLED._replace(is_beyond=True), stand=MessageStand(Stand.SETTLED, 1, 0)))[-1] == (
+        State.UNKNOWN,
+        None,
+    )
+    # What names the message itself is so.
+    assert [status(beyond._replace(**row_of)).is_certain for row_of in ({"waiting": row}, {"dead_letter": buried})]
+
+
+def test_what_took_the_place_of_a_message_that_died_is_unknown_until_its_lane_is_put_back() -> None:
+    died_at = STORED_AT - timedelta(hours=2)
+    replaced = NOTHING._replace(lost_died_at_us=us(died_at))
+
+    def put_back(hours: float, to_offset: int) -> LaneResetAct:
+        at = STORED_AT + timedelta(hours=hours)
+        return LaneResetAct(4, at, "broker", "lost", 7, 2**63 - 1, to_offset, None, skips=False)
+
+    never = status(replaced)
+    still_beyond = status(replaced._replace(is_beyond=True))
+    told = [
+        status(replaced, put_back=[act]) for act in (put_back(-3, 0), put_back(-1, 9), put_back(1, 9), put_back(1, 0))
+    ]
+
+    assert (never.state, instead(never)) == (State.UNKNOWN, [(State.DELIVERED, None)])
+    assert instead(still_beyond) == [(State.DELIVERED, None), (State.PENDING, None)]
+    # Too early; before it was stored; not so far back; behind it.
+    assert [each.state for each in told] == [State.UNKNOWN, State.DELIVERED, State.UNKNOWN, State.DELIVERED]
+
+
+def test_an_acknowledgement_that_was_traced_is_certain_unless_the_lane_was_put_back_since() -> None:
+    acked = Acked(7, us(STORED_AT + timedelta(minutes=1)), "shop-1", 1)
+    changed = later(1, subscriptions=(NEVER,))
+
+    told = status(NOTHING, ALWAYS, changed, acked=acked)
+    again = status(NOTHING, ALWAYS, changed, acked=acked, resets=[reset(2, 20, 0)])
+
+    assert (told.state, told.basis, told.is_certain) == (State.DELIVERED, Basis.ROWS, True)
+    assert (again.basis, again.is_certain) == (Basis.THEN, True)
+    assert again.state is State.NOT_MATCHED
+
+
+def test_what_a_broker_holds_of_a_group_that_was_deleted_may_come_still() -> None:
+    gone = later(1, is_registered=False, subscriptions=())
+    assert gone.made_by is not None
+    ended = Ended(Why.GROUP_DELETED, gone.made_by)
+    held = MessageStand(Stand.IN_FLIGHT, 1, 1, instance_id="shop-1")
+    row = WaitingRow(2, us(STORED_AT), "timeout", None)
+
+    in_flight = status(UNSETTLED, ALWAYS, gone, ended=ended, stand=held)
+    served = status(UNSETTLED, ALWAYS, gone, ended=ended, stand=MessageStand(Stand.READY, 1, 1))
+    left = status(UNSETTLED._replace(owner=None), ALWAYS, gone, ended=ended)
+    waited = status(UNSETTLED._replace(owner=None, waiting=row), ALWAYS, gone, ended=ended)
+    false = status(UNSETTLED._replace(owner=None), replace(ALWAYS, subscriptions=(NEVER,)), gone, ended=ended)
+
+    assert in_flight.state is State.IN_FLIGHT
+    assert (served.why, instead(served)) == (Why.GROUP_DELETED, [(State.PENDING, None)])
+    assert (left.why, left.is_certain) == (Why.GROUP_DELETED, True)
+    assert (waited.why, waited.attempt, waited.is_certain) == (Why.GROUP_DELETED, 2, True)
+    assert (false.why, false.basis) == (Why.EXPRESSION_FALSE, Basis.THEN)

@@ -1,7 +1,7 @@
 """For random histories: the status is what became of a message, or says that it cannot tell.
 
-Of what it cannot tell apart one thing is what really became of it. More histories: `STATUS_HISTORIES=5000 pytest <this
-file>`.
+Of what it cannot tell apart one thing is what really became of it. More histories: `STATUS_HISTORIES=5000 pytest
+--timeout 0 <this file>`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgbroker.client.connect.inspection import MessageStand
 from msgbroker.contract.whereabouts import Stand
 from msgbroker.engine.verdicts import Verdict
-from msgconsole.operations.status.answers import GroupStatus, State, Why
+from msgconsole.operations.status.answers import Basis, GroupStatus, State, Why
 from msgconsole.operations.status.deciding import decide
+from msgconsole.operations.status.facts import GroupFacts
 from tests.support.lane_builders import KEY
-from tests.support.status_scene import EXPRESSIONS, Fate, Registered, Scene
+from tests.support.status_scene import EXPRESSIONS, OUR_TOPIC, Fate, Registered, Scene
 
 pytestmark = pytest.mark.slow
 
 HEADERS = st.sampled_from([{}, {"region": "hz"}, {"region": "bj"}, {"region": "bj", "vip": "1"}])
 CODES = st.sampled_from(["EC_PAID", "EC_PAID", "EC_SENT"])
 EXPRESSION = st.sampled_from([None, None, *EXPRESSIONS])
+OURS = Registered(holder=KEY.group_id)
 NEVER_READ = {Why.NO_SUBSCRIPTION, Why.SUBSCRIBED_LATER, Why.GROUP_CREATED_LATER}
 
 
@@ -47,10 +49,13 @@ class StatusMachine(RuleBasedStateMachine):
         super().__init__()
         self.scene = Scene()
 
-    @initialize(is_registered=st.booleans(), expression=EXPRESSION)
-    def begin(self, *, is_registered: bool, expression: str | None) -> None:
-        if is_registered:
-            self.scene.change(Registered(is_registered=True))
+    @initialize(
+        begins=st.sampled_from([Registered(), OURS, OURS, OURS, replace(OURS, holder=6), replace(OURS, topic_id=-9)]),
+        expression=EXPRESSION,
+    )
+    def begin(self, *, begins: Registered, expression: str | None) -> None:
+        self.scene.change(begins)
+        if begins.holder is not None:
             self.scene.subscribe("EC_PAID", expression, from_beginning=False)
             self.pass_time(100.0)
 
@@ -63,8 +68,11 @@ class StatusMachine(RuleBasedStateMachine):
         only_for=st.sampled_from([None, None, None, KEY.group_id, 99]),
     )
     def publish(self, code: str, headers: list[dict[str, str]], *, stress: bool, only_for: int | None) -> None:
+        scene = self.scene
+        if OUR_TOPIC not in {scene.registered.topic_id, scene.config.topic_id}:
+            return
         for each in headers:
-            self.scene.append(code, each, stress=stress, target=only_for)
+            scene.append(code, each, stress=stress, target=only_for)
 
     @rule(seconds=st.sampled_from([1.0, 5.0, 30.0, 1_000.0]))
     def pass_time(self, seconds: float) -> None:
@@ -80,8 +88,7 @@ class StatusMachine(RuleBasedStateMachine):
     @rule(code=st.sampled_from(["EC_PAID", "*"]), expression=EXPRESSION, from_beginning=st.booleans())
     def subscribe(self, code: str, expression: str | None, *, from_beginning: bool) -> None:
         scene = self.scene
-        if not scene.registered.is_registered:
-            scene.change(Registered(is_registered=True))
+        scene.make()
         if len(scene.registered.subscriptions) < 3:
             scene.subscribe(code, expression, from_beginning=from_beginning)
 
@@ -96,6 +103,15 @@ class StatusMachine(RuleBasedStateMachine):
             scene.update(chosen, paused=not scene.registered.subscriptions[chosen].paused)
         else:
             scene.update(chosen, expression=expression, mode="DIRECT" if expression is None else "HEADER")
+
+    @rule(what=st.sampled_from(["nothing", "nothing", "group", "group", "topic"]), is_made_again=st.booleans())
+    def delete(self, what: str, *, is_made_again: bool) -> None:
+        if what == "group":
+            self.scene.delete_group()
+        elif what == "topic":
+            self.scene.delete_topic()
+        if is_made_again:
+            self.scene.make()
 
     @rule(is_allowed=st.booleans(), is_refused=st.booleans())
     def change_what_stress_it_sees(self, *, is_allowed: bool, is_refused: bool) -> None:
@@ -164,6 +180,18 @@ class StatusMachine(RuleBasedStateMachine):
     def purge(self, data: st.DataObject) -> None:
         self.scene.purge(data.draw(st.sampled_from(sorted(self.scene.letters))))
 
+    @precondition(lambda self: self.scene.lane is not None and self.scene.store.end > 0)
+    @rule(
+        data=st.data(),
+        code=CODES,
+        headers=st.lists(HEADERS, max_size=4),
+        is_used=st.sampled_from([False, False, True]),
+    )
+    def lose_the_end(self, data: st.DataObject, code: str, headers: list[dict[str, str]], *, is_used: bool) -> None:
+        if is_used:
+            self.scene.lose_end(data.draw(st.integers(0, self.scene.store.end - 1)))
+            self.publish(code, headers or [{}], stress=False, only_for=None)
+
     # --- what holds ---------------------------------------------------------------------------------------------
 
     @invariant()
@@ -176,22 +204,44 @@ class StatusMachine(RuleBasedStateMachine):
         scene = self.scene
         facts = scene.facts(offset, is_asked=is_asked)
         status = decide(facts)
+        if scene.had_namesakes:
+            assert status == decide(scene.facts(offset, is_asked=is_asked, only_ours=True))
         message = scene.store.log[offset].message
         if message.target_group not in {None, KEY.group_id}:
             assert told(status) == {(State.NOT_MATCHED, Why.FOR_ANOTHER_GROUP)}
         elif facts.stand is not None and facts.stand.stand is Stand.IN_FLIGHT:
             assert told(status) == {(State.IN_FLIGHT, None)}
-        elif offset in scene.store.rows:
+        elif status.state is State.DELIVERED and status.basis is Basis.ROWS:
+            assert offset in scene.acknowledged, "the trace says so of what was before a reset"
+        elif facts.ended is not None and (facts.standing.waiting is not None or not facts.standing.is_settled):
+            self.check_ended(offset, facts, status)
+        elif facts.standing.waiting is not None:
             state = State.SHELVED if scene.store.rows[offset].shelved_by else State.RETRYING
             assert told(status) == {(state, None)}
         elif not facts.standing.is_settled:
             self.check_unsettled(offset, status, facts.stand)
         elif offset in scene.fates:
             self.check_settled(status, scene.fates[offset])
+        elif scene.lost_from is not None and offset >= scene.lost_from:
+            # It was never read. Where the log is as long again as it was, only dead letters tell that it is another.
+            is_told = facts.standing.is_beyond or facts.replaces_lost
+            assert (State.UNKNOWN, None) in told(status) or not is_told
         else:
             assert any(state is State.NOT_MATCHED and why in NEVER_READ for state, why in told(status))
         if len(facts.moments) == 1 and not scene.resets and not scene.purges and not message.stress:
             assert status.is_certain or facts.stand is not None, "nothing has ever changed"
+
+    def check_ended(self, offset: int, facts: GroupFacts, status: GroupStatus) -> None:
+        """Nobody is handed it any more, but by brokers that have not heard of that."""
+        assert facts.ended is not None
+        if facts.standing.waiting is not None:
+            assert (status.state, status.why) == (State.NOT_MATCHED, facts.ended.why)
+        elif facts.stand is not None and facts.stand.stand is Stand.SETTLED:
+            self.check_settled(status, self.scene.in_memory[offset])
+        else:
+            assert status.state is State.NOT_MATCHED
+        if self.scene.lane is not None and facts.stand is None:
+            assert (State.PENDING, None) in told(status)
 
     def check_unsettled(self, offset: int, status: GroupStatus, stand: MessageStand | None) -> None:
         if stand is None or stand.stand is Stand.UNREAD:
@@ -241,7 +291,8 @@ class StatusMachine(RuleBasedStateMachine):
             fate = scene.fates[offset]
             # Or an instance had it already, and did not answer as often as it may.
             is_handed_out = fate[0] in {State.DELIVERED, State.DEAD_LETTER}
-            came = {fate, same(fate), *({(State.PENDING, None)} if is_handed_out else ())}
+            deleted = {(State.NOT_MATCHED, Why.SUBSCRIPTION_DELETED)} if fate[1] in NEVER_READ else set()
+            came = {fate, same(fate), *deleted, *({(State.PENDING, None)} if is_handed_out else ())}
             assert came & expected, f"{offset} came to {fate}, and was to come to {expected}"
         self.the_status_is_what_became_of_each()
 

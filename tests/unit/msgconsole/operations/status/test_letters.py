@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from confdb.past import PastGroup
-from msgconsole.operations.status.purged import may_have_purged
+from msgconsole.operations.status.letters import may_have_purged
 from msgconsole.operations.status.reading import Readable
 from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.jobs.purge_jobs import PurgeJob
