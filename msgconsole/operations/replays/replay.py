@@ -165,7 +165,7 @@ async def _plan_ranges(
 
     counted = await count_selected(conn, spec.ranges, selection_of(spec, compile_expression), is_denied)
     thing = f"{wanted.topic}{'' if wanted.event_code is None else f'/{wanted.event_code}'} to {group.name}"
-    return ReplayPlan(spec, thing, *counted)
+    return ReplayPlan(spec, thing, counted.looked_at, counted.selected, counted.denied, is_exact=counted.is_exact)
 
 
 def _get_subscribed(snapshot: Snapshot, group: GroupRoute, topic: str) -> TopicRoute:
