@@ -456,6 +456,28 @@ async def test_a_group_is_handed_nothing_of_a_topic_that_it_does_not_subscribe_t
         await attempt(stores, *ids)
 
 
+async def test_what_an_instance_has_answered_is_told_though_nobody_said_for_a_while_that_he_waits(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever waits was frozen, or cut off from the store, while the handler was at it.
+    monkeypatch.setattr(trials, "_WAITING_SECONDS", 3_600.0)
+    await register_group(trade)
+
+    async def handle(message: Message) -> None:
+        if message.replayed:
+            async with stores.messages.connection() as conn:
+                await conn.execute("UPDATE trial SET waited_at = clock_timestamp() - interval '1 minute'")
+
+    async with subscribed(broker.address, act=handle, instance_id=ONE) as ours:
+        ids = await publish(center, "0", "1")
+        await ours.until(2)
+        await all_settled(broker)
+        done = await attempt(stores, *ids)
+
+    assert len(ours.messages) == 3
+    assert (outcomes(done), done.untried) == ([("ACKNOWLEDGED", "")], 1)
+
+
 async def test_an_instance_that_goes_away_after_its_last_answer_has_answered_all(
     trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
