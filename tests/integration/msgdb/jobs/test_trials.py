@@ -84,6 +84,17 @@ async def test_a_trial_that_was_given_up_before_the_migration_is_taken_by_nobody
         assert await list_wanted(conn) == []
 
 
+async def test_a_trial_that_nobody_waits_for_is_not_waited_for_until_a_clock_that_was_set_back_has_caught_up(
+    conn: Connection,
+) -> None:
+    trial_id = await begin(conn)
+    # Whoever began it was killed, and the database's clock was set back by an hour.
+    await conn.execute(LEFT_ALONE, (-3_600,))
+
+    assert not await take_trial(conn, trial_id, OWNER)
+    assert await list_wanted(conn) == []
+
+
 async def test_what_became_of_messages_is_written_by_the_broker_that_has_it_alone(conn: Connection) -> None:
     trial_id = await take(conn)
 
