@@ -65,15 +65,16 @@ async def read_deleted(store: ConfigStore, since: datetime) -> DeletedThings:
     return DeletedThings(of_kind[_TOPIC], of_kind[_GROUP], len(rows) <= DELETIONS_MAX)
 
 
-async def read_earlier_groups(store: ConfigStore, namespace: str, name: str) -> list[int]:
-    """Return the groups that were deleted and had this name, by their ids, the newest first."""
+async def read_earlier_groups(store: ConfigStore, namespace: str, name: str) -> tuple[list[int], bool]:
+    """Return the groups that were deleted and had this name, by id, the newest first; and whether those are all."""
     # By the index that has the history of one thing.
     wanted = (
         sa.select(AuditEntry.before["group_id"].astext.cast(sa.BigInteger))
         .where(AuditEntry.kind == "subscriber_group", AuditEntry.namespace == namespace, AuditEntry.name == name)
         .where(AuditEntry.action == _GROUP)
         .order_by(AuditEntry.audit_id.desc())
-        .limit(EARLIER_MAX)
+        .limit(EARLIER_MAX + 1)
     )
     async with store.snapshot_transaction() as connection, AsyncSession(connection) as session:
-        return list((await session.scalars(wanted)).all())
+        found = (await session.scalars(wanted)).all()
+    return list(found[:EARLIER_MAX]), len(found) <= EARLIER_MAX

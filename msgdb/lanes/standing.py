@@ -77,6 +77,8 @@ class Standing(NamedTuple):
     """Whether what waits at the message's offset is another message, that the log has lost."""
     lost_died_at_us: int | None = None
     """When a message died that the log has lost, and for which this one, or one before it, was stored."""
+    is_abandoned: bool = False
+    """Whether the broker that served the lane last has not given it up: what it had not written yet nobody knows."""
 
 
 _LETTER: Final = f"""
@@ -119,6 +121,7 @@ SELECT w.group_id, c.group_id IS NOT NULL, coalesce(c.epoch, 0),
                ({_LETTER_BEHIND} ORDER BY b.queue_offset DESC, b.stored_at DESC LIMIT 1)
            ) f WHERE f.stored_at < %(stored_at)s
        ) + {TO_1970},
+       coalesce(c.owner < %(first_keeper)s AND c.lease_until <= clock_timestamp(), false),
        r.attempt, r.due_at + {TO_1970}, r.last_error, r.shelved_by,
        {_LETTER}
 FROM {array_rows("w", group_id="bigint")}
@@ -179,8 +182,9 @@ def _copy(row: Sequence[Any]) -> BuriedCopy:
 
 
 def _standing(row: Sequence[Any]) -> Standing:
-    group_id, has_cursor, epoch, is_settled, owner, is_beyond, has_foreign_row, lost_died_at_us, *others = row
-    waiting, of_letter = others[:4], others[4:]
+    group_id, has_cursor, epoch, is_settled, owner, *of_lost = row[:8]
+    is_beyond, has_foreign_row, lost_died_at_us = of_lost
+    is_abandoned, waiting, of_letter = row[8], row[9:13], row[13:]
     return Standing(
         group_id=group_id,
         has_cursor=has_cursor,
@@ -192,6 +196,7 @@ def _standing(row: Sequence[Any]) -> Standing:
         is_beyond=is_beyond,
         has_foreign_row=has_foreign_row,
         lost_died_at_us=lost_died_at_us,
+        is_abandoned=is_abandoned,
     )
 
 

@@ -70,11 +70,12 @@ async def count_earlier(stores: Stores, resolved: WantedDeadLetters, group: str 
     """Return how many more there would be, were deleted groups of that name meant as well as the registered one."""
     if group is None or resolved.group_id is None or resolved.namespace is None:
         return EarlierLetters(0, is_all=True)
-    earlier = await read_earlier_groups(stores.config, resolved.namespace, group)
+    earlier, are_all = await read_earlier_groups(stores.config, resolved.namespace, group)
     if not earlier:
         return EarlierLetters(0, is_all=True)
     async with stores.messages.looking() as conn:
-        return EarlierLetters(*await count_of_groups(conn, replace(resolved, group_id=None), earlier))
+        letters, is_all = await count_of_groups(conn, replace(resolved, group_id=None), earlier)
+    return EarlierLetters(letters, is_all and are_all)
 
 
 async def registered_groups(stores: Stores) -> frozenset[int]:

@@ -61,7 +61,8 @@ async def find_body(stores: Stores, namespace: str, message_id: UUID) -> tuple[b
     """Return a message's body, or why it may not be there. Raises NamespaceNotFoundError."""
     await load_checked(stores, namespace)
     async with stores.messages.looking() as conn:
-        found, _ = await find_copies(conn, message_id, namespace, limit=1)
+        # The one that `find_shown` tells of.
+        found, _ = await find_copies(conn, message_id, namespace)
         if found:
             bodies = await read_bodies(conn, [found[0].position])
             if found[0].position in bodies:

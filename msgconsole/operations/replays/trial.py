@@ -110,14 +110,15 @@ async def _resolve(stores: Stores, wanted: WantedTry) -> tuple[int, list[FoundMe
     snapshot = await load_snapshot(stores.config)
     group = get_group(snapshot, wanted.namespace, wanted.group)
     async with stores.messages.looking() as conn:
-        copies = [await _get_copy(conn, wanted, message_id) for message_id in wanted.message_ids]
+        copies = [await _get_copy(conn, wanted, group.group_id, message_id) for message_id in wanted.message_ids]
     for copy in copies:
         subscribed_topics(snapshot, group, copy.topic)
     return group.group_id, copies
 
 
-async def _get_copy(conn: Connection, wanted: WantedTry, message_id: UUID) -> FoundMessage:
-    found, _ = await find_copies(conn, message_id, wanted.namespace)
+async def _get_copy(conn: Connection, wanted: WantedTry, group_id: int, message_id: UUID) -> FoundMessage:
+    # What was edited for another group is not what this one gets.
+    found, _ = await find_copies(conn, message_id, wanted.namespace, group_id=group_id)
     if not found:
         raise ThingNotFoundError("message", str(message_id))
     # As it was stored last: perhaps it was redriven with another body.

@@ -18,7 +18,7 @@ def tell_waiting(facts: GroupFacts, ended: Ended, row: WaitingRow) -> GroupStatu
     """Tell of what waited for another attempt, which nobody makes any more."""
     waited = f"for {row.shelved_by}, which was paused" if row.shelved_by is not None else f"for attempt {row.attempt}"
     detail = f"{ended.text}: it waited {waited}"
-    others = _while_served(facts, ended)
+    others = (*_not_written(facts), *_while_served(facts, ended))
     said = {"attempt": row.attempt, "last_error": row.last_error, "others": others}
     return answer(facts, State.NOT_MATCHED, Basis.ROWS, detail, why=ended.why, **said)
 
@@ -41,7 +41,8 @@ def tell_unserved(facts: GroupFacts, ended: Ended, way: Way) -> GroupStatus:
         if each.why is not told.why:
             others.setdefault(each.why, Other(each.state, each.why, each.detail, when_other(each, told, moments)))
     basis = Basis.THEN if told.moment <= then else Basis.LATER
-    found = (*others.values(), *_while_served(facts, ended))
+    unwritten = _not_written(facts) if told.why is ended.why or ended.why in others else ()
+    found = (*others.values(), *unwritten, *_while_served(facts, ended))
     return answer(facts, told.state, basis, told.detail, why=told.why, others=found)
 
 
@@ -58,6 +59,14 @@ def _told(facts: GroupFacts, ended: Ended, reading: Reading, index: int) -> Cand
         denial = f"{denied(facts.message)}; {ended.text}, and {not_settled}"
         return Candidate(State.NOT_MATCHED, Why.STRESS_NOT_ALLOWED, denial, index)
     return Candidate(State.NOT_MATCHED, ended.why, f"{ended.text}: {not_settled}; {reading.detail}", index)
+
+
+def _not_written(facts: GroupFacts) -> tuple[Other, ...]:
+    """Return that it may have been delivered, where the broker that served the lane was killed."""
+    if not facts.standing.is_abandoned:
+        return ()
+    detail = "the broker that served its lane last was killed, or cut off: what it had not written is not known"
+    return (Other(State.DELIVERED, None, detail, "if an instance acknowledged it after the last checkpoint"),)
 
 
 def _while_served(facts: GroupFacts, ended: Ended) -> tuple[Other, ...]:

@@ -44,6 +44,14 @@ from tests.support.collecting import (
 from tests.support.eventually import eventually
 
 ONE = "points-1"
+_REDRIVEN_TO_ANOTHER = """
+INSERT INTO message (queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, key, body, born_at,
+                     stress, target_group, redrives)
+SELECT queue_id, queue_offset + 1, clock_timestamp(), message_id, namespace, topic, event_code, key,
+       'only for the other group', born_at, stress,
+       (SELECT group_id FROM subscriber_group WHERE name = %(group)s), 1
+FROM message
+"""
 _WAITED_FOR = "SELECT extract(epoch FROM changed_at - created_at)::float8 FROM trial WHERE state = 'TRYING'"
 
 
@@ -454,6 +462,44 @@ async def test_a_group_is_handed_nothing_of_a_topic_that_it_does_not_subscribe_t
     await trade.wait_until_active((await trade.subscriber_groups.create("default", GROUP)).version)
     with pytest.raises(SubscriptionNotFoundError):
         await attempt(stores, *ids)
+
+
+async def test_what_an_instance_has_answered_is_told_though_nobody_said_for_a_while_that_he_waits(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever waits was frozen, or cut off from the store, while the handler was at it.
+    monkeypatch.setattr(trials, "_WAITING_SECONDS", 3_600.0)
+    await register_group(trade)
+
+    async def handle(message: Message) -> None:
+        if message.replayed:
+            async with stores.messages.connection() as conn:
+                await conn.execute("UPDATE trial SET waited_at = clock_timestamp() - interval '1 minute'")
+
+    async with subscribed(broker.address, act=handle, instance_id=ONE) as ours:
+        ids = await publish(center, "0", "1")
+        await ours.until(2)
+        await all_settled(broker)
+        done = await attempt(stores, *ids)
+
+    assert len(ours.messages) == 3
+    assert (outcomes(done), done.untried) == ([("ACKNOWLEDGED", "")], 1)
+
+
+async def test_a_trial_hands_out_no_copy_that_was_stored_for_another_group(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await register_group(trade)
+    await register_group(trade, "SG_OTHER")
+    ids = await publish(center, "the message")
+    async with subscribed(broker.address, instance_id=ONE) as ours:
+        await ours.until(1)
+        await all_settled(broker)
+        async with stores.messages.connection() as conn:
+            # Redriven to another group, with a body that was edited for it.
+            await conn.execute(_REDRIVEN_TO_ANOTHER, {"group": "SG_OTHER"})
+        await attempt(stores, *ids)
+        assert ours.bodies == ["the message", "the message"]
 
 
 async def test_an_instance_that_goes_away_after_its_last_answer_has_answered_all(

@@ -68,6 +68,21 @@ def flat(outcome: Outcome) -> str:
     return " ".join(outcome.err.replace("│", " ").split())
 
 
+def test_the_body_is_that_of_the_message_that_is_shown(msgcenter: Msgcenter, topic: str) -> None:
+    message_id = minted(9)
+    # The day that its publisher stored it in is gone; it was redriven twice since, edited for each group.
+    first = StoredMessage(queue_offset=1, message_id=message_id, body=b"for one", target_group=1)
+    second = StoredMessage(
+        queue_offset=2, message_id=message_id, body=b"for another", target_group=2, stored_at=NOON + timedelta(hours=1)
+    )
+    put_rows(topic, [first, second])
+
+    shown = msgcenter("message", "show", str(message_id), "--json").json
+    body = msgcenter("message", "body", str(message_id), "--as", "text")
+
+    assert (shown["queue_offset"], body.out.strip()) == (1, "for one")
+
+
 def test_a_message_is_found_by_its_id_its_key_and_its_time(msgcenter: Msgcenter, topic: str) -> None:
     message_id = minted(0)
     others = run_of(1, 5) + run_of(2, 5, stored_at=NOON + timedelta(seconds=30))
