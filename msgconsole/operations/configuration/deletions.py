@@ -5,21 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from confdb.brokers import BrokerRegistry
-from confdb.routes import GroupRoute, Snapshot
+from confdb.routes import GroupRoute
 from confdb.services import Changed
 from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import SubscriberGroupView, SubscriptionView, TopicView
 from confdb.snapshot import load_snapshot
-from msgbroker.contract.errors import (
-    GroupNotFoundError,
-    InvalidSettingError,
-    SubscriptionNotFoundError,
-    ThingInUseError,
-    TopicNotFoundError,
-)
+from msgbroker.contract.errors import InvalidSettingError, SubscriptionNotFoundError, ThingInUseError
 from msgconsole.operations.dead_letters.meant import COUNT_SECONDS_MAX
 from msgconsole.operations.figures.lag import LagOf, read_lag
 from msgconsole.operations.stores import Stores
+from msgconsole.operations.subscribed import get_group, get_topic
 from msgdb.dead_letters.choosing import count_wanted
 from msgdb.dead_letters.wanted import WantedDeadLetters
 
@@ -70,15 +65,15 @@ class DeletedBy:
 
 async def find_group_usage(stores: Stores, namespace: str, group: str) -> Usage:
     """Return who uses a group. Raises GroupNotFoundError."""
-    route = _get_group(await load_snapshot(stores.config), namespace, group)
+    route = get_group(await load_snapshot(stores.config), namespace, group)
     return await _usage_of(stores, [route], dead_letters=await _count_letters(stores, [route]))
 
 
 async def find_subscription_usage(stores: Stores, namespace: str, group: str, topic: str, event_code: str) -> Usage:
     """Return who uses a subscription: what its group has of the topic. Raises a NotFoundError."""
     snapshot = await load_snapshot(stores.config)
-    route = _get_group(snapshot, namespace, group)
-    topic_id = _topic_id(snapshot, namespace, topic)
+    route = get_group(snapshot, namespace, group)
+    topic_id = get_topic(snapshot, namespace, topic).topic_id
     asking = [each for each in route.subscriptions if each.topic_id == topic_id]
     if all(each.event_code != event_code for each in asking):
         raise SubscriptionNotFoundError(group, topic, event_code)
@@ -90,7 +85,7 @@ async def find_subscription_usage(stores: Stores, namespace: str, group: str, to
 async def find_topic_usage(stores: Stores, namespace: str, topic: str) -> Usage:
     """Return who uses a topic: the groups that subscribe to it. Raises TopicNotFoundError."""
     snapshot = await load_snapshot(stores.config)
-    topic_id = _topic_id(snapshot, namespace, topic)
+    topic_id = get_topic(snapshot, namespace, topic).topic_id
     groups = [
         group
         for _, group in sorted(snapshot.groups.items())
@@ -140,20 +135,6 @@ def _refuse_used(kind: str, name: str, usage: Usage) -> None:
 def _used_by(usage: Usage) -> str:
     groups = f"group {usage.groups[0]}: " if len(usage.groups) == 1 else ""
     return f"{groups}{usage.text} (--force deletes it all the same)"
-
-
-def _get_group(snapshot: Snapshot, namespace: str, group: str) -> GroupRoute:
-    route = snapshot.groups.get((namespace, group))
-    if route is None:
-        raise GroupNotFoundError(namespace, group)
-    return route
-
-
-def _topic_id(snapshot: Snapshot, namespace: str, topic: str) -> int:
-    route = snapshot.topics.get((namespace, topic))
-    if route is None:
-        raise TopicNotFoundError(namespace, topic)
-    return route.topic_id
 
 
 async def _count_letters(stores: Stores, groups: list[GroupRoute], topic: str | None = None) -> int:

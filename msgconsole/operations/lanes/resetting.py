@@ -17,7 +17,7 @@ from msgbroker.contract.errors import (
 )
 from msgbroker.engine.selection import Selection, Wish
 from msgconsole.operations.counting import asked_by, count_selected
-from msgconsole.operations.lanes.obeying import get_history, until_obeyed
+from msgconsole.operations.lanes.obeying import until_obeyed
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgdb.acts import write_act
@@ -36,6 +36,7 @@ from msgdb.log.queues import QueueRow, list_topic_queues
 from msgdb.log.reads import next_offsets, offset_at_time
 from msgdb.postgres.binary_rows import micros_of
 from msgdb.postgres.connections import Connection
+from msgdb.postgres.history import get_history
 
 COUNT_SECONDS_MAX: Final = 60.0
 

@@ -14,9 +14,9 @@ from msgbroker.contract.errors import InvalidSettingError, MessageStateError, Th
 from msgbroker.contract.limits import LANE_WINDOW_MAX
 from msgbroker.engine.matching import Matcher
 from msgconsole.operations.counting import asked_by
-from msgconsole.operations.lanes.obeying import get_history, until_obeyed
+from msgconsole.operations.lanes.obeying import until_obeyed
 from msgconsole.operations.stores import Stores
-from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
+from msgconsole.operations.subscribed import get_group, get_subscribed_topic, start_of
 from msgdb.acts import write_act
 from msgdb.lanes.reset_acts import list_reset_acts
 from msgdb.lanes.resets import find_leases
@@ -34,6 +34,7 @@ from msgdb.log.copies import COPIES_MAX, find_copies, find_copy_at
 from msgdb.log.found import FoundMessage
 from msgdb.log.queues import list_topic_queues
 from msgdb.postgres.connections import Connection
+from msgdb.postgres.history import get_history
 
 
 class Steer(StrEnum):
@@ -242,7 +243,7 @@ def _name_of(wanted: WantedMessage) -> str:
 
 async def _steered(conn: Connection, snapshot: Snapshot, group: GroupRoute, copy: FoundMessage) -> _Found | None:
     """Return what it takes to steer a copy; None: it is of a topic that was deleted, and another one has its name."""
-    (topic,) = subscribed_topics(snapshot, group, copy.topic)
+    topic = get_subscribed_topic(snapshot, group, copy.topic)
     if copy.queue_id not in {queue.queue_id for queue in await list_topic_queues(conn, topic.topic_id)}:
         return None
     message = SteeredMessage(group.group_id, group.name, copy, start_of(group, topic, copy.queue_id))
