@@ -15,12 +15,12 @@ from msgconsole.cli.carrying_out.following import follow_begun
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.commands.dead_letters.options import (
     AllOfThem,
+    DiedOf,
     DiedSince,
     DiedUntil,
     Earlier,
     Ids,
     OfError,
-    OfReason,
     check_earlier,
     tell_earlier,
 )
@@ -59,7 +59,7 @@ def redrive(
     topic: OfTopic = None,
     event_code: OfEventCode = None,
     key: OfKey = None,
-    why: OfReason = None,
+    why: DiedOf = None,
     error: OfError = None,
     since: DiedSince = None,
     until: DiedUntil = None,
@@ -119,7 +119,7 @@ def purge(
     topic: OfTopic = None,
     event_code: OfEventCode = None,
     key: OfKey = None,
-    why: OfReason = None,
+    why: DiedOf = None,
     error: OfError = None,
     since: DiedSince = None,
     until: DiedUntil = None,

@@ -26,8 +26,8 @@ from msgconsole.cli.typed.options import (
     Limit,
     Namespace,
     NoWait,
-    Why,
-    WhyChanged,
+    ReasonOfChange,
+    ReasonToDelete,
 )
 from msgconsole.operations.configuration.deletions import delete_group, find_group_usage
 
@@ -203,7 +203,7 @@ def update(
     unsettled_max: _UnsettledMax = None,
     paused: Annotated[bool | None, typer.Option("--pause/--resume", help="Hand out nothing, or again.")] = None,
     description: Description = None,
-    reason: WhyChanged = None,
+    reason: ReasonOfChange = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -239,7 +239,7 @@ def delete(
     namespace: Namespace = DEFAULT_NAMESPACE,
     force: Force = False,
     dry_run: DryRun = False,
-    reason: Why = None,
+    reason: ReasonToDelete = None,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:

@@ -32,10 +32,10 @@ from msgconsole.cli.typed.options import (
     NoWait,
     OfGroup,
     OfTopic,
+    ReasonOfChange,
+    ReasonToDelete,
     SubscriberGroup,
     Topic,
-    Why,
-    WhyChanged,
 )
 from msgconsole.operations.configuration.deletions import delete_subscription, find_subscription_usage
 from msgconsole.operations.configuration.subscribing import WantedSubscription, subscribe, update_subscription
@@ -213,7 +213,7 @@ def update(
     paused: Annotated[
         bool | None, typer.Option("--pause/--resume", help="Let what only this subscription wants wait, or come.")
     ] = None,
-    reason: WhyChanged = None,
+    reason: ReasonOfChange = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
@@ -260,7 +260,7 @@ def delete(
     event_code: EventCodeOrAll = "*",
     force: Force = False,
     dry_run: DryRun = False,
-    reason: Why = None,
+    reason: ReasonToDelete = None,
     no_wait: NoWait = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,

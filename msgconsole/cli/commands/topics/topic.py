@@ -24,9 +24,9 @@ from msgconsole.cli.typed.options import (
     Limit,
     Namespace,
     NoWait,
+    ReasonOfChange,
+    ReasonToDelete,
     Topic,
-    Why,
-    WhyChanged,
 )
 from msgconsole.operations.configuration.deletions import delete_topic, find_topic_usage
 
@@ -138,7 +138,7 @@ def update(
     ] = None,
     trace_rate: TraceRate = None,
     description: Description = None,
-    reason: WhyChanged = None,
+    reason: ReasonOfChange = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -172,7 +172,7 @@ def delete(
     name: Topic,
     force: Force = False,
     dry_run: DryRun = False,
-    reason: Why = None,
+    reason: ReasonToDelete = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
