@@ -12,7 +12,8 @@ from confdb.services.views import SubscriberGroupView, SubscriptionView, TopicVi
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import InvalidSettingError, SubscriptionNotFoundError, ThingInUseError
 from msgconsole.operations.dead_letters.meant import COUNT_SECONDS_MAX
-from msgconsole.operations.figures.lag import LagOf, read_lag
+from msgconsole.operations.figures.lag import read_lag
+from msgconsole.operations.figures.wanted import WantedFigures
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, get_topic
 from msgdb.dead_letters.choosing import count_wanted
@@ -154,7 +155,7 @@ async def _use_of(stores: Stores, groups: list[GroupRoute], topic: str | None = 
     live = await BrokerRegistry(stores.config).list_live()
     unsettled = 0
     for group in groups:
-        queues = (await read_lag(stores, LagOf(group.namespace, group.name, topic))).queues
+        queues = (await read_lag(stores, WantedFigures(group.namespace, group.name, topic))).queues
         unsettled += sum(lag.behind + lag.redeliveries for lag in queues)
     return Use(
         groups=tuple(group.name for group in groups),

@@ -14,9 +14,9 @@ from msgconsole.cli.printing.incomplete import tell_incomplete
 from msgconsole.cli.printing.output import print_json, print_rows
 from msgconsole.cli.typed.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.typed.times import Since, Until, hour_before
-from msgconsole.operations.figures.lag import LagOf
 from msgconsole.operations.figures.names import NOT_ALL_DELETED
 from msgconsole.operations.figures.usage import UsageOfType, UsageReport, read_usage
+from msgconsole.operations.figures.wanted import WantedFigures
 
 
 class By(StrEnum):
@@ -59,7 +59,7 @@ def command(
     now = datetime.now(UTC)
     end = until or now
     begin = since or hour_before(end)
-    report = act(lambda stores: read_usage(stores, LagOf(namespace, group, topic), begin, end, STEPS[by]))
+    report = act(lambda stores: read_usage(stores, WantedFigures(namespace, group, topic), begin, end, STEPS[by]))
     if as_json:
         print_json(report)
         return
