@@ -14,10 +14,6 @@ from msgconsole.operations.stores import Stores
 
 _STILL_COUNTED: Final = timedelta(days=1)
 """For so long brokers may go on counting for what was deleted, at the very most."""
-NOT_ALL_DELETED: Final = (
-    "Incomplete: more topics and groups were deleted since than are looked at; what was counted for the first of"
-    " them may be missing, or is told by its id alone."
-)
 
 
 class FigureNames:

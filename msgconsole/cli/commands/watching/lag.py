@@ -10,12 +10,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
+from msgconsole.cli.printing.incomplete import tell_not_all_deleted
 from msgconsole.cli.printing.output import plain, print_json, print_rows, visible
 from msgconsole.cli.typed.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.typed.times import Since, Until, hour_before
 from msgconsole.operations.figures.backlog import BacklogReport, read_backlog
 from msgconsole.operations.figures.lag import LagReport, QueueLag, TopicLag, read_lag, sum_by_topic
-from msgconsole.operations.figures.names import NOT_ALL_DELETED
 from msgconsole.operations.figures.wanted import WantedFigures
 from msgdb.archive.records import WaitingDay
 
@@ -160,7 +160,7 @@ def _tell_what_lacks(report: BacklogReport) -> None:
     if report.is_cut:
         typer.echo("There is more, of earlier times.", err=True)
     if not report.knows_all_deleted:
-        typer.echo(NOT_ALL_DELETED, err=True)
+        tell_not_all_deleted()
 
 
 def _not_archived(waiting: WaitingDay) -> str:
