@@ -21,7 +21,7 @@ from msgdb.acts import write_act
 from msgdb.lanes.reset_acts import list_reset_acts
 from msgdb.lanes.resets import find_leases
 from msgdb.lanes.steering import (
-    Stand,
+    StandByRows,
     Standing,
     SteeredMessage,
     count_others,
@@ -250,7 +250,7 @@ async def _steered(conn: Connection, snapshot: Snapshot, group: GroupRoute, copy
     return _Found(message, topic, group)
 
 
-async def _refuse(conn: Connection, found: _Found, stand: Stand, steer: Steer, *, is_whatever: bool) -> None:
+async def _refuse(conn: Connection, found: _Found, stand: StandByRows, steer: Steer, *, is_whatever: bool) -> None:
     """Raise MessageStateError where nothing of that kind can be done to the message."""
     if await _came_again(conn, found, stand):
         before = f"dead letter {stand.dead_letter_id} is of before the group was reset"
@@ -261,7 +261,7 @@ async def _refuse(conn: Connection, found: _Found, stand: Stand, steer: Steer, *
         raise MessageStateError(str(found.message.copy.id), found.group.name, state, way_on)
 
 
-async def _came_again(conn: Connection, found: _Found, stand: Stand) -> bool:
+async def _came_again(conn: Connection, found: _Found, stand: StandByRows) -> bool:
     """Return whether the message was settled once more since its dead letter, as the group was put back behind it."""
     if stand.standing is not Standing.SETTLED or stand.died_at is None:
         return False
@@ -274,7 +274,7 @@ async def _came_again(conn: Connection, found: _Found, stand: Stand) -> bool:
     )
 
 
-def _hindrance(found: _Found, stand: Stand, steer: Steer, *, is_whatever: bool) -> tuple[str, str]:
+def _hindrance(found: _Found, stand: StandByRows, steer: Steer, *, is_whatever: bool) -> tuple[str, str]:
     """Return which state keeps the message from being steered, and what there is instead; empty: none does."""
     if stand.standing is Standing.SETTLED:
         if stand.dead_letter_id is not None:
@@ -295,7 +295,7 @@ def _hindrance(found: _Found, stand: Stand, steer: Steer, *, is_whatever: bool) 
     return "", ""
 
 
-def _plan(found: _Found, stand: Stand, others: int) -> SteerPlan:
+def _plan(found: _Found, stand: StandByRows, others: int) -> SteerPlan:
     copy = found.message.copy
     return SteerPlan(
         message_id=str(copy.id),

@@ -48,7 +48,7 @@ def tell_unserved(facts: GroupFacts, ended: Ended, way: Way) -> GroupStatus:
 def _told(facts: GroupFacts, ended: Ended, reading: Reading, index: int) -> Candidate:
     moment, then = facts.moments[index], moment_at(facts.moments, facts.message.stored_at_us)
     not_settled = f"it was not settled, {_CHECKPOINT}"
-    if reading.begins_behind and not facts.standing.has_cursor:
+    if reading.begins_behind and not facts.rows.has_cursor:
         why = later_than(facts.moments, then, Why.SUBSCRIBED_LATER)
         return Candidate(State.NOT_MATCHED, why, BEGINS_BEHIND, index)
     if not reading.is_wanted and not reading.shelved_by:
@@ -64,6 +64,6 @@ def _while_served(facts: GroupFacts, ended: Ended) -> tuple[Other, ...]:
     """Return that it may come still, where some broker may not have heard of it."""
     change = ended.change
     is_fresh = change is not None and change.at.timestamp() * 1_000_000 + UNCERTAIN_US >= facts.now_us
-    if facts.standing.owner is None and not is_fresh:
+    if facts.rows.owner is None and not is_fresh:
         return ()
     return (Other(State.PENDING, None, "a broker may serve its lane still", "until all brokers have heard of that"),)
