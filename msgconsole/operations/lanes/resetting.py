@@ -22,7 +22,7 @@ from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgdb.acts import write_act
 from msgdb.lanes.records import OffsetRange
-from msgdb.lanes.reset_acts import detail_of
+from msgdb.lanes.reset_acts import RESET, detail_of
 from msgdb.lanes.resets import (
     LanePlace,
     OutsideOfLogError,
@@ -140,7 +140,7 @@ async def reset_group(
             raise _refused(error) from error
         leases = await find_leases(conn, group.group_id, targets)
         thing = f"group {wanted.group}{'' if wanted.topic is None else f' on {wanted.topic}'}"
-        await write_act(conn, actor=actor, action="group.reset", thing=thing, reason=reason, detail=detail)
+        await write_act(conn, actor=actor, action=RESET, thing=thing, reason=reason, detail=detail)
     waiting = await until_obeyed(stores, group.group_id, leases, wait_seconds, on_waiting)
     return ResetDone(planned, waiting)
 

@@ -18,6 +18,7 @@ from msgconsole.operations.lanes.obeying import until_obeyed
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, get_subscribed_topic, start_of
 from msgdb.acts import write_act
+from msgdb.lanes import skip_acts
 from msgdb.lanes.reset_acts import list_reset_acts
 from msgdb.lanes.resets import find_leases
 from msgdb.lanes.steering import (
@@ -40,7 +41,7 @@ from msgdb.postgres.history import get_history
 class Steer(StrEnum):
     """What is done to a message, in the words of its act."""
 
-    SKIP = "message.skip"
+    SKIP = skip_acts.SKIP
     """It becomes a dead letter, `SKIPPED`: the group is done with it."""
     RETRY_NOW = "message.retry-now"
     """Its next attempt is due at once."""
@@ -186,11 +187,8 @@ async def steer_message(
             action=steer.value,
             thing=f"message {plan.message_id} of group {plan.group}",
             reason=reason,
-            # By these, what became of it is told later.
             detail={
-                "group_id": found.group.group_id,
-                "queue_id": plan.queue_id,
-                "queue_offset": plan.queue_offset,
+                **skip_acts.detail_of_place(found.group.group_id, plan.queue_id, plan.queue_offset),
                 "standing": plan.standing.value,
                 "attempt": plan.attempt,
                 "dead_letter_id": steered.dead_letter_id,
