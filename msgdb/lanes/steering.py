@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from msgdb.dead_letters.copies import COPIED_COLUMNS, COPIED_FROM_MESSAGE
-from msgdb.dead_letters.counting import counted_from
+from msgdb.dead_letters.usage import counted_from
 from msgdb.lanes.keys import same_lane
 from msgdb.lanes.records import LaneReset
 from msgdb.lanes.resets import LOCK_SECONDS, reset_of
