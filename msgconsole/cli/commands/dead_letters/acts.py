@@ -42,9 +42,9 @@ from msgconsole.cli.typed.options import (
 )
 from msgconsole.operations.dead_letters import purge as purging
 from msgconsole.operations.dead_letters import redrive as redriving
-from msgconsole.operations.dead_letters.meant import LetterSum, count_earlier, resolve_group
+from msgconsole.operations.dead_letters.meant import Begun, LetterSum, count_earlier, resolve_group
 from msgconsole.operations.dead_letters.purge import PurgePlan
-from msgconsole.operations.dead_letters.redrive import Begun, RedrivePlan
+from msgconsole.operations.dead_letters.redrive import RedrivePlan
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.jobs.records import RATE_DEFAULT
