@@ -6,7 +6,7 @@ same name has another one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -20,7 +20,7 @@ from confdb.store import ConfigStore
 DELETIONS_MAX: Final = 10_000
 """So many deletions are looked at, the newest of them."""
 EARLIER_MAX: Final = 1_000
-"""So many groups that had a name are known of, the newest of them."""
+"""So many groups that had a name, or some names, are known of, the newest of them."""
 _TOPIC, _GROUP = "topic.delete", "subscriber_group.delete"
 
 
@@ -39,6 +39,17 @@ class DeletedThings:
     groups: Mapping[int, DeletedThing]
     is_whole: bool
     """Whether that is all of it; else it is what was deleted last."""
+
+
+class GroupDeletion(NamedTuple):
+    """That a group was deleted."""
+
+    at: datetime
+    actor: str
+    reason: str
+    """Empty where nobody said why."""
+    created_at: datetime | None
+    """When the group was made; None: nobody noted it."""
 
 
 async def read_deleted(store: ConfigStore, since: datetime) -> DeletedThings:
@@ -78,3 +89,26 @@ async def read_earlier_groups(store: ConfigStore, namespace: str, name: str) -> 
     async with store.snapshot_transaction() as connection, AsyncSession(connection) as session:
         found = (await session.scalars(wanted)).all()
     return list(found[:EARLIER_MAX]), len(found) <= EARLIER_MAX
+
+
+async def read_group_deletions(store: ConfigStore, namespace: str, names: Collection[str]) -> dict[int, GroupDeletion]:
+    """Return who deleted the groups that had these names, and when, by the groups' ids."""
+    # By the index that has the history of one thing.
+    wanted = (
+        sa.select(AuditEntry)
+        .where(AuditEntry.kind == "subscriber_group", AuditEntry.namespace == namespace, AuditEntry.name.in_(names))
+        .where(AuditEntry.action == _GROUP)
+        .order_by(AuditEntry.audit_id.desc())
+        .limit(EARLIER_MAX)
+    )
+    async with store.snapshot_transaction() as connection, AsyncSession(connection) as session:
+        entries = (await session.scalars(wanted)).all()
+    groups = [(entry.before or {}, entry) for entry in entries]
+    return {
+        group["group_id"]: GroupDeletion(entry.at, entry.actor, entry.reason, _time(group.get("created_at")))
+        for group, entry in groups
+    }
+
+
+def _time(kept: str | None) -> datetime | None:
+    return None if kept is None else datetime.fromisoformat(kept)

@@ -58,7 +58,7 @@ class BuriedCopy(NamedTuple):
     dead_letter: Buried
 
 
-class Standing(NamedTuple):
+class LaneRows(NamedTuple):
     """What a lane's rows say of a message."""
 
     group_id: int
@@ -150,9 +150,9 @@ ORDER BY d.group_id, d.id DESC
 """
 
 
-async def find_standings(
+async def find_lane_rows(
     conn: Connection, group_ids: Sequence[int], queue_id: int, queue_offset: int, stored_at_us: int
-) -> dict[int, Standing]:
+) -> dict[int, LaneRows]:
     """Return where a message stands with each of these groups."""
     parameters = {
         "group_id": list(group_ids),
@@ -163,7 +163,7 @@ async def find_standings(
     }
     cursor = binary_cursor(conn)
     await cursor.execute(_FIND, parameters, prepare=False)
-    return {row[0]: _standing(row) for row in await cursor.fetchall()}
+    return {row[0]: _lane_rows(row) for row in await cursor.fetchall()}
 
 
 async def find_buried_at(conn: Connection, namespace: str, queue_id: int, queue_offset: int) -> list[BuriedCopy]:
@@ -181,11 +181,11 @@ def _copy(row: Sequence[Any]) -> BuriedCopy:
     return BuriedCopy(*named, stored_at_us, stress, redrives, _buried(of_letter))
 
 
-def _standing(row: Sequence[Any]) -> Standing:
+def _lane_rows(row: Sequence[Any]) -> LaneRows:
     group_id, has_cursor, epoch, is_settled, owner, *of_lost = row[:8]
     is_beyond, has_foreign_row, lost_died_at_us = of_lost
     is_abandoned, waiting, of_letter = row[8], row[9:13], row[13:]
-    return Standing(
+    return LaneRows(
         group_id=group_id,
         has_cursor=has_cursor,
         epoch=epoch,

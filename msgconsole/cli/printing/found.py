@@ -1,13 +1,13 @@
-"""Messages that were found, as commands print them; and how an answer says that it is not all there is."""
+"""Messages that were found, as commands print them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
 import typer
 
+from msgconsole.cli.printing.incomplete import tell_why_not
 from msgconsole.cli.printing.output import plain, print_json, print_rows
 from msgconsole.operations.looking.answers import Answer
 from msgdb.log.found import FoundMessage
@@ -46,9 +46,3 @@ def tell_answer(answer: Answer, topic: str | None, *, as_json: bool, empty: str)
     tell_why_not(answer.why_not)
     if answer.after is not None:
         typer.echo(f"Go on with --after {answer.after}.", err=True)
-
-
-def tell_why_not(why_not: Sequence[str]) -> None:
-    """Say on standard error why an answer may not be all there is."""
-    for why in why_not:
-        typer.echo(f"Not complete: {why}.", err=True)

@@ -13,7 +13,6 @@ from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -42,12 +41,6 @@ def print_json(value: object) -> None:
 def as_json_text(value: object, *, indent: int | None = None) -> str:
     """Return *value* as a line of JSON, or several; escaped where standard output does not have all characters."""
     return json.dumps(plain(value), indent=indent, ensure_ascii=not takes_all_characters()) + "\n"
-
-
-def tell_more(rows: Sequence[object], limit: int, go_on: str) -> None:
-    """Say on standard error that there may be more than *limit*, where there are so many, and how to *go_on*."""
-    if len(rows) >= limit:
-        typer.echo(f"There may be more: {go_on}.", err=True)
 
 
 def print_rows(

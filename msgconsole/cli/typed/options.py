@@ -40,10 +40,12 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would hap
 Reason = Annotated[
     str | None, typer.Option("--reason", help="Why: it is written down, with who you are. Not needed for a dry run.")
 ]
-Why = Annotated[
+ReasonToDelete = Annotated[
     str | None, typer.Option("--reason", help="Why: the audit trail keeps it, with who you are. Needed with --force.")
 ]
-WhyChanged = Annotated[str | None, typer.Option("--reason", help="Why: the audit trail keeps it, with who you are.")]
+ReasonOfChange = Annotated[
+    str | None, typer.Option("--reason", help="Why: the audit trail keeps it, with who you are.")
+]
 Headers = Annotated[
     list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Only with this header; may be repeated.")
 ]
@@ -89,10 +91,10 @@ __all__ = [
     "OfTopic",
     "Rate",
     "Reason",
+    "ReasonOfChange",
+    "ReasonToDelete",
     "SubscriberGroup",
     "Topic",
-    "Why",
-    "WhyChanged",
     "read_headers",
     "require_reason",
 ]

@@ -1,4 +1,4 @@
-"""Which dead letters people mean, by the names that they use; and what would become of them."""
+"""Which dead letters people mean, by their names, and what would become of them; a job on them, in words."""
 
 from __future__ import annotations
 
@@ -46,6 +46,14 @@ class EarlierLetters:
     """Whether there are no more of them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A job that was begun."""
+
+    job_id: int
+    total: int
+
+
 async def resolve_group(
     stores: Stores, wanted: WantedDeadLetters, namespace: str, group: str | None, *, is_earlier: bool = False
 ) -> WantedDeadLetters:
@@ -90,6 +98,13 @@ async def sum_letters(stores: Stores, wanted: WantedDeadLetters) -> tuple[list[L
         sums = await count_wanted(conn, wanted)
     groups = {group.group_id: group for group in snapshot.groups.values()}
     return [_judged(each, groups.get(each.group_id), snapshot) for each in sums], max(_last_ids(sums), default=0)
+
+
+def thing_of(sums: Sequence[LetterSum], total: int) -> str:
+    """Return what a job on dead letters is about, for people."""
+    groups = sorted({each.group for each in sums})
+    shown = ", ".join(groups[:3]) + (f" and {len(groups) - 3} more groups" if groups[3:] else "")
+    return f"{total:,} dead letter{'s' if total != 1 else ''} of {shown}"
 
 
 def _last_ids(sums: Sequence[DeadLetterSum]) -> Sequence[int]:

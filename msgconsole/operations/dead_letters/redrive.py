@@ -10,7 +10,7 @@ from confdb.features import Feature
 from confdb.snapshot import load_snapshot
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import BodyTooLargeError, InvalidSettingError, NothingSelectedError, ThingNotFoundError
-from msgconsole.operations.dead_letters.meant import LetterSum, sum_letters
+from msgconsole.operations.dead_letters.meant import Begun, LetterSum, sum_letters, thing_of
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.reading import get_dead_letter
 from msgdb.dead_letters.wanted import WantedDeadLetters
@@ -29,14 +29,6 @@ class RedrivePlan:
     impossible: int
     """How many could not be: they stay as they are, and the job says why."""
     last_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A job that was begun."""
-
-    job_id: int
-    total: int
 
 
 async def plan_redrive(stores: Stores, wanted: WantedDeadLetters) -> RedrivePlan:
@@ -79,13 +71,6 @@ async def redrive(
     detail = {"wanted": wanted.as_json(), "impossible": plan.impossible, "edited": edited}
     async with stores.messages.transaction() as conn:
         return Begun(await begin_job(conn, job, actor=actor, reason=reason, detail=detail), total)
-
-
-def thing_of(sums: Sequence[LetterSum], total: int) -> str:
-    """Return what a job on dead letters is about, for people."""
-    groups = sorted({each.group for each in sums})
-    shown = ", ".join(groups[:3]) + (f" and {len(groups) - 3} more groups" if groups[3:] else "")
-    return f"{total:,} dead letter{'s' if total != 1 else ''} of {shown}"
 
 
 def _is_edited(edit: Edit, name: str) -> bool:

@@ -9,8 +9,8 @@ from typing import Final
 
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.contract.limits import FIGURE_DAYS
-from msgconsole.operations.figures.lag import LagOf
 from msgconsole.operations.figures.names import read_names
+from msgconsole.operations.figures.wanted import WantedFigures
 from msgconsole.operations.stores import Stores
 from msgdb.figures.backlog import ROWS_MAX, Backlog, list_backlog, list_looked_at
 
@@ -54,7 +54,7 @@ class BacklogReport:
 
 
 async def read_backlog(
-    stores: Stores, wanted: LagOf, since: datetime, until: datetime, step: timedelta
+    stores: Stores, wanted: WantedFigures, since: datetime, until: datetime, step: timedelta
 ) -> BacklogReport:
     """Return how far groups were behind from *since* to *until*, once for each *step*.
 

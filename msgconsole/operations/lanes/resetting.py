@@ -18,12 +18,12 @@ from msgbroker.contract.errors import (
 from msgbroker.engine.selection import Selection, Wish
 from msgbroker.engine.stress import StressGate
 from msgconsole.operations.counting import asked_by, count_selected
-from msgconsole.operations.lanes.obeying import get_history, until_obeyed
+from msgconsole.operations.lanes.obeying import until_obeyed
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgdb.acts import write_act
 from msgdb.lanes.records import OffsetRange
-from msgdb.lanes.reset_acts import detail_of
+from msgdb.lanes.reset_acts import RESET, detail_of
 from msgdb.lanes.resets import (
     LanePlace,
     OutsideOfLogError,
@@ -38,6 +38,7 @@ from msgdb.log.queues import QueueRow, list_topic_queues
 from msgdb.log.reads import next_offsets, offset_at_time
 from msgdb.postgres.binary_rows import micros_of
 from msgdb.postgres.connections import Connection
+from msgdb.postgres.history import get_history
 
 COUNT_SECONDS_MAX: Final = 60.0
 
@@ -143,7 +144,7 @@ async def reset_group(
             raise _refused(error) from error
         leases = await find_leases(conn, group.group_id, targets)
         thing = f"group {wanted.group}{'' if wanted.topic is None else f' on {wanted.topic}'}"
-        await write_act(conn, actor=actor, action="group.reset", thing=thing, reason=reason, detail=detail)
+        await write_act(conn, actor=actor, action=RESET, thing=thing, reason=reason, detail=detail)
     waiting = await until_obeyed(stores, group.group_id, leases, wait_seconds, on_waiting)
     return ResetDone(planned, waiting)
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import InvalidSettingError, ThingNotFoundError
 from msgconsole.operations.stores import Stores
-from msgconsole.operations.subscribed import get_group, subscribed_topics
+from msgconsole.operations.subscribed import get_group, get_subscribed_topic
 from msgdb.jobs.specs import Place
 from msgdb.jobs.trials import TrialState, TrialStatus, Tried, begin_trial, end_trial, get_trial, wait_for_trial
 from msgdb.log.copies import find_copies
@@ -112,7 +112,7 @@ async def _resolve(stores: Stores, wanted: WantedTry) -> tuple[int, list[FoundMe
     async with stores.messages.looking() as conn:
         copies = [await _get_copy(conn, wanted, group.group_id, message_id) for message_id in wanted.message_ids]
     for copy in copies:
-        subscribed_topics(snapshot, group, copy.topic)
+        get_subscribed_topic(snapshot, group, copy.topic)
     return group.group_id, copies
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from confdb.past import Deletion, Past, PastGroup
+from confdb.deleted import GroupDeletion, read_group_deletions
+from confdb.past import PastGroup
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError
 from msgconsole.operations.status.answers import Basis, Deleted, GroupStatus, MessageStatus, PlaceStatus, State
@@ -50,7 +51,7 @@ def _not_found(wanted: WantedStatus, there: Iterable[PastGroup]) -> Exception:
 
 async def _with_deleted(
     stores: Stores, wanted: WantedStatus, there: Sequence[PastGroup], copies: Iterable[BuriedCopy]
-) -> tuple[list[PastGroup], Mapping[int, Deletion]]:
+) -> tuple[list[PastGroup], Mapping[int, GroupDeletion]]:
     """Return the groups that are asked about, also those that have dead letters of it and are no more."""
     ids = {group.group_id for group in there}
     gone = {copy.group_id: copy.group for copy in copies if copy.group_id not in ids}
@@ -58,9 +59,9 @@ async def _with_deleted(
     found = [group for group in asked if wanted.group in {None, group.name}]
     if wanted.group is not None and not found:
         raise GroupNotFoundError(wanted.namespace, wanted.group)
-    deletions: Mapping[int, Deletion] = {}
+    deletions: Mapping[int, GroupDeletion] = {}
     if gone:
-        deletions = await Past(stores.config).deletions_of_groups(wanted.namespace, set(gone.values()))
+        deletions = await read_group_deletions(stores.config, wanted.namespace, set(gone.values()))
     return sorted(found, key=lambda each: (each.name, each.group_id)), deletions
 
 
@@ -69,7 +70,7 @@ def _told(
     topic: str,
     groups: Sequence[PastGroup],
     copies: Sequence[BuriedCopy],
-    deletions: Mapping[int, Deletion],
+    deletions: Mapping[int, GroupDeletion],
 ) -> MessageStatus:
     assert wanted.queue_id is not None, "it is named by its place"
     assert wanted.queue_offset is not None, "it is named by its place"
@@ -105,7 +106,7 @@ def _is_of(each: BuriedCopy, copy: BuriedCopy) -> bool:
 
 
 def _status(
-    group: PastGroup, copy: BuriedCopy | None, deletions: Mapping[int, Deletion], lost: BuriedCopy | None
+    group: PastGroup, copy: BuriedCopy | None, deletions: Mapping[int, GroupDeletion], lost: BuriedCopy | None
 ) -> GroupStatus:
     name, group_id = group.name, group.group_id
     deletion = deletions.get(group_id)

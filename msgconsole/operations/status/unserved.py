@@ -49,7 +49,7 @@ def tell_unserved(facts: GroupFacts, ended: Ended, way: Way) -> GroupStatus:
 def _told(facts: GroupFacts, ended: Ended, reading: Reading, index: int) -> Candidate:
     moment, then = facts.moments[index], moment_at(facts.moments, facts.message.stored_at_us)
     not_settled = f"it was not settled, {_CHECKPOINT}"
-    if reading.begins_behind and not facts.standing.has_cursor:
+    if reading.begins_behind and not facts.rows.has_cursor:
         why = later_than(facts.moments, then, Why.SUBSCRIBED_LATER)
         return Candidate(State.NOT_MATCHED, why, BEGINS_BEHIND, index)
     if not reading.is_wanted and not reading.shelved_by:
@@ -63,7 +63,7 @@ def _told(facts: GroupFacts, ended: Ended, reading: Reading, index: int) -> Cand
 
 def _not_written(facts: GroupFacts) -> tuple[Other, ...]:
     """Return that it may have been delivered, where the broker that served the lane was killed."""
-    if not facts.standing.is_abandoned:
+    if not facts.rows.is_abandoned:
         return ()
     detail = "the broker that served its lane last was killed, or cut off: what it had not written is not known"
     return (Other(State.DELIVERED, None, detail, "if an instance acknowledged it after the last checkpoint"),)
@@ -73,6 +73,6 @@ def _while_served(facts: GroupFacts, ended: Ended) -> tuple[Other, ...]:
     """Return that it may come still, where some broker may not have heard of it."""
     change = ended.change
     is_fresh = change is not None and change.at.timestamp() * 1_000_000 + UNCERTAIN_US >= facts.now_us
-    if facts.standing.owner is None and not is_fresh:
+    if facts.rows.owner is None and not is_fresh:
         return ()
     return (Other(State.PENDING, None, "a broker may serve its lane still", "until all brokers have heard of that"),)

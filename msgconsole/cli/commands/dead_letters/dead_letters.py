@@ -11,11 +11,11 @@ from msgbroker.contract.errors import ThingNotFoundError
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.commands.dead_letters import acts
 from msgconsole.cli.commands.dead_letters.options import (
+    DiedOf,
     DiedSince,
     DiedUntil,
     Earlier,
     OfError,
-    OfReason,
     check_earlier,
     tell_earlier,
 )
@@ -57,7 +57,7 @@ def list_(
     topic: OfTopic = None,
     event_code: OfEventCode = None,
     key: OfKey = None,
-    why: OfReason = None,
+    why: DiedOf = None,
     error: OfError = None,
     since: DiedSince = None,
     until: DiedUntil = None,

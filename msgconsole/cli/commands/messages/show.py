@@ -11,7 +11,8 @@ import typer
 from msgbroker.contract.errors import ThingNotFoundError
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.commands.messages.find import read_id
-from msgconsole.cli.printing.found import record_of, tell_why_not
+from msgconsole.cli.printing.found import record_of
+from msgconsole.cli.printing.incomplete import tell_why_not
 from msgconsole.cli.printing.json_layout import lay_out
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing, visible
 from msgconsole.cli.printing.streams import print_bytes

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from msgconsole.cli.carrying_out.service import look_up
-from msgconsole.cli.printing.output import print_rows, tell_more
+from msgconsole.cli.printing.incomplete import tell_more
+from msgconsole.cli.printing.output import print_rows
 from msgconsole.cli.typed.options import AsJson, Limit, OfNamespace
 
 

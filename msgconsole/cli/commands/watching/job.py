@@ -9,7 +9,8 @@ import typer
 from msgconsole.cli.carrying_out.following import follow_job, tell_job
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.carrying_out.store import change_store, read_store
-from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing, tell_more
+from msgconsole.cli.printing.incomplete import tell_more
+from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Limit, Namespace, Reason, require_reason
 from msgdb.jobs import listing, steering
 from msgdb.jobs.listing import JobStatus

@@ -10,13 +10,12 @@ from typing import Annotated, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
-from msgconsole.cli.printing.incomplete import tell_incomplete
+from msgconsole.cli.printing.incomplete import tell_incomplete, tell_not_all_deleted
 from msgconsole.cli.printing.output import print_json, print_rows
 from msgconsole.cli.typed.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.typed.times import Since, Until, hour_before
-from msgconsole.operations.figures.lag import LagOf
-from msgconsole.operations.figures.names import NOT_ALL_DELETED
 from msgconsole.operations.figures.usage import UsageOfType, UsageReport, read_usage
+from msgconsole.operations.figures.wanted import WantedFigures
 
 
 class By(StrEnum):
@@ -59,12 +58,12 @@ def command(
     now = datetime.now(UTC)
     end = until or now
     begin = since or hour_before(end)
-    report = act(lambda stores: read_usage(stores, LagOf(namespace, group, topic), begin, end, STEPS[by]))
+    report = act(lambda stores: read_usage(stores, WantedFigures(namespace, group, topic), begin, end, STEPS[by]))
     if as_json:
         print_json(report)
         return
     print_rows(report.rows, _columns(report.rows, by), as_json=False, empty="Nothing was counted in that time.")
-    tell_what_lacks(report)
+    _tell_what_lacks(report)
 
 
 def _columns(rows: Sequence[UsageOfType], by: By) -> list[str]:
@@ -82,7 +81,7 @@ def _columns(rows: Sequence[UsageOfType], by: By) -> list[str]:
     return [*columns, "bytes", "p99_seconds"]
 
 
-def tell_what_lacks(report: UsageReport) -> None:
+def _tell_what_lacks(report: UsageReport) -> None:
     """Say on standard error what the figures lack, if anything."""
     if report.incomplete:
         first, last = report.incomplete[0], report.incomplete[-1]
@@ -91,4 +90,4 @@ def tell_what_lacks(report: UsageReport) -> None:
     if report.is_cut:
         typer.echo(f"There is more: these are the first {len(report.rows)} rows.", err=True)
     if not report.knows_all_deleted:
-        typer.echo(NOT_ALL_DELETED, err=True)
+        tell_not_all_deleted()

@@ -17,7 +17,7 @@ from msgconsole.operations.status.moments import GroupMoment
 from msgconsole.operations.status.reading import Readable
 from msgdb.lanes.records import LaneReset
 from msgdb.lanes.reset_acts import LaneResetAct
-from msgdb.lanes.standing import Buried, Standing, WaitingRow
+from msgdb.lanes.standing import Buried, LaneRows, WaitingRow
 from msgdb.trace.reading import Acked
 from tests.support.status_scene import KEY_OWNER
 
@@ -32,7 +32,7 @@ def us(time: datetime) -> int:
 
 MESSAGE = Readable(1, 5, us(STORED_AT), "TP", "EC", None, {}, stress=False, target_group=None, is_leaving=False)
 ALWAYS = GroupMoment(None, is_registered=True, subscriptions=(WANTS,), may_see_stress=True)
-NOTHING = Standing(7, has_cursor=True, epoch=1, is_settled=True, owner=None, waiting=None, dead_letter=None)
+NOTHING = LaneRows(7, has_cursor=True, epoch=1, is_settled=True, owner=None, waiting=None, dead_letter=None)
 UNSETTLED = NOTHING._replace(is_settled=False, owner=KEY_OWNER)
 
 
@@ -42,13 +42,13 @@ def later(hours: float, moment: GroupMoment = ALWAYS, **changed: Any) -> GroupMo
     return replace(moment, made_by=change, **changed)
 
 
-def status(standing: Standing = NOTHING, *moments: GroupMoment, **more: Any) -> GroupStatus:
+def status(rows: LaneRows = NOTHING, *moments: GroupMoment, **more: Any) -> GroupStatus:
     facts = GroupFacts(
         message=MESSAGE,
         group="SG",
         group_id=7,
         moments=moments or (ALWAYS,),
-        standing=standing,
+        rows=rows,
         now_us=us(STORED_AT + timedelta(days=1)),
     )
     return decide(replace(facts, **more))

@@ -1,4 +1,4 @@
-"""Dead letters that no broker makes as it serves a lane are counted among the figures by the statement that makes them.
+"""The usage of dead letters that no broker makes as it serves a lane: counted by the statement that makes them.
 
 What brokers count they write as totals, in rows of their own. These rows are nobody's, and are added to: in the
 transaction that makes the dead letters, so that each is counted once.
