@@ -38,6 +38,7 @@ _KINDS: Final = ("topic", "subscriber_group", "subscription", "stress_whitelist"
 class Deletion(NamedTuple):
     """That a group was deleted."""
 
+    name: str
     at: datetime
     actor: str
     created_at: datetime | None
@@ -132,20 +133,22 @@ class Past:
         is_whole = len(entries) <= changes_max
         return TopicPast(moments_of(now, entries[:changes_max], topic), is_whole, read_at, has_lost_changes)
 
-    async def deletions_of_groups(self, namespace: str, names: Collection[str]) -> dict[int, Deletion]:
-        """Return who deleted groups of these names, and when, by their ids; the newest thousand."""
+    async def deletions_of_groups(self, namespace: str, names: Collection[str] | None) -> dict[int, Deletion]:
+        """Return who deleted groups of these names, or of any, and when, by their ids; the newest thousand."""
         # By the index that has the history of one thing.
         wanted = sa.select(AuditEntry).where(
             AuditEntry.kind == "subscriber_group",
             AuditEntry.namespace == namespace,
-            AuditEntry.name.in_(names),
+            sa.true() if names is None else AuditEntry.name.in_(names),
             AuditEntry.action == "subscriber_group.delete",
         )
         newest = wanted.order_by(AuditEntry.audit_id.desc()).limit(_DELETIONS_MAX)
         async with self._store.transaction() as session:
             entries = (await session.scalars(newest)).all()
         groups = [(_group_of(entry.before or {}), entry) for entry in entries]
-        return {group.group_id: Deletion(entry.at, entry.actor, group.created_at) for group, entry in groups}
+        return {
+            group.group_id: Deletion(group.name, entry.at, entry.actor, group.created_at) for group, entry in groups
+        }
 
 
 def moments_of(now: ConfigMoment, newest_first: Sequence[AuditEntry], topic: str) -> list[ConfigMoment]:
