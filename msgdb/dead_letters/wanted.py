@@ -93,7 +93,8 @@ class WantedDeadLetters:
     def parameters(self) -> dict[str, Any]:
         """Return what the conditions take."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {name: None if values[name] is None else list(values[name]) for name in _MANY}
+        many = {"ids": self.ids, "nameless_ids": self.nameless_ids}
+        return values | {name: None if some is None else list(some) for name, some in many.items()}
 
     def as_json(self) -> dict[str, Any]:
         """Return what a job keeps of it."""
