@@ -112,7 +112,7 @@ def _status(
 ) -> GroupStatus:
     name, group_id = group.name, group.group_id
     deletion = deletions.get(group_id)
-    told_of = None if deletion is None else Deleted(deletion.at, deletion.actor, deletion.created_at, ())
+    told_of = None if deletion is None else Deleted(*deletion[1:], subscriptions=())
     if copy is None:
         detail = "its day is gone: whether the group had settled it nothing tells"
         if lost is not None:
