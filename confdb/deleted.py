@@ -44,6 +44,7 @@ class DeletedThings:
 class GroupDeletion(NamedTuple):
     """That a group was deleted."""
 
+    name: str
     at: datetime
     actor: str
     reason: str
@@ -91,13 +92,15 @@ async def read_earlier_groups(store: ConfigStore, namespace: str, name: str) -> 
     return list(found[:EARLIER_MAX]), len(found) <= EARLIER_MAX
 
 
-async def read_group_deletions(store: ConfigStore, namespace: str, names: Collection[str]) -> dict[int, GroupDeletion]:
-    """Return who deleted the groups that had these names, and when, by the groups' ids."""
+async def read_group_deletions(
+    store: ConfigStore, namespace: str, names: Collection[str] | None
+) -> dict[int, GroupDeletion]:
+    """Return who deleted the groups that had these names, or any, and when, by the groups' ids: the newest thousand."""
     # By the index that has the history of one thing.
     wanted = (
         sa.select(AuditEntry)
-        .where(AuditEntry.kind == "subscriber_group", AuditEntry.namespace == namespace, AuditEntry.name.in_(names))
-        .where(AuditEntry.action == _GROUP)
+        .where(AuditEntry.kind == "subscriber_group", AuditEntry.namespace == namespace, AuditEntry.action == _GROUP)
+        .where(sa.true() if names is None else AuditEntry.name.in_(names))
         .order_by(AuditEntry.audit_id.desc())
         .limit(EARLIER_MAX)
     )
@@ -105,7 +108,9 @@ async def read_group_deletions(store: ConfigStore, namespace: str, names: Collec
         entries = (await session.scalars(wanted)).all()
     groups = [(entry.before or {}, entry) for entry in entries]
     return {
-        group["group_id"]: GroupDeletion(entry.at, entry.actor, entry.reason, _time(group.get("created_at")))
+        group["group_id"]: GroupDeletion(
+            entry.name, entry.at, entry.actor, entry.reason, _time(group.get("created_at"))
+        )
         for group, entry in groups
     }
 

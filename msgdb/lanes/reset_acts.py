@@ -16,7 +16,7 @@ from msgdb.postgres.connections import Connection
 
 RANGES_MAX: Final = 1_000
 """So many ranges of skipped offsets an act keeps of each queue; of more it says that there were more."""
-_ACTS_MAX: Final = 1_000
+_ACTS_MAX: Final = 10_000
 RESET: Final = "group.reset"
 """The action of a reset's act."""
 PUT_BACK: Final = "lanes.put_back"
@@ -114,7 +114,7 @@ async def list_reset_acts(conn: Connection, queue_id: int, queue_offset: int, si
         if reset_id == queue_id
     ]
     before = {act.group_id: act for act in found if act.at < since}
-    is_complete = len(rows) <= _ACTS_MAX or rows[-1][1] < since
+    is_complete = len(rows) <= _ACTS_MAX
     return ResetActs([act for act in found if act.at >= since], before, is_complete)
 
 

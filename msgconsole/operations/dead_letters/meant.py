@@ -67,11 +67,11 @@ async def resolve_group(
     if group is None:
         return replace(wanted, namespace=namespace)
     route = snapshot.groups.get((namespace, group))
-    if route is None:
-        return replace(wanted, namespace=namespace, group_name=group)
-    if is_earlier:
-        return replace(wanted, namespace=namespace, group_name=group, not_group_id=route.group_id)
-    return replace(wanted, namespace=namespace, group_id=route.group_id)
+    if route is not None and not is_earlier:
+        return replace(wanted, namespace=namespace, group_id=route.group_id)
+    earlier, _ = await read_earlier_groups(stores.config, namespace, group)
+    named = replace(wanted, namespace=namespace, group_name=group, nameless_ids=tuple(earlier))
+    return named if route is None else replace(named, not_group_id=route.group_id)
 
 
 async def count_earlier(stores: Stores, resolved: WantedDeadLetters, group: str | None) -> EarlierLetters:

@@ -55,13 +55,16 @@ async def _with_deleted(
     """Return the groups that are asked about, also those that have dead letters of it and are no more."""
     ids = {group.group_id for group in there}
     gone = {copy.group_id: copy.group for copy in copies if copy.group_id not in ids}
-    asked = [*there, *(PastGroup(group_id, name, paused=False) for group_id, name in gone.items())]
+    deletions: Mapping[int, GroupDeletion] = {}
+    if gone:
+        # What expired after its group was deleted was given no name.
+        names = set(gone.values()) if all(gone.values()) else None
+        deletions = await read_group_deletions(stores.config, wanted.namespace, names)
+    called = {group_id: deletions[group_id].name if group_id in deletions else name for group_id, name in gone.items()}
+    asked = [*there, *(PastGroup(group_id, name, paused=False) for group_id, name in called.items())]
     found = [group for group in asked if wanted.group in {None, group.name}]
     if wanted.group is not None and not found:
         raise GroupNotFoundError(wanted.namespace, wanted.group)
-    deletions: Mapping[int, GroupDeletion] = {}
-    if gone:
-        deletions = await read_group_deletions(stores.config, wanted.namespace, set(gone.values()))
     return sorted(found, key=lambda each: (each.name, each.group_id)), deletions
 
 
@@ -110,7 +113,7 @@ def _status(
 ) -> GroupStatus:
     name, group_id = group.name, group.group_id
     deletion = deletions.get(group_id)
-    told_of = None if deletion is None else Deleted(*deletion, subscriptions=())
+    told_of = None if deletion is None else Deleted(*deletion[1:], subscriptions=())
     if copy is None:
         detail = "its day is gone: whether the group had settled it nothing tells"
         if lost is not None:

@@ -19,6 +19,7 @@ from msgconsole.operations.status.message_status import find_status
 from msgconsole.operations.status.wanted import WantedStatus
 from msgconsole.operations.stores import Stores
 from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, register_group, subscribed
+from tests.support.dead_letter_rows import bury
 from tests.support.eventually import eventually
 from tests.support.jobs import reject
 from tests.support.raw_streams import raw_subscriber
@@ -249,3 +250,23 @@ async def test_what_was_acknowledged_after_the_last_checkpoint_is_not_told_for_c
 
     assert (found.state, found.why) == (State.NOT_MATCHED, Why.GROUP_DELETED)
     assert not found.is_certain
+
+
+async def test_what_expired_after_its_group_was_deleted_is_told_of_that_group(
+    stores: Stores, broker: Broker, config: ConfigService, center: MessageCenter
+) -> None:
+    for body in (b"a", b"b"):
+        receipt = await center.publish(TOPIC, PAID, body)
+    group_id = (await config.subscriber_groups.get("default", GROUP)).group_id
+    await config.subscriber_groups.delete("default", GROUP)
+    async with stores.messages.connection() as conn:
+        # As maintenance does: it knows the names of registered groups only.
+        said = {"queue_id": receipt.queue_id, "topic": TOPIC, "event_code": PAID, "reason": "EXPIRED"}
+        await bury(conn, 1, group_id=group_id, group_name="", **said)
+        await conn.execute("DELETE FROM message")
+        await conn.execute("UPDATE queue SET start_offset = 2")
+    place = WantedStatus(namespace="default", queue_id=receipt.queue_id, queue_offset=1, group=GROUP)
+
+    (found,) = (await find_status(stores, place)).places[0].groups
+
+    assert (found.group, found.group_id, found.deleted is None) == (GROUP, group_id, False)
