@@ -46,6 +46,8 @@ class GroupDeletion(NamedTuple):
 
     at: datetime
     actor: str
+    reason: str
+    """Empty where nobody said why."""
     created_at: datetime | None
     """When the group was made; None: nobody noted it."""
 
@@ -102,7 +104,7 @@ async def read_group_deletions(store: ConfigStore, namespace: str, names: Collec
         entries = (await session.scalars(wanted)).all()
     groups = [(entry.before or {}, entry) for entry in entries]
     return {
-        group["group_id"]: GroupDeletion(entry.at, entry.actor, _time(group.get("created_at")))
+        group["group_id"]: GroupDeletion(entry.at, entry.actor, entry.reason, _time(group.get("created_at")))
         for group, entry in groups
     }
 

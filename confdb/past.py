@@ -73,6 +73,13 @@ class ConfigChange(NamedTuple):
     """What, and of which thing: `subscription.delete SG_POINTS TP_TRADE/EC_PAID`."""
     groups: frozenset[str] | None = None
     """The names of the groups that it concerns; None: it may concern all, as a change of the topic does."""
+    reason: str = ""
+    """Empty where nobody said why."""
+
+    @property
+    def by(self) -> str:
+        """Say for people who made it, and why."""
+        return f"{self.actor} ({self.reason})" if self.reason else self.actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,8 @@ def moments_of(now: ConfigMoment, newest_first: Sequence[AuditEntry], topic: str
     for version in sorted(by_version, reverse=True):
         entries = by_version[version]
         actions = tuple(f"{entry.action} {entry.name}" for entry in reversed(entries))
-        change = ConfigChange(version, entries[-1].at, entries[-1].actor, actions, _groups_of(entries))
+        last = entries[-1]
+        change = ConfigChange(version, last.at, last.actor, actions, _groups_of(entries), last.reason)
         moments.append(replace(moment, made_by=change))
         for entry in entries:
             moment = _taken_back(moment, entry, topic)

@@ -100,6 +100,8 @@ class Deleted:
     at: datetime
     by: str
     """Who deleted it."""
+    reason: str
+    """Empty where nobody said why."""
     created_at: datetime | None
     subscriptions: tuple[str, ...]
     """What of the topic it subscribed to when the message was stored."""

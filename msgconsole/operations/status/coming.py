@@ -95,7 +95,7 @@ def _deleted_since(facts: GroupFacts, way: Way, reading: Reading) -> str | None:
         was = read_by(moments[index], message, passage.reset)
         change = None if index == len(moments) - 1 else moments[index + 1].made_by
         if change is not None and (was.is_wanted or was.shelved_by):
-            until = f"until {'; '.join(change.actions)} of {change.at:%Y-%m-%d %H:%M:%S} by {change.actor}"
+            until = f"until {'; '.join(change.actions)} of {change.at:%Y-%m-%d %H:%M:%S} by {change.by}"
             return f"it was wanted {was.detail}, {until}; by now {reading.detail}"
     return None
 

@@ -35,7 +35,7 @@ class Ended(NamedTuple):
         thing = "group" if self.why is Why.GROUP_DELETED else "topic"
         if self.change is None:
             return f"the {thing} was deleted"
-        return f"the {thing} was deleted at {self.change.at:%Y-%m-%d %H:%M:%S} by {self.change.actor}"
+        return f"the {thing} was deleted at {self.change.at:%Y-%m-%d %H:%M:%S} by {self.change.by}"
 
 
 class DeletedGroup(NamedTuple):
@@ -101,7 +101,7 @@ def told_of(deleted: DeletedGroup, then: GroupMoment) -> Deleted:
     """Return what is told of a group that is no more; *then*: what it was when the message was stored."""
     group, change = deleted
     codes = tuple(_described(each.event_code, each.expression) for each in then.subscriptions)
-    return Deleted(change.at, change.actor, group.created_at, codes)
+    return Deleted(change.at, change.actor, change.reason, group.created_at, codes)
 
 
 def _described(event_code: str, expression: str | None) -> str:

@@ -111,5 +111,5 @@ def _status(group: PastGroup, copy: BuriedCopy | None, deletions: Mapping[int, G
         basis=Basis.ROWS,
         detail=said_of_letter(letter),
         dead_letter=letter,
-        deleted=None if deletion is None else Deleted(deletion.at, deletion.actor, deletion.created_at, ()),
+        deleted=None if deletion is None else Deleted(*deletion, subscriptions=()),
     )

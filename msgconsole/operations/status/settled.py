@@ -135,4 +135,4 @@ def when_other(other: Candidate, told: Candidate, moments: tuple[GroupMoment, ..
     change = moments[other.moment if is_later else other.moment + 1].made_by
     assert change is not None, "only the first moment was made by nobody"
     side = "after" if is_later else "before"
-    return f"if that was {side} {'; '.join(change.actions)} of {change.at:%Y-%m-%d %H:%M:%S} by {change.actor}"
+    return f"if that was {side} {'; '.join(change.actions)} of {change.at:%Y-%m-%d %H:%M:%S} by {change.by}"

@@ -114,4 +114,5 @@ def _detail(group: GroupStatus) -> str:
 
 def _said(deleted: Deleted) -> str:
     asked = ", ".join(deleted.subscriptions) or "nothing of the topic"
-    return f"deleted at {deleted.at:%Y-%m-%d %H:%M:%S} by {deleted.by}, subscribed to {asked} then"
+    why = f" ({deleted.reason})" if deleted.reason else ""
+    return f"deleted at {deleted.at:%Y-%m-%d %H:%M:%S} by {deleted.by}{why}, subscribed to {asked} then"

@@ -145,7 +145,7 @@ def test_what_was_deleted_since_is_told_of(run: Callable[..., Outcome]) -> None:
     read(run, "SG_ALL")
     eventually_blocking(lambda: told(run, message_id)["SG_ALL"] == ("DELIVERED", None, "THEN"))
     run("subscription", "delete", "SG_LEFT", *TYPE, "--force", "--reason", "why")
-    run("group", "delete", "SG_GONE", "--force", "--reason", "why")
+    run("group", "delete", "SG_GONE", "--force", "--reason", "it has moved")
     register(run, "SG_GONE", "EC_PAID")
 
     found = run("message", "status", message_id, "--group", "SG_GONE", "--json").json["places"][0]["groups"]
@@ -156,8 +156,10 @@ def test_what_was_deleted_since_is_told_of(run: Callable[..., Outcome]) -> None:
         ("GROUP_CREATED_LATER", True),
     ]
     assert found[0]["deleted"]["subscriptions"] == ["EC_PAID"]
+    assert found[0]["deleted"]["reason"] == "it has moved"
     number = found[0]["group_id"]
     assert f"SG_GONE #{number} NOT_MATCHED THEN GROUP_DELETED: deleted at 20" in said
+    assert "(it has moved), subscribed to EC_PAID then" in said
     said_of_each(
         said,
         {
