@@ -62,19 +62,24 @@ async def count_selected(
     return Counted(total, selected, denied, copies, is_exact=False)
 
 
-def asked_by(group: GroupRoute, topic: TopicRoute) -> tuple[AskedFor, ...]:
-    """Return what a group asks for of a topic now. Raises InvalidSettingError where that costs too much to be tried."""
-    asked: list[AskedFor] = []
+def check_costs(group: GroupRoute, topic: TopicRoute) -> None:
+    """Raise InvalidSettingError where what a group asks for of a topic now costs too much to be tried."""
     for subscription in group.subscriptions:
-        if subscription.topic_id != topic.topic_id:
+        if subscription.topic_id != topic.topic_id or subscription.expression is None:
             continue
-        if subscription.expression is not None:
-            cost = cost_of_expression(subscription.expression)
-            if cost.steps > limits.EXPRESSION_COST_MAX:
-                problem = f"of a subscription of {group.name} costs too much to be tried on many messages"
-                raise InvalidSettingError("expression", problem)
-        asked.append(AskedFor(subscription.event_code, subscription.expression))
-    return tuple(asked)
+        if cost_of_expression(subscription.expression).steps > limits.EXPRESSION_COST_MAX:
+            problem = f"of a subscription of {group.name} costs too much to be tried on many messages"
+            raise InvalidSettingError("expression", problem)
+
+
+def asked_by(group: GroupRoute, topic: TopicRoute) -> tuple[AskedFor, ...]:
+    """Return what a group asks for of a topic now. Raises as `check_costs` does."""
+    check_costs(group, topic)
+    return tuple(
+        AskedFor(subscription.event_code, subscription.expression)
+        for subscription in group.subscriptions
+        if subscription.topic_id == topic.topic_id
+    )
 
 
 @dataclass(slots=True)

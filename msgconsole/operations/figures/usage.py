@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from msgconsole.operations.figures.backlog import check_times
 from msgconsole.operations.figures.names import FigureNames, read_names
-from msgconsole.operations.figures.wanted import WantedFigures
+from msgconsole.operations.figures.wanted import WantedFigures, check_times
 from msgconsole.operations.stores import Stores
 from msgdb.figures.completeness import incomplete_minutes, open_from
 from msgdb.figures.latency import within_seconds

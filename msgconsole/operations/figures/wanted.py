@@ -1,12 +1,19 @@
-"""Whose figures somebody asks for, by name: how far they are behind, or were, and what was counted of them."""
+"""Whose figures somebody asks for, by name, and of what time: how far they were behind, what was counted of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from confdb.routes import Snapshot
-from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
+from msgbroker.contract.errors import (
+    GroupNotFoundError,
+    InvalidSettingError,
+    NamespaceNotFoundError,
+    TopicNotFoundError,
+)
+from msgbroker.contract.limits import FIGURE_DAYS
 
 _SHOWN_NAMESPACES_MAX: Final = 3
 
@@ -40,3 +47,13 @@ class WantedFigures:
 
 EVERYBODY: Final = WantedFigures()
 """All that there are."""
+
+
+def check_times(since: datetime, until: datetime) -> None:
+    """Raise InvalidSettingError for times of which there are no figures."""
+    if since >= until:
+        raise InvalidSettingError("since", "must be before the end of the time that is asked for")
+    if since < datetime.now(UTC) - timedelta(days=FIGURE_DAYS + 1):
+        raise InvalidSettingError(
+            "since", f"must not be more than {FIGURE_DAYS} days ago: figures are kept for so long"
+        )

@@ -11,7 +11,7 @@ from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import MessageStateError
 from msgbroker.contract.limits import LANE_WINDOW_MAX
 from msgbroker.engine.matching import Matcher
-from msgconsole.operations.counting import asked_by
+from msgconsole.operations.counting import check_costs
 from msgconsole.operations.lanes.meant import MeantMessage, WantedMessage, find_meant
 from msgconsole.operations.lanes.obeying import until_obeyed
 from msgconsole.operations.stores import Stores
@@ -208,7 +208,7 @@ def _hindrance(found: MeantMessage, stand: StandByRows, steer: Steer, *, is_what
     waits_for_paused = stand.standing is Standing.SHELVED
     if stand.standing is Standing.UNSETTLED and not is_whatever:
         # What has a row was asked for when it was read.
-        asked_by(found.group, found.topic)
+        check_costs(found.group, found.topic)
         queue_id, message = found.message.copy.queue_id, _Matched.of(found.message.copy)
         matcher = Matcher(found.group, found.topic, stand.reset)
         if not matcher.select([message], queue_id):

@@ -1,4 +1,4 @@
-"""How far a job is: a line now and then where no terminal is, and nothing where nobody is to read it."""
+"""How far a Spark job is: a line now and then where no terminal is, and nothing where nobody is to read it."""
 
 from __future__ import annotations
 
