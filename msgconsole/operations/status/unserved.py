@@ -41,9 +41,10 @@ def tell_unserved(facts: GroupFacts, ended: Ended, way: Way) -> GroupStatus:
         if each.why is not told.why:
             others.setdefault(each.why, Other(each.state, each.why, each.detail, when_other(each, told, moments)))
     basis = Basis.THEN if told.moment <= then else Basis.LATER
-    unwritten = _not_written(facts) if told.why is ended.why or ended.why in others else ()
-    found = (*others.values(), *unwritten, *_while_served(facts, ended))
-    return answer(facts, told.state, basis, told.detail, why=told.why, others=found)
+    # Only a group that asked for it can have got it unseen, or get it still.
+    unseen = told.why is ended.why or ended.why in others
+    perhaps = (*_not_written(facts), *_while_served(facts, ended)) if unseen else ()
+    return answer(facts, told.state, basis, told.detail, why=told.why, others=(*others.values(), *perhaps))
 
 
 def _told(facts: GroupFacts, ended: Ended, reading: Reading, index: int) -> Candidate:

@@ -240,7 +240,8 @@ class StatusMachine(RuleBasedStateMachine):
             self.check_settled(status, self.scene.in_memory[offset])
         else:
             assert status.state is State.NOT_MATCHED
-        if self.scene.lane is not None and facts.stand is None:
+        asked = any(why is facts.ended.why for _, why in told(status))
+        if self.scene.lane is not None and facts.stand is None and asked:
             assert (State.PENDING, None) in told(status)
 
     def check_unsettled(self, offset: int, status: GroupStatus, stand: MessageStand | None) -> None:
