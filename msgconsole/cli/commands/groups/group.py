@@ -172,7 +172,8 @@ def list_(
         first="",
         count_max=limit,
     )
-    print_rows(subscribers, _SUBSCRIBER_COLUMNS, as_json=as_json, empty="No subscriber groups.")
+    least = ("handle_seconds_max", "unsettled_max", "ack_timeout_seconds")
+    print_rows(subscribers, _SUBSCRIBER_COLUMNS, as_json=as_json, empty="No subscriber groups.", least=least)
 
 
 @app.command("show")

@@ -21,6 +21,16 @@ from msgdb.archive.records import WaitingDay
 _DAY_SECONDS: Final = 86_400
 _UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"), (0.0, "s"))
 
+_LEAST: Final = (
+    "last_failed_at",
+    "last_failed_header",
+    "dead_letters",
+    "redeliveries",
+    "failures",
+    "matching",
+    "broker",
+)
+
 
 class By(StrEnum):
     """How long the stretches of time are that are shown."""
@@ -90,7 +100,7 @@ def _show_now(report: LagReport, wanted: LagOf, *, by_queue: bool, as_json: bool
     if any(row.failures for row in rows):
         columns += ["failures", "last_failed_header", "last_failed_at"]
     shown = [_shown(row) for row in rows]
-    print_rows(shown, columns, as_json=False, empty=_nothing(wanted), long=["last_failed_header"])
+    print_rows(shown, columns, as_json=False, empty=_nothing(wanted), long=["last_failed_header"], least=_LEAST)
 
 
 def _shown(row: QueueLag | TopicLag) -> Mapping[str, Any]:
@@ -147,7 +157,8 @@ def _show_history(wanted: LagOf, since: datetime | None, until: datetime | None,
         }
         for row in report.rows
     ]
-    print_rows(rows, columns, as_json=False, empty="Nobody was behind in that time.")
+    least = ("redeliveries", "behind_max", "late_since")
+    print_rows(rows, columns, as_json=False, empty="Nobody was behind in that time.", least=least)
     _tell_what_lacks(report)
 
 

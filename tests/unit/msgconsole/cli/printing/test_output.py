@@ -52,7 +52,7 @@ def test_times_in_tables_are_short(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[-1].strip() == "2026-01-02 00:00:00"
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("width", [70, 80, 100])
 def test_a_table_loses_nothing_in_a_narrow_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
