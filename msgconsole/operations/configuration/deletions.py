@@ -134,11 +134,12 @@ async def delete_topic(stores: Stores, namespace: str, topic: str, *, by: Delete
 
 def _refuse_used(kind: str, name: str, usage: Usage) -> None:
     if usage.is_in_use:
-        raise ThingInUseError(kind, name, _used_by(usage))
+        raise ThingInUseError(kind, name, _used_by(usage, is_group=kind == "group"))
 
 
-def _used_by(usage: Usage) -> str:
-    groups = f"group {usage.groups[0]}: " if len(usage.groups) == 1 else ""
+def _used_by(usage: Usage, *, is_group: bool = False) -> str:
+    # A group is not in use by itself.
+    groups = "" if is_group else f"group {usage.groups[0]}: " if len(usage.groups) == 1 else ""
     return f"{groups}{usage.text} (--force deletes it all the same)"
 
 

@@ -434,3 +434,16 @@ def test_a_reason_alone_changes_nothing(msgcenter: Msgcenter, monkeypatch: pytes
     assert refused.status == 2
     assert "nothing to change" in refused.err
     assert "--reason" not in refused.err
+
+
+@pytest.mark.usefixtures("trade")
+@pytest.mark.parametrize(
+    "given", [(), ("--to-end", "--to-beginning"), ("--to-offset", "3"), ("--queue", "1", "--to-end")]
+)
+def test_a_reset_to_no_place_or_to_two_is_mistyped_and_says_what_could_be_given(
+    msgcenter: Msgcenter, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    refused = msgcenter("group", "reset", "SG_POINTS", *given, "--dry-run")
+    assert (refused.status, refused.out) == (2, "")
+    assert "--to-offset" in refused.err
