@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import date
 from enum import Enum
@@ -23,7 +23,7 @@ from rich.text import Text
 from msgconsole.cli.printing.streams import print_text, takes_all_characters
 from msgconsole.cli.printing.table_layout import GAP, NOTHING, cut, is_of_numbers, layout, left_out, wrap
 
-_TIME: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)(\.\d+)?(\+00:00|Z)\Z")
+_TIME: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)(?P<fraction>\.\d+)?(\+00:00|Z)\Z")
 _PIPED_WIDTH: Final = 240
 LONG_CELLS_MAX: Final = 80
 """How much of an error a table shows: its beginning mostly says it, and a list is read for what happened to what."""
@@ -132,10 +132,26 @@ def print_thing(thing: object, *, as_json: bool) -> None:
     _print_columns(
         Table(box=None, show_header=False, pad_edge=False, padding=(0, GAP, 0, 0)),
         ("", ""),
-        [[_title(name), _cell(shown(value))] for name, value in record.items()],
+        [[_title(name), _cell(_of_a_thing(value))] for name, value in _fields(record)],
         text=[1],
         aligned=False,
     )
+
+
+def _fields(record: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Give the fields of a thing; of one that has fields itself, each of these."""
+    for name, value in record.items():
+        if isinstance(value, dict) and value:
+            yield from ((f"{name}: {inner}", each) for inner, each in value.items())
+        else:
+            yield name, value
+
+
+def _of_a_thing(value: object) -> str:
+    """Return *value* where there is room for it: times (UTC) as exact as they are."""
+    if isinstance(value, str) and (time := _TIME.match(value)):
+        return f"{time['day']} {time['time']}{time['fraction'] or ''} UTC"
+    return shown(value) or "-"
 
 
 def _print_columns(
@@ -172,7 +188,7 @@ def visible(text: str) -> str:
 
 def shown(value: object) -> str:
     """Return *value* as a person reads it."""
-    if value is None:
+    if value is None or value in ([], {}):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
