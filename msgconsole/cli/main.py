@@ -15,6 +15,7 @@ import typer
 from msgbroker.contract.errors import MessageCenterError
 from msgconsole.cli.exit_status import EXIT_INTERRUPTED, EXIT_REFUSED
 from msgconsole.cli.printing import streams
+from msgconsole.cli.printing.help_text import CommandsShown, explain
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     """Return the command line for *arguments*: the command they name in full, of the others the summary."""
     app = typer.Typer(
         name="msgcenter",
+        cls=CommandsShown,
         help="A database-backed message center: publish, subscribe, and watch over it.",
         epilog="Start with: msgcenter up, and in another terminal: msgcenter demo",
         no_args_is_help=True,
@@ -131,6 +133,7 @@ def _add(app: typer.Typer, entry: CommandEntry) -> None:
         app.add_typer(module.app, name=entry.name, help=entry.summary)
     else:
         app.command(entry.name)(module.command)
+    explain(app)
 
 
 def _root(

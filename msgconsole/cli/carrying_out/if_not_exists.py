@@ -67,5 +67,5 @@ def _shown(value: object) -> str:
     if isinstance(value, str):
         return repr(value)
     if isinstance(value, tuple):
-        return shown([*value]) or "none"
+        return shown([*value]) if value else "none"
     return shown(value)

@@ -42,7 +42,7 @@ def tell_answer(answer: Answer, topic: str | None, *, as_json: bool, empty: str)
         return
     # In 80 columns there is room for no more. An id is what all other commands are given.
     columns = [column for column in _COLUMNS if column != "topic" or topic is None]
-    print_rows(records, columns, as_json=False, empty=empty, whole=["message_id", "stored_at"])
+    print_rows(records, columns, as_json=False, empty=empty, least=["event_code"])
     tell_why_not(answer.why_not)
     if answer.after is not None:
         typer.echo(f"Go on with --after {answer.after}.", err=True)

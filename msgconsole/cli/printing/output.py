@@ -4,33 +4,58 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import date
 from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from msgconsole.cli.printing.streams import print_text, takes_all_characters
-from msgconsole.cli.printing.table_layout import GAP, cut, layout, wrap
+from msgconsole.cli.printing.table_layout import GAP, NOTHING, cut, is_of_numbers, layout, left_out, wrap
 
-_TIME: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)(\.\d+)?(\+00:00|Z)\Z")
+_TIME: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)(?P<fraction>\.\d+)?(\+00:00|Z)\Z")
 _PIPED_WIDTH: Final = 240
 LONG_CELLS_MAX: Final = 80
 """How much of an error a table shows: its beginning mostly says it, and a list is read for what happened to what."""
+_FREE_TEXT: Final = frozenset(
+    {
+        "description",
+        "detail",
+        "error",
+        "example",
+        "expression",
+        "failure",
+        "last error",
+        "last failed header",
+        "meaning",
+        "problem",
+        "reason",
+        "requires",
+        "thing",
+        "value",
+        "wants",
+        "what",
+        "who and why",
+    }
+)
+"""The columns, in all tables, whose text may be broken. Whatever else they have is copied, or compared."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def console() -> Console:
-    """Return the console of standard output; wide where no terminal limits it."""
-    return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
+    """Return the console of standard output; wide where neither a terminal nor COLUMNS limits it."""
+    is_limited = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return Console(width=None if is_limited else _PIPED_WIDTH, highlight=False)
 
 
 def print_json(value: object) -> None:
@@ -50,12 +75,12 @@ def print_rows(
     as_json: bool,
     empty: str,
     long: Collection[str] = (),
-    whole: Collection[str] = (),
+    least: Sequence[str] = (),
 ) -> None:
     """Print *rows* (dataclasses or mappings): all of them as JSON, or *columns* of them as a table.
 
-    *long*: columns whose text is cut in a table; there is a way to see all of it. *whole*: those that people copy: they
-    are never broken.
+    *long*: columns whose text is cut in a table; there is a way to see all of it. *least*: those that a narrow terminal
+    does without, the first one first.
     """
     records: list[dict[str, Any]] = [plain(row) for row in rows]
     if as_json:
@@ -64,21 +89,32 @@ def print_rows(
         print_line(empty)
     else:
         print_table(
-            [column.replace("_", " ") for column in columns],
+            [_title(column) for column in columns],
             [[_in_table(record[column], is_long=column in long) for column in columns] for record in records],
-            whole=[place for place, column in enumerate(columns) if column in whole],
+            least=[_title(column) for column in least],
         )
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, whole: Collection[int] = ()) -> None:
-    """Print *rows* below *head*, in the width there is; columns that are *whole* are never broken."""
+def _title(column: str) -> str:
+    return column.replace("_", " ")
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, least: Sequence[str] = ()) -> None:
+    """Print *rows* below *head*, in the width there is if they can be; what is left out of *least* is told."""
+    cells = [[_cell(text) for text in row] for row in rows]
+    text = [place for place, title in enumerate(head) if title in _FREE_TEXT]
+    out = left_out([head, *cells], console().width, text, [head.index(title) for title in least if title in head])
+    kept = [place for place in range(len(head)) if place not in out]
     # A space of padding and one of the box are the gap that the layout counts with.
     _print_columns(
         Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0)),
-        head,
-        [[_cell(text) for text in row] for row in rows],
-        whole,
+        [head[place] for place in kept],
+        [[row[place] for place in kept] for row in cells],
+        [index for index, place in enumerate(kept) if place in text],
     )
+    told = [head[place] for place in sorted(out) if not NOTHING.issuperset(row[place] for row in cells)]
+    if told:
+        typer.echo(f"Too narrow for: {', '.join(told)}. --json shows all.", err=True)
 
 
 def print_thing(thing: object, *, as_json: bool) -> None:
@@ -90,24 +126,48 @@ def print_thing(thing: object, *, as_json: bool) -> None:
     _print_columns(
         Table(box=None, show_header=False, pad_edge=False, padding=(0, GAP, 0, 0)),
         ("", ""),
-        [[name.replace("_", " "), _cell(shown(value))] for name, value in record.items()],
+        [[_title(name), _cell(_of_a_thing(value))] for name, value in _fields(record)],
+        text=[1],
+        aligned=False,
     )
 
 
+def _fields(record: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Give the fields of a thing; of one that has fields itself, each of these."""
+    for name, value in record.items():
+        if isinstance(value, dict) and value:
+            yield from ((f"{name}: {inner}", each) for inner, each in value.items())
+        else:
+            yield name, value
+
+
+def _of_a_thing(value: object) -> str:
+    """Return *value* where there is room for it: times (UTC) as exact as they are."""
+    if isinstance(value, str) and (time := _TIME.match(value)):
+        return f"{time['day']} {time['time']}{time['fraction'] or ''} UTC"
+    return shown(value) or "-"
+
+
 def _print_columns(
-    table: Table, head: Sequence[str], rows: Sequence[Sequence[str]], whole: Collection[int] = ()
+    table: Table,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    text: Collection[int],
+    *,
+    aligned: bool = True,
 ) -> None:
     target = console()
-    widths = layout([head, *rows], target.width, whole)
+    widths = layout([head, *rows], target.width, text)
     # Where columns have reached what is the least for one, the terminal breaks the lines: a table would cut them.
     target.width = max(target.width, sum(widths) + GAP * (len(widths) - 1))
-    for title, width in zip(head, widths, strict=True):
-        table.add_column(Text(wrap(title, width)), width=width, no_wrap=True)
+    for place, (title, width) in enumerate(zip(head, widths, strict=True)):
+        is_right = aligned and is_of_numbers([row[place] for row in rows])
+        table.add_column(Text(wrap(title, width)), width=width, no_wrap=True, justify="right" if is_right else "left")
     for row in rows:
-        table.add_row(*(Text(wrap(text, width)) for text, width in zip(row, widths, strict=True)))
+        table.add_row(*(Text(wrap(cell, width)) for cell, width in zip(row, widths, strict=True)))
     with target.capture() as captured:
         target.print(table)
-    print_text(captured.get())
+    print_text("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def print_line(text: str) -> None:
@@ -122,7 +182,7 @@ def visible(text: str) -> str:
 
 def shown(value: object) -> str:
     """Return *value* as a person reads it."""
-    if value is None:
+    if value is None or value in ([], {}):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"

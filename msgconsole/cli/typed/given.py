@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import typer
 
-_NO_CHANGES: Final = frozenset({"namespace", "no_wait", "as_json"})
+_NO_CHANGES: Final = frozenset({"namespace", "no_wait", "as_json", "reason"})
 """The options of a change that do not change the thing itself."""
 
 
@@ -19,12 +19,20 @@ def is_given(context: typer.Context, parameter: str) -> bool:
 
 def require_a_change(context: typer.Context) -> None:
     """Refuse an update that was given nothing to change, with what it could be given."""
-    options = [option for option in context.command.params if option.param_type_name == "option"]
-    changing = [option for option in options if option.name and option.name not in _NO_CHANGES]
-    if not any(is_given(context, option.name) for option in changing if option.name):
-        shown = ", ".join("/".join(_names(option.opts, option.secondary_opts)) for option in changing)
+    if not changes_given(context):
+        shown = ", ".join("/".join(_names(option.opts, option.secondary_opts)) for option in _changing(context))
         message = f"nothing to change: give at least one of {shown}"
         raise typer.BadParameter(message, ctx=context)
+
+
+def changes_given(context: typer.Context) -> set[str]:
+    """Return which options were given that change the thing itself, by their parameters."""
+    return {option.name for option in _changing(context) if option.name and is_given(context, option.name)}
+
+
+def _changing(context: typer.Context) -> list[Any]:
+    options = [option for option in context.command.params if option.param_type_name == "option"]
+    return [option for option in options if option.name and option.name not in _NO_CHANGES]
 
 
 def _names(positive: Iterable[str], negative: Iterable[str]) -> list[str]:

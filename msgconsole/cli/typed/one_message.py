@@ -7,7 +7,7 @@ from uuid import UUID
 
 import typer
 
-MessageId = Annotated[UUID | None, typer.Argument(metavar="[MESSAGE_ID]", help="The message's id.")]
+MessageId = Annotated[UUID | None, typer.Argument(metavar="MESSAGE_ID", help="The message's id.")]
 InQueue = Annotated[int | None, typer.Option("--queue", help="Instead of its id: the queue that it lies in, ...")]
 AtOffset = Annotated[int | None, typer.Option("--offset", min=0, help="... and its offset there.")]
 

@@ -130,11 +130,12 @@ async def delete_topic(stores: Stores, namespace: str, topic: str, *, by: Delete
 
 def _refuse_used(kind: str, name: str, use: Use) -> None:
     if use.is_in_use:
-        raise ThingInUseError(kind, name, _used_by(use))
+        raise ThingInUseError(kind, name, _used_by(use, is_group=kind == "group"))
 
 
-def _used_by(use: Use) -> str:
-    groups = f"group {use.groups[0]}: " if len(use.groups) == 1 else ""
+def _used_by(use: Use, *, is_group: bool = False) -> str:
+    # A group is not in use by itself.
+    groups = "" if is_group else f"group {use.groups[0]}: " if len(use.groups) == 1 else ""
     return f"{groups}{use.text} (--force deletes it all the same)"
 
 

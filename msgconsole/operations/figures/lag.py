@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from confdb.brokers import BrokerRegistry
+from confdb.brokers import BrokerRegistry, LiveBroker
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
 from msgbroker.engine.matching_share import asked_of
@@ -52,6 +53,10 @@ class QueueLag:
     """The address of the broker that owns the lane."""
     dead_letters: int
     """How many dead letters the whole group has that nobody has redriven."""
+    instances: int
+    """How many instances of the group are connected, as brokers have registered: no more than a heartbeat ago."""
+    paused: bool
+    """Whether the group is paused, or each of its subscriptions to the topic."""
     failures: int = 0
     """How often expressions of the group failed on messages of the topic; with the next two of the whole topic."""
     last_failed_header: str | None = None
@@ -81,13 +86,16 @@ class TopicLag:
     """The kinds of the alarms that concern one of its queues, at least."""
     oldest_seconds: float | None
     dead_letters: int
+    instances: int
+    paused: bool
     failures: int = 0
     last_failed_header: str | None = None
     last_failed_at: datetime | None = None
     since: datetime | None = None
     per_minute: float | None = None
     drain_seconds: float | None = None
-    """In how many seconds nothing is behind any more, should it go on like that. None: not at this pace."""
+    """In how many seconds nothing is behind any more, should it go on like that. None: not at this pace, or not before
+    it is resumed or an instance connects."""
     matching: int | None = None
     """How many of `behind` the group will get, about: on the queues of which that is known. None: it is of none."""
     matching_unknown: int = 0
@@ -122,6 +130,8 @@ class _Found:
     """How fast groups came further behind, by group_id and topic_id."""
     brokers: Mapping[UUID, str]
     """Addresses of the live brokers, by the ids that lanes are owned by: of confdb, which has the registry."""
+    instances: Mapping[int, int]
+    """How many instances are connected to live brokers, by group_id: of confdb, too."""
     first_stored: Mapping[tuple[int, int], int]
     """When the first message was stored that groups want of which no instance was ever connected, by queue_id and the
     offset where they start."""
@@ -134,7 +144,7 @@ async def read_lag(stores: Stores, wanted: WantedFigures = EVERYBODY) -> LagRepo
     """
     snapshot = await load_snapshot(stores.config)
     wanted.check_registered(snapshot)
-    brokers = {live.broker_id: live.address for live in await BrokerRegistry(stores.config).list_live()}
+    brokers = await BrokerRegistry(stores.config).list_live()
     async with stores.messages.looking() as connection:
         lanes = {(lane.group_id, lane.queue_id): lane for lane in await list_lag(connection)}
         queues = await list_queues(connection)
@@ -153,7 +163,8 @@ async def read_lag(stores: Stores, wanted: WantedFigures = EVERYBODY) -> LagRepo
             {row.subscription_id: row for row in await list_expression_failures(connection)},
             {(lane.group_id, lane.queue_id): lane.late_since for lane in await list_late(connection)},
             await _read_paces(connection),
-            brokers,
+            {live.broker_id: live.address for live in brokers},
+            _instances_of(brokers),
             await first_stored_at(connection, never_served),
         )
         waiting = await find_oldest_waiting(connection)
@@ -164,6 +175,13 @@ async def read_lag(stores: Stores, wanted: WantedFigures = EVERYBODY) -> LagRepo
     return LagReport(
         sorted((lag for lag in lags if wanted.includes(lag.namespace, lag.group, lag.topic)), key=_how_bad), waiting
     )
+
+
+def _instances_of(brokers: Iterable[LiveBroker]) -> Mapping[int, int]:
+    instances: Counter[int] = Counter()
+    for broker in brokers:
+        instances.update(broker.groups)
+    return instances
 
 
 async def _read_paces(connection: Connection) -> Mapping[tuple[int, int], Pace]:
@@ -189,6 +207,9 @@ def _topic_lag(names: tuple[str, str, str], lags: Sequence[QueueLag]) -> TopicLa
     behind, unknown = sum(lag.behind for lag in lags), sum(lag.behind for lag in lags if lag.matching is None)
     matching = _sum_of([lag.matching for lag in lags if lag.behind])
     per_minute, matching_per_minute = lags[0].per_minute, lags[0].matching_per_minute
+    # The pace is of the last ten minutes: since then the last instance may have gone.
+    stands = behind > 0 and (lags[0].paused or not lags[0].instances)
+    seconds = drain_seconds(behind, per_minute, None if unknown else matching, matching_per_minute)
     return TopicLag(
         *names,
         behind=behind,
@@ -196,12 +217,14 @@ def _topic_lag(names: tuple[str, str, str], lags: Sequence[QueueLag]) -> TopicLa
         alarms=tuple(sorted({kind for lag in lags for kind in lag.alarms})),
         oldest_seconds=max((lag.oldest_seconds for lag in lags if lag.oldest_seconds is not None), default=None),
         dead_letters=lags[0].dead_letters,
+        instances=lags[0].instances,
+        paused=lags[0].paused,
         failures=lags[0].failures,
         last_failed_header=lags[0].last_failed_header,
         last_failed_at=lags[0].last_failed_at,
         since=min((lag.since for lag in lags if lag.since is not None), default=None),
         per_minute=per_minute,
-        drain_seconds=drain_seconds(behind, per_minute, None if unknown else matching, matching_per_minute),
+        drain_seconds=None if stands else seconds,
         matching=matching,
         matching_unknown=unknown,
         matching_per_minute=matching_per_minute,
@@ -261,6 +284,8 @@ def _lag_of(group: GroupRoute, topic: str, queue: QueueRow, start_offset: int, f
         oldest_seconds=None if oldest is None else round(max(0.0, time.time() - oldest / _MICROSECONDS), 3),
         broker=found.brokers.get(lane.owner) if lane and lane.owner else None,
         dead_letters=buried.open if buried is not None else 0,
+        instances=found.instances.get(group.group_id, 0),
+        paused=group.paused or all(each.paused for each in group.subscriptions if each.topic_id == queue.topic_id),
         failures=sum(row.failures for row in failed),
         last_failed_header=last.last_header if last else None,
         last_failed_at=last.last_failed_at if last else None,

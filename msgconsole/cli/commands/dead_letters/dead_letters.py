@@ -92,7 +92,8 @@ def list_(
     page, registered, earlier = act(read)
     records = [_record(summary, registered) for summary in page.items]
     shown = records if as_json else [*map(_marked, records)]
-    print_rows(shown, _COLUMNS, as_json=as_json, empty="No dead letters.", long=["last_error"])
+    least = ("redriven_at", "event_code", "topic")
+    print_rows(shown, _COLUMNS, as_json=as_json, empty="No dead letters.", long=["last_error"], least=least)
     if before is None:
         tell_earlier(group, earlier, "--earlier shows these")
     if page.next_before_id is not None:

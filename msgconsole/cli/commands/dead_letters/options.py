@@ -26,7 +26,7 @@ DiedUntil = Annotated[
     datetime | None,
     typer.Option("--until", parser=parse_time, metavar="TIME", help="Only those that died before this time."),
 ]
-Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="These ones, as listed.")]
+Ids = Annotated[list[int] | None, typer.Argument(metavar="ID", help="These ones, as listed.")]
 AllOfThem = Annotated[bool, typer.Option("--all", help="All that there are of the namespace: no condition is given.")]
 Earlier = Annotated[
     bool, typer.Option("--earlier", help="Those of groups that had the name of --group before, and were deleted.")

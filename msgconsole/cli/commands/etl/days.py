@@ -46,7 +46,8 @@ def list_(table: OfTable = None, limit: Limit = 50, as_json: AsJson = False) -> 
     if len(days) > limit:
         tell_cut(limit)
     records = [_day_record(day) for day in days[:limit]]
-    print_rows(records, _DAY_COLUMNS, as_json=as_json, empty="No day is over yet.", long=["reason"])
+    least = ("bytes", "age_days", "rows")
+    print_rows(records, _DAY_COLUMNS, as_json=as_json, empty="No day is over yet.", long=["reason"], least=least)
 
 
 def show(

@@ -38,7 +38,7 @@ def errors(
     if as_json:
         print_json({"errors": plain(records), "is_cut": kinds.is_cut})
         return
-    print_rows(records, _COLUMNS, as_json=False, empty="No errors.", long=["error"], whole=["newest"])
+    print_rows(records, _COLUMNS, as_json=False, empty="No errors.", long=["error"], least=["first_at", "attempts"])
     if kinds.is_cut:
         typer.echo("Not all were looked at, or told: there are more.", err=True)
 

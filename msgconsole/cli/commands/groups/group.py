@@ -13,6 +13,7 @@ from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.if_not_exists import Existing
 from msgconsole.cli.carrying_out.service import carry_out, change, deleted_by, look_up, look_up_all
 from msgconsole.cli.commands.groups import drain, errors, reset
+from msgconsole.cli.commands.groups.pausing import told_change
 from msgconsole.cli.printing.in_use import tell_use
 from msgconsole.cli.printing.output import print_rows, print_thing
 from msgconsole.cli.typed.given import require_a_change
@@ -172,7 +173,8 @@ def list_(
         first="",
         count_max=limit,
     )
-    print_rows(subscribers, _SUBSCRIBER_COLUMNS, as_json=as_json, empty="No subscriber groups.")
+    least = ("handle_seconds_max", "unsettled_max", "ack_timeout_seconds")
+    print_rows(subscribers, _SUBSCRIBER_COLUMNS, as_json=as_json, empty="No subscriber groups.", least=least)
 
 
 @app.command("show")
@@ -225,7 +227,7 @@ def update(
             paused=paused,
             description=description,
         ),
-        lambda changed: f"Group {changed.name} is changed.",
+        lambda changed: told_change(f"Group {changed.name}", context, paused=paused),
         as_json=as_json,
         wait=not no_wait,
         reason=reason,

@@ -55,6 +55,12 @@ def reset(
 
     Example: msgcenter group reset SG_POINTS --topic TP_TRADE --to-time 10:00 --dry-run
     """
+    if [to_time is not None, to_beginning, to_end, to_offset is not None].count(True) != 1:
+        message = "say where to, by one of --to-time, --to-beginning, --to-end and --to-offset (with --queue)"
+        raise typer.BadParameter(message)
+    if (to_offset is None) is not (queue_id is None):
+        message = "goes with an offset of that queue, and the other way round: --queue 6 --to-offset 1000"
+        raise typer.BadParameter(message, param_hint="--queue")
     who = require_reason(reason, dry_run=dry_run)
     wanted = WantedReset(
         namespace=namespace,

@@ -17,6 +17,7 @@ from msgconsole.cli.carrying_out.following import how_to
 from msgconsole.cli.carrying_out.if_not_exists import Existing, create_or_get
 from msgconsole.cli.carrying_out.service import actor, carry_out, deleted_by, look_up, look_up_all
 from msgconsole.cli.carrying_out.store import read_store
+from msgconsole.cli.commands.groups.pausing import told_change
 from msgconsole.cli.printing.in_use import tell_use
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing
 from msgconsole.cli.typed.given import require_a_change
@@ -245,7 +246,7 @@ def update(
     if as_json:
         print_json(plain(changed.thing) | {"config_version": changed.version, "holds_from": held, "warnings": warnings})
         return
-    print_line(f"The subscription of {group} to {topic}/{event_code} is changed.")
+    print_line(told_change(f"The subscription of {group} to {topic}/{event_code}", context, paused=paused))
     if expression is not None or direct:
         print_line("For certain it holds from these offsets on:")
         print_rows(held, ("queue_id", "from_offset"), as_json=False, empty="The topic has no queue yet.")

@@ -35,7 +35,7 @@ from msgdb.jobs.records import RATE_DEFAULT
 def replay(
     group: Annotated[str, typer.Option("--group", help="The subscriber group that gets them; no other does.")],
     message_ids: Annotated[
-        list[UUID] | None, typer.Argument(metavar="[MESSAGE_ID]...", help="These messages, whatever they are.")
+        list[UUID] | None, typer.Argument(metavar="MESSAGE_ID", help="These messages, whatever they are.")
     ] = None,
     topic: OfTopic = None,
     event_code: OfEventCode = None,

@@ -17,7 +17,7 @@ _STORIES_MAX = 100
 
 
 def trace(
-    message_id: Annotated[UUID | None, typer.Argument(metavar="[MESSAGE_ID]", help="The message.")] = None,
+    message_id: Annotated[UUID | None, typer.Argument(metavar="MESSAGE_ID", help="The message.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="Instead of an id: the newest messages of a key.")] = None,
     topic: OfTopic = None,
     limit: Annotated[

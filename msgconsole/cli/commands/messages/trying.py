@@ -19,7 +19,7 @@ _COLUMNS: Final = ("message_id", "outcome", "seconds", "error")
 
 
 def try_(
-    message_ids: Annotated[list[UUID], typer.Argument(metavar="MESSAGE_ID...", help="The messages, in this order.")],
+    message_ids: Annotated[list[UUID], typer.Argument(metavar="MESSAGE_ID", help="The messages, in this order.")],
     group: Annotated[str, typer.Option("--group", help="The subscriber group that the instance is of.")],
     instance_id: Annotated[str, typer.Option("--instance", help="The instance's id: no other instance notices.")],
     reason: Reason = None,

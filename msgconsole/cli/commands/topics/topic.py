@@ -106,7 +106,8 @@ def list_(namespace: Namespace = DEFAULT_NAMESPACE, limit: Limit = 1_000, as_jso
         first="",
         count_max=limit,
     )
-    print_rows(found, _COLUMNS, as_json=as_json, empty="No topics: msgcenter topic create NAME registers one.")
+    nothing = "No topics: msgcenter topic create NAME registers one."
+    print_rows(found, _COLUMNS, as_json=as_json, empty=nothing, least=["body_bytes_max", "stress_refused"])
 
 
 @app.command("show")

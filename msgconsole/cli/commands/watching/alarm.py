@@ -34,7 +34,7 @@ def list_(
     if show_all:
         columns.insert(2, "cleared_at")
     records = [_record(row) for row in found]
-    print_rows(records, columns, as_json=as_json, empty="No alarms.", long=["detail"])
+    print_rows(records, columns, as_json=as_json, empty="No alarms.", long=["detail"], least=["broker"])
     tell_more(found, limit, f"--limit shows up to {PAGE_MAX:,}")
 
 

@@ -120,7 +120,8 @@ def _print_table(instances: Sequence[InstanceRow], *, is_wide: bool) -> None:
     ]
     columns = ["namespace"] if len({row.namespace for row in instances}) > 1 else []
     columns += [*_COLUMNS, *(_MORE_COLUMNS if is_wide else ())]
-    print_rows(rows, columns, as_json=False, empty="No such instance is connected.")
+    least = () if is_wide else ("broker", "rate", "last_verdict", "since")
+    print_rows(rows, columns, as_json=False, empty="No such instance is connected.", least=least)
 
 
 def _verdict(row: InstanceRow, now: datetime) -> str:

@@ -39,7 +39,7 @@ def list_(
     found = read_store(
         lambda conn: listing.list_jobs(conn, namespace=namespace, only_open=is_open, before_id=before, limit=limit)
     )
-    print_rows(found, _COLUMNS, as_json=as_json, empty="No jobs.", long=["thing"])
+    print_rows(found, _COLUMNS, as_json=as_json, empty="No jobs.", long=["thing"], least=["actor"])
     tell_more(found, limit, f"go on with --before {found[-1].job_id if found else 0}")
 
 

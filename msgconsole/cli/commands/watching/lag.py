@@ -22,6 +22,16 @@ from msgdb.archive.records import WaitingDay
 _DAY_SECONDS: Final = 86_400
 _UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"), (0.0, "s"))
 
+_LEAST: Final = (
+    "last_failed_at",
+    "last_failed_header",
+    "dead_letters",
+    "redeliveries",
+    "failures",
+    "matching",
+    "broker",
+)
+
 
 class By(StrEnum):
     """How long the stretches of time are that are shown."""
@@ -53,7 +63,8 @@ def command(
     50 messages of a queue, nor after the subscriptions changed until it has again; with `+ ?` it is not known on some
     queues (--by-queue). `redeliveries` counts those that wait for another attempt; they are not in `behind`.
     `since` (UTC): when the message was stored with which it began to be more than a minute late; where it is not, the
-    oldest that is not settled. `drains in`: when nothing is behind any more, at the pace of the last ten minutes.
+    oldest that is not settled. `drains in`: when nothing is behind any more, at the pace of the last ten minutes; or
+    `no instance` where none of the group is connected, and `paused` where it, or all that it subscribes to there, is.
     `alarms`: what is wrong, e.g. REDELIVERIES_FULL: so many of them wait on one queue (10,000) that no more is read
     from it until some are settled. `msgcenter alarm list` says more.
     `failures`, shown where there are any: how often the group's expressions failed on messages of the topic, which is
@@ -91,7 +102,7 @@ def _show_now(report: LagReport, wanted: WantedFigures, *, by_queue: bool, as_js
     if any(row.failures for row in rows):
         columns += ["failures", "last_failed_header", "last_failed_at"]
     shown = [_shown(row) for row in rows]
-    print_rows(shown, columns, as_json=False, empty=_nothing(wanted), long=["last_failed_header"])
+    print_rows(shown, columns, as_json=False, empty=_nothing(wanted), long=["last_failed_header"], least=_LEAST)
 
 
 def _shown(row: QueueLag | TopicLag) -> Mapping[str, Any]:
@@ -101,9 +112,20 @@ def _shown(row: QueueLag | TopicLag) -> Mapping[str, Any]:
     unknown = row.matching_unknown if isinstance(row, TopicLag) else 0
     record["matching"] = _estimate(row.behind, row.matching, unknown)
     if isinstance(row, TopicLag):
-        grows = row.drain_seconds is None and max(row.per_minute or 0.0, row.matching_per_minute or 0.0) > 0
-        record["drains_in"] = "it grows" if grows else _length(row.drain_seconds) if row.behind else None
+        record["drains_in"] = _drains_in(row)
     return record
+
+
+def _drains_in(row: TopicLag) -> str | None:
+    """Return when nothing is behind any more, or what keeps it."""
+    if row.paused:
+        return "paused"
+    if not row.behind:
+        return None
+    if not row.instances:
+        return "no instance"
+    grows = row.drain_seconds is None and max(row.per_minute or 0.0, row.matching_per_minute or 0.0) > 0
+    return "it grows" if grows else _length(row.drain_seconds)
 
 
 def _estimate(behind: int, matching: int | None, unknown: int) -> str:
@@ -150,7 +172,8 @@ def _show_history(
         }
         for row in report.rows
     ]
-    print_rows(rows, columns, as_json=False, empty="Nobody was behind in that time.")
+    least = ("redeliveries", "behind_max", "late_since")
+    print_rows(rows, columns, as_json=False, empty="Nobody was behind in that time.", least=least)
     _tell_what_lacks(report)
 
 

@@ -44,7 +44,9 @@ def list_(
     else:
         rows = [{**plain(row), "rate": shown_rate(row.messages_per_second)} for row in report.publishers]
         columns = ["namespace"] if len({row.namespace for row in report.publishers}) > 1 else []
-        print_rows(rows, [*columns, *_COLUMNS], as_json=False, empty="No such publisher is connected.")
+        least = ("client_version", "rate", "broker", "since")
+        nothing = "No such publisher is connected."
+        print_rows(rows, [*columns, *_COLUMNS], as_json=False, empty=nothing, least=least)
     if report.has_more:
         tell_cut(limit)
     tell_unanswered(report.unanswered)

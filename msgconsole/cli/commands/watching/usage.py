@@ -62,7 +62,9 @@ def command(
     if as_json:
         print_json(report)
         return
-    print_rows(report.rows, _columns(report.rows, by), as_json=False, empty="Nothing was counted in that time.")
+    columns = _columns(report.rows, by)
+    nothing = "Nothing was counted in that time."
+    print_rows(report.rows, columns, as_json=False, empty=nothing, least=["bytes", "p99_seconds"])
     _tell_what_lacks(report)
 
 

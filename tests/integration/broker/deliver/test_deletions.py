@@ -72,7 +72,7 @@ async def test_a_group_with_instances_or_unsettled_messages_is_deleted_only_by_f
         async def refused() -> ThingInUseError | None:
             with pytest.raises(ThingInUseError) as error:
                 await delete_group(stores, "default", GROUP, by=DeletedBy("ada"))
-            return error.value if "1 connected instance, 0 unsettled" in error.value.message else None
+            return error.value if "is in use by 1 connected instance, 0 unsettled" in error.value.message else None
 
         error = await eventually(refused, what="the registry knows of the instance")
         assert error is not None

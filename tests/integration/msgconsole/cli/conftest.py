@@ -40,6 +40,8 @@ def msgcenter(
 ) -> Msgcenter:
     """Return a function that runs one command on the test's database."""
     monkeypatch.chdir(tmp_path)
+    # Tables are as wide as they like, wherever tests run.
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("MSGCENTER_CONFDB_URL", database_url)
     monkeypatch.setenv("MSGCENTER_MSGDB_URL", database_url)
 

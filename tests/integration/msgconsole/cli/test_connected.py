@@ -49,7 +49,8 @@ def test_an_instance_is_listed_in_eighty_columns(
     listed = msgcenter("instance", "list", "--group", "SG_POINTS")
     as_json = msgcenter("instance", "list", "--json").json
 
-    assert listed.err == ""
+    # An address is longer than there is room for, or is not.
+    assert listed.err in {"", "Too narrow for: broker. --json shows all.\n"}
     assert max(len(line) for line in listed.out.splitlines()) <= 80
     assert instance in listed.out
     assert "python/" in wide.out

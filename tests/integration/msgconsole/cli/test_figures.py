@@ -9,8 +9,12 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
+from confdb.brokers import BrokerBeat, BrokerRegistry
+from confdb.features import UNDERSTOOD
+from confdb.store import ConfigStore
 from msgbroker.engine.matching_share import asked_of
 from msgdb.figures.latency import CLASSES
 from msgdb.figures.usage import MINUTE_US, UsageBroker, UsageRow, write_usage
@@ -66,6 +70,25 @@ def registered(msgcenter: Msgcenter) -> dict[str, int]:
     ):
         assert msgcenter(*arguments).status == 0
     return {"topic_id": 1, "group_id": 1}
+
+
+@pytest.fixture
+def connect(database_url: str) -> Callable[[], None]:
+    """Return a function by which a live broker has two instances of the first group from then on."""
+    # It routes by whatever is changed.
+    beat = BrokerBeat(UUID(int=1), "here:1", "h", 1, snapshot_version=1_000, groups={1: 2}, features=UNDERSTOOD)
+
+    def run() -> None:
+        async def inner() -> None:
+            async with ConfigStore.open(database_url) as store:
+                await BrokerRegistry(store).beat(beat)
+
+        asyncio.run(inner())
+        with psycopg.connect(database_url) as connection:
+            # Live for as long as the test takes.
+            connection.execute("UPDATE broker SET heartbeat_at = now() + interval '1 hour'")
+
+    return run
 
 
 def ago(minutes: int) -> datetime:
@@ -243,7 +266,9 @@ def test_the_history_of_a_backlog_is_shown(msgcenter: Msgcenter, do: Do) -> None
 
 
 @pytest.mark.usefixtures("registered")
-def test_lag_tells_the_worst_first_and_since_when_and_when_it_is_done(msgcenter: Msgcenter, do: Do) -> None:
+def test_lag_tells_the_worst_first_and_since_when_and_when_it_is_done(
+    msgcenter: Msgcenter, do: Do, connect: Callable[[], None]
+) -> None:
     queue_id = do(lambda conn: store_messages(conn, 4))
     # It begins behind what is stored already.
     assert msgcenter("group", "create", "SG_LESS").status == 0
@@ -251,6 +276,7 @@ def test_lag_tells_the_worst_first_and_since_when_and_when_it_is_done(msgcenter:
     late_since = ago(9)
     write_backlog(do, (3, queue_id, 24, late_since), (1, queue_id, 4, late_since), group_id=1)
     write_backlog(do, (3, 0, 24, None), (1, 0, 4, None), group_id=0, topic_id=0)
+    connect()
 
     ours, other = msgcenter("lag", "--json").json
 
@@ -285,15 +311,51 @@ def test_a_group_that_was_never_connected_is_behind_since_the_oldest_message_it_
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_group_that_falls_further_behind_is_told_to(msgcenter: Msgcenter, do: Do) -> None:
+def test_a_group_that_falls_further_behind_is_told_to(
+    msgcenter: Msgcenter, do: Do, connect: Callable[[], None]
+) -> None:
     queue_id = do(lambda conn: store_messages(conn, 4))
     write_backlog(do, (1, queue_id, 4, None), group_id=1)
     write_backlog(do, (3, 0, 0, None), (1, 0, 4, None), group_id=0, topic_id=0)
+    connect()
 
     (lag,) = msgcenter("lag", "--json").json
 
     assert (lag["per_minute"], lag["drain_seconds"]) == (2.0, None)
     assert "it grows" in msgcenter("lag").out
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_group_without_an_instance_is_not_told_when_it_is_done_and_a_paused_one_neither(
+    msgcenter: Msgcenter, do: Do, connect: Callable[[], None]
+) -> None:
+    queue_id = do(lambda conn: store_messages(conn, 4))
+    write_backlog(do, (3, queue_id, 24, None), (1, queue_id, 4, None), group_id=1)
+    write_backlog(do, (3, 0, 24, None), (1, 0, 4, None), group_id=0, topic_id=0)
+    told = ("instances", "paused", "per_minute", "drain_seconds")
+
+    (alone,) = msgcenter("lag", "--json").json
+    assert [alone[name] for name in told] == [0, False, -10.0, None]
+    assert "no instance" in msgcenter("lag").out
+    connect()
+    (served,) = msgcenter("lag", "--json").json
+    assert [served[name] for name in told] == [2, False, -10.0, 24.0]
+    table = msgcenter("lag").out
+    assert "24 s" in table
+    assert "no instance" not in table
+    for pause, resume in (
+        (("group", "update", "SG_POINTS", "--pause"), ("group", "update", "SG_POINTS", "--resume")),
+        (
+            ("subscription", "update", "SG_POINTS", "TP_TRADE", "EC_PAID", "--pause"),
+            ("subscription", "update", "SG_POINTS", "TP_TRADE", "EC_PAID", "--resume"),
+        ),
+    ):
+        assert msgcenter(*pause).status == 0
+        (paused,) = msgcenter("lag", "--json").json
+        assert [paused[name] for name in told] == [2, True, -10.0, None]
+        assert all(each["paused"] for each in msgcenter("lag", "--by-queue", "--json").json)
+        assert "paused" in msgcenter("lag").out
+        assert msgcenter(*resume).status == 0
 
 
 @pytest.mark.usefixtures("registered")

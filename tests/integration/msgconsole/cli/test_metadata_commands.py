@@ -408,3 +408,42 @@ def test_what_a_thing_requires_is_shown_also_where_this_version_does_not_know_it
     assert msgcenter("topic", "list").status == 0
     assert msgcenter("lag").status == 0
     assert msgcenter("group", "update", "SG_POINTS", "--description", "for points").status == 0
+
+
+@pytest.mark.usefixtures("trade")
+def test_a_change_that_pauses_says_how_it_is_now(msgcenter: Msgcenter) -> None:
+    group = ("group", "update", "SG_POINTS")
+    for arguments, said in (
+        (("--pause",), "Group SG_POINTS is paused.\n"),
+        (("--pause",), "Group SG_POINTS is paused.\n"),
+        (("--resume", "--reason", "it is mended"), "Group SG_POINTS is not paused.\n"),
+        (("--pause", "--description", "x"), "Group SG_POINTS is changed, and is paused.\n"),
+        (("--description", "y"), "Group SG_POINTS is changed.\n"),
+    ):
+        assert msgcenter(*group, *arguments).out == said
+    assert msgcenter("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID").status == 0
+    subscription = ("subscription", "update", "SG_POINTS", "TP_TRADE", "EC_PAID")
+    assert msgcenter(*subscription, "--pause").out == "The subscription of SG_POINTS to TP_TRADE/EC_PAID is paused.\n"
+    assert msgcenter(*subscription, "--resume").out.endswith(" is not paused.\n")
+
+
+@pytest.mark.usefixtures("trade")
+def test_a_reason_alone_changes_nothing(msgcenter: Msgcenter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    refused = msgcenter("group", "update", "SG_POINTS", "--reason", "so")
+    assert refused.status == 2
+    assert "nothing to change" in refused.err
+    assert "--reason" not in refused.err
+
+
+@pytest.mark.usefixtures("trade")
+@pytest.mark.parametrize(
+    "given", [(), ("--to-end", "--to-beginning"), ("--to-offset", "3"), ("--queue", "1", "--to-end")]
+)
+def test_a_reset_to_no_place_or_to_two_is_mistyped_and_says_what_could_be_given(
+    msgcenter: Msgcenter, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    refused = msgcenter("group", "reset", "SG_POINTS", *given, "--dry-run")
+    assert (refused.status, refused.out) == (2, "")
+    assert "--to-offset" in refused.err

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 
 import pytest
 import typer
 from typer.models import CommandInfo
 
 from msgconsole.cli.main import COMMANDS, build_app
+from msgconsole.cli.printing.help_text import as_prose
 
 
 def every_command() -> Iterator[tuple[str, CommandInfo]]:
@@ -40,6 +42,42 @@ def _commands_of(path: str, app: typer.Typer) -> Iterator[tuple[str, CommandInfo
 def test_every_help_text_has_an_example_of_its_own_command(path: str, command: CommandInfo) -> None:
     assert command.callback is not None
     assert f"Example: msgcenter {path}" in (command.callback.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["lag", "topic update", "dead-letters redrive", "message status", "message replay", "message try", "topic", ""],
+)
+def test_help_is_prose_in_lines_of_the_terminal_and_a_flag_has_no_type(
+    typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*typed.split(), "--help"]
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        build_app(arguments)(arguments, prog_name="msgcenter")
+    help_text = capsys.readouterr().out
+
+    assert "<bool>" not in help_text
+    assert "[[" not in help_text
+    assert "......" not in help_text.replace(" ", "")
+    prose = [line.strip() for line in help_text.partition("╭")[0].splitlines()]
+    for line, following in pairwise(prose):
+        # A line that has room for the next word ends a sentence.
+        fits = len(line) + 1 + len(following.partition(" ")[0]) <= 78
+        assert not (line and following and fits) or line.endswith((".", ":")), line
+
+
+@pytest.mark.parametrize(
+    "text, prose",
+    [
+        ("It says so,\nand more.", "It says so, and more."),
+        ("It says so.\nAnd more.", "It says so.\nAnd more."),
+        ("Said:\n- one\n- two\n\nExample: it", "Said:\n- one\n- two\n\nExample: it"),
+        ("Example: a b \\\n  --c", "Example: a b \\\n  --c"),
+    ],
+)
+def test_lines_are_joined_where_a_sentence_goes_on(text: str, prose: str) -> None:
+    assert as_prose(text) == prose
 
 
 def test_each_thing_is_made_and_ended_by_the_same_words() -> None:

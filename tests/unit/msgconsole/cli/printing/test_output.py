@@ -52,7 +52,7 @@ def test_times_in_tables_are_short(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[-1].strip() == "2026-01-02 00:00:00"
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("width", [70, 80, 100])
 def test_a_table_loses_nothing_in_a_narrow_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
@@ -97,6 +97,28 @@ def test_what_a_terminal_would_obey_is_shown_instead(capsys: pytest.CaptureFixtu
     output.print_thing({"name": hostile}, as_json=False)
     out = capsys.readouterr().out
     assert out.count("\\x1b[2Jred\\x07\\x9b\\x0d!") == 2
+
+
+def test_of_one_thing_times_are_exact_fields_have_lines_and_what_is_not_there_is_a_dash(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    at = datetime(2026, 11, 20, 10, 53, 22, 706811, tzinfo=UTC)
+    thing = {"at": at, "spec": {"wanted": {"error": "timeout"}, "last_id": 61}, "note": "", "queues": [], "headers": {}}
+    output.print_thing(thing, as_json=False)
+    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["at", "2026-11-20", "10:53:22.706811 UTC"],
+        ["spec:", "wanted", "error=timeout"],
+        ["spec:", "last", "id  61"],
+        ["note", "-"],
+        ["queues", "-"],
+        ["headers", "-"],
+    ]
+
+
+def test_what_is_not_there_is_a_dash_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_rows([{"name": "x", "alarms": [], "note": None}], ("name", "alarms", "note"), as_json=False, empty="")
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["x", "-", "-"]
 
 
 def test_what_has_no_json_form_is_our_mistake() -> None:

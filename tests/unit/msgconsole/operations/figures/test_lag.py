@@ -10,7 +10,7 @@ from msgconsole.operations.figures.lag import QueueLag, TopicLag, sum_by_topic
 def queue_lag(queue_id: int, *, alarms: tuple[str, ...] = (), oldest_seconds: float | None = None) -> QueueLag:
     return QueueLag(
         "default", "SG_POINTS", "TP_TRADE", queue_id, acked_offset=5, next_offset=9, behind=4, redeliveries=2,
-        alarms=alarms, oldest_seconds=oldest_seconds, broker=None, dead_letters=3,
+        alarms=alarms, oldest_seconds=oldest_seconds, broker=None, dead_letters=3, instances=2, paused=False,
     )  # fmt: skip
 
 
@@ -18,7 +18,7 @@ def test_a_topic_is_behind_by_what_its_queues_are() -> None:
     queues = [queue_lag(1), queue_lag(2, oldest_seconds=4.0), queue_lag(3, oldest_seconds=7.0)]
 
     assert sum_by_topic(queues) == [
-        TopicLag("default", "SG_POINTS", "TP_TRADE", 12, 6, (), 7.0, 3, matching_unknown=12)
+        TopicLag("default", "SG_POINTS", "TP_TRADE", 12, 6, (), 7.0, 3, instances=2, paused=False, matching_unknown=12)
     ]
 
 
@@ -41,3 +41,12 @@ def test_how_much_matches_is_added_up_and_when_it_is_done_is_told_by_that_where_
     assert (of_some.behind, of_some.matching, of_some.matching_unknown, of_some.drain_seconds) == (12, 3, 4, 60.0)
     assert (of_none.behind, of_none.matching, of_none.matching_unknown, of_none.drain_seconds) == (4, None, 4, 20.0)
     assert sum_by_topic([caught_up])[0].matching == 0
+
+
+def test_nobody_knows_when_it_is_done_while_nobody_does_anything() -> None:
+    served = dataclasses.replace(queue_lag(1), per_minute=-12.0)
+
+    assert sum_by_topic([served])[0].drain_seconds == 20.0
+    for standing in ({"paused": True}, {"instances": 0}):
+        assert sum_by_topic([dataclasses.replace(served, **standing)])[0].drain_seconds is None
+        assert sum_by_topic([dataclasses.replace(served, behind=0, **standing)])[0].drain_seconds == 0.0
