@@ -12,6 +12,7 @@ from msgbroker.contract.limits import FIGURE_DAYS
 from msgconsole.operations.figures.lag import LagOf
 from msgconsole.operations.figures.names import read_names
 from msgconsole.operations.stores import Stores
+from msgconsole.operations.times import check_order
 from msgdb.figures.backlog import ROWS_MAX, Backlog, list_backlog, list_looked_at
 
 _MINUTE: Final = timedelta(minutes=1)
@@ -84,8 +85,7 @@ async def read_backlog(
 
 def check_times(since: datetime, until: datetime) -> None:
     """Raise InvalidSettingError for times of which there are no figures."""
-    if since >= until:
-        raise InvalidSettingError("since", "must be before the end of the time that is asked for")
+    check_order(since, until)
     if since < datetime.now(UTC) - timedelta(days=FIGURE_DAYS + 1):
         raise InvalidSettingError(
             "since", f"must not be more than {FIGURE_DAYS} days ago: figures are kept for so long"

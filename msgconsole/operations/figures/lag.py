@@ -12,10 +12,10 @@ from uuid import UUID
 from confdb.brokers import BrokerRegistry
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
-from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
 from msgbroker.engine.matching_share import asked_of
 from msgconsole.operations.figures.pace import PACE_MINUTES, Pace, drain_seconds, pace_between, paces
 from msgconsole.operations.stores import Stores
+from msgconsole.operations.subscribed import check_registered
 from msgdb.archive.listing import find_oldest_waiting
 from msgdb.archive.records import WaitingDay
 from msgdb.dead_letters.reading import DeadLetterCount, count_dead_letters
@@ -119,16 +119,7 @@ class LagOf:
 
     def check_registered(self, snapshot: Snapshot) -> None:
         """Raise NamespaceNotFoundError, GroupNotFoundError or TopicNotFoundError where there is no such thing."""
-        if self.namespace is not None and self.namespace not in snapshot.namespaces:
-            raise NamespaceNotFoundError(self.namespace)
-        namespaces = sorted(snapshot.namespaces) if self.namespace is None else [self.namespace]
-        where = ", ".join(
-            [*namespaces[:_SHOWN_NAMESPACES_MAX], *(["..."] if namespaces[_SHOWN_NAMESPACES_MAX:] else [])]
-        )
-        if self.group is not None and not any((each, self.group) in snapshot.groups for each in namespaces):
-            raise GroupNotFoundError(where, self.group)
-        if self.topic is not None and not any((each, self.topic) in snapshot.topics for each in namespaces):
-            raise TopicNotFoundError(where, self.topic)
+        check_registered(snapshot, self.namespace, group=self.group, topic=self.topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +145,6 @@ class _Found:
     offset where they start."""
 
 
-_SHOWN_NAMESPACES_MAX: Final = 3
 _EVERYBODY: Final = LagOf()
 
 

@@ -25,6 +25,7 @@ from msgbroker.engine.selection import selection_of
 from msgbroker.engine.stress import StressGate
 from msgconsole.operations.counting import asked_by, count_selected
 from msgconsole.operations.stores import Stores
+from msgconsole.operations.times import check_order
 from msgdb.jobs.records import RATE_DEFAULT, JobKind, NewJob
 from msgdb.jobs.specs import Place, ReplaySpec
 from msgdb.jobs.steering import begin_job
@@ -85,9 +86,10 @@ class BegunReplay:
 async def plan_replay(stores: Stores, wanted: WantedReplay) -> ReplayPlan:
     """Return what a replay would do. Changes nothing.
 
-    Raises a NotFoundError for what is not there, ExpressionTooCostlyError where a subscription's expression costs more
-    than any may that is registered now.
+    Raises a NotFoundError for what is not there, InvalidSettingError for times between which nothing can lie,
+    ExpressionTooCostlyError where a subscription's expression costs more than any may that is registered now.
     """
+    check_order(wanted.stored_from, wanted.stored_before)
     snapshot = await load_snapshot(stores.config)
     group = snapshot.groups.get((wanted.namespace, wanted.group))
     if group is None:

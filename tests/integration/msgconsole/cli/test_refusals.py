@@ -1,0 +1,107 @@
+"""What is misspelt, or cannot be meant, is refused: an answer that says "nothing" would be believed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from msgdb.store import MessageStore
+from tests.integration.msgconsole.cli.conftest import Msgcenter
+from tests.support.dead_letter_rows import bury
+
+WHY = ("--reason", "the warehouse is open again")
+
+
+@pytest.fixture
+def trade(msgcenter: Msgcenter) -> None:
+    """Register a topic and a group that subscribes to it."""
+    for arguments in (
+        ("topic", "create", "TP_TRADE"),
+        ("event-code", "create", "TP_TRADE", "EC_PAID"),
+        ("group", "create", "SG_POINTS"),
+        ("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID"),
+    ):
+        outcome = msgcenter(*arguments, "--no-wait")
+        assert outcome.status == 0, outcome.err
+
+
+def bury_some(database_url: str, group: str, topic: str) -> None:
+    async def inner() -> None:
+        async with MessageStore.open(database_url, pool_size=1) as store, store.connection() as connection:
+            await bury(connection, 2, group_id=4_711, group_name=group, topic=topic)
+
+    asyncio.run(inner())
+
+
+@pytest.mark.usefixtures("trade")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("dead-letters", "list"),
+        ("dead-letters", "redrive", "--dry-run"),
+        ("dead-letters", "redrive", *WHY),
+        ("dead-letters", "purge", "--dry-run"),
+        ("dead-letters", "purge", *WHY),
+    ],
+)
+@pytest.mark.parametrize(
+    "option, name, reason", [("--group", "SG_NOPE", "GROUP_NOT_FOUND"), ("--topic", "TP_NOPE", "TOPIC_NOT_FOUND")]
+)
+def test_dead_letters_of_what_never_was_are_refused(
+    msgcenter: Msgcenter, command: tuple[str, ...], option: str, name: str, reason: str
+) -> None:
+    refused = msgcenter(*command, option, name)
+
+    assert (refused.status, refused.out) == (1, "")
+    assert f"{name!r} is not registered in namespace 'default' ({reason})\n" in refused.err
+
+
+@pytest.mark.usefixtures("trade")
+def test_dead_letters_of_what_is_registered_no_more_are_told(msgcenter: Msgcenter, database_url: str) -> None:
+    bury_some(database_url, "SG_GONE", "TP_GONE")
+
+    for named in (("--group", "SG_GONE"), ("--topic", "TP_GONE"), ("--group", "SG_GONE", "--topic", "TP_GONE")):
+        assert len(msgcenter("dead-letters", "list", *named, "--json").json) == 2
+    assert msgcenter("dead-letters", "list", "--group", "SG_POINTS").out == "No dead letters.\n"
+    assert msgcenter("dead-letters", "list", "--topic", "TP_TRADE").out == "No dead letters.\n"
+
+
+@pytest.mark.usefixtures("trade")
+@pytest.mark.parametrize(
+    "named, reason",
+    [
+        (("--group", "SG_NOPE"), "GROUP_NOT_FOUND"),
+        (("--group", "SG_NOPE", "-n", "default"), "GROUP_NOT_FOUND"),
+        (("-n", "nope"), "NAMESPACE_NOT_FOUND"),
+    ],
+)
+def test_instances_of_what_is_not_registered_are_refused(
+    msgcenter: Msgcenter, named: tuple[str, ...], reason: str
+) -> None:
+    for command in (("instance", "list"), ("instance", "disconnect", "shop-1", "--dry-run")):
+        refused = msgcenter(*command, *named)
+        assert (refused.status, refused.out, refused.err.endswith(f"({reason})\n")) == (1, "", True), refused.err
+
+
+@pytest.mark.usefixtures("trade")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("dead-letters", "list"),
+        ("dead-letters", "redrive", "--dry-run"),
+        ("dead-letters", "redrive", *WHY),
+        ("dead-letters", "purge", "--dry-run"),
+        ("message", "find", "--topic", "TP_TRADE"),
+        ("message", "find", "--key", "order-1"),
+        ("message", "export", "--topic", "TP_TRADE"),
+        ("message", "replay", "--group", "SG_POINTS", "--topic", "TP_TRADE", "--dry-run"),
+        ("usage",),
+        ("lag", "--history"),
+    ],
+)
+def test_a_time_that_ends_before_it_begins_is_refused(msgcenter: Msgcenter, command: tuple[str, ...]) -> None:
+    refused = msgcenter(*command, "--since", "5m", "--until", "10m")
+
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err == "since must be before the end of the time that is asked for (INVALID_SETTING)\n"
