@@ -40,6 +40,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would hap
 Reason = Annotated[
     str | None, typer.Option("--reason", help="Why: it is written down, with who you are. Not needed for a dry run.")
 ]
+ReasonAlways = Annotated[str | None, typer.Option("--reason", help="Why: it is written down, with who you are.")]
 Why = Annotated[
     str | None, typer.Option("--reason", help="Why: the audit trail keeps it, with who you are. Needed with --force.")
 ]
@@ -49,11 +50,11 @@ Headers = Annotated[
 ]
 
 
-def require_reason(reason: str | None, *, dry_run: bool = False) -> str:
-    """Return the reason that an act was given; refuse one without."""
+def require_reason(reason: str | None, *, dry_run: bool | None = None) -> str:
+    """Return the reason that an act was given; refuse one without. *dry_run*: None where the command has none."""
     if reason is None and not dry_run:
-        message = "say why: it is written down, with who you are (or see what would happen, with --dry-run)"
-        raise typer.BadParameter(message, param_hint="--reason")
+        instead = "" if dry_run is None else " (or see what would happen, with --dry-run)"
+        raise typer.BadParameter(f"say why: it is written down, with who you are{instead}", param_hint="--reason")
     return reason or ""
 
 
@@ -89,6 +90,7 @@ __all__ = [
     "OfTopic",
     "Rate",
     "Reason",
+    "ReasonAlways",
     "SubscriberGroup",
     "Topic",
     "Why",

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from msgdb.store import MessageStore
-from tests.integration.msgconsole.cli.conftest import Msgcenter
+from tests.integration.msgconsole.cli.conftest import Msgcenter, Outcome
 from tests.support.dead_letter_rows import bury
 
 WHY = ("--reason", "the warehouse is open again")
@@ -105,3 +105,30 @@ def test_a_time_that_ends_before_it_begins_is_refused(msgcenter: Msgcenter, comm
 
     assert (refused.status, refused.out) == (1, "")
     assert refused.err == "since must be before the end of the time that is asked for (INVALID_SETTING)\n"
+
+
+def flat(outcome: Outcome) -> str:
+    return " ".join(outcome.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    "typed, has_dry_run",
+    [
+        (("job", "pause", "6"), False),
+        (("job", "cancel", "6"), False),
+        (("job", "rate", "6", "5"), False),
+        (("dead-letters", "purge", "--all"), True),
+        (("message", "skip", "--queue", "1", "--offset", "0", "--group", "SG_POINTS"), True),
+        (("group", "delete", "SG_POINTS", "--force"), True),
+    ],
+)
+def test_a_dry_run_is_spoken_of_only_where_the_command_has_one(
+    msgcenter: Msgcenter, typed: tuple[str, ...], *, has_dry_run: bool
+) -> None:
+    refused = msgcenter(*typed)
+    helped = msgcenter(*typed[:2], "--help").out
+
+    assert refused.status == 2
+    assert "say why: it is written down, with who you are" in flat(refused)
+    assert ("--dry-run" in refused.err, "--dry-run" in helped) == (has_dry_run, has_dry_run)
+    assert has_dry_run or "dry run" not in helped
