@@ -132,3 +132,53 @@ def test_a_dry_run_is_spoken_of_only_where_the_command_has_one(
     assert "say why: it is written down, with who you are" in flat(refused)
     assert ("--dry-run" in refused.err, "--dry-run" in helped) == (has_dry_run, has_dry_run)
     assert has_dry_run or "dry run" not in helped
+
+
+@pytest.mark.usefixtures("trade")
+@pytest.mark.parametrize(
+    "kind, actions",
+    [
+        ("group", {"subscriber_group.create", "publisher_group.create"}),
+        ("subscriber_group", {"subscriber_group.create"}),
+        ("topic", {"topic.create"}),
+        ("event-code", {"event_code.create"}),
+        ("subscription", {"subscription.create"}),
+        ("namespace", {"namespace.create"}),
+        ("stress", {"stress_rule.create", "stress_whitelist.create"}),
+    ],
+)
+def test_the_audit_trail_takes_the_words_of_the_commands(msgcenter: Msgcenter, kind: str, actions: set[str]) -> None:
+    for typed in (
+        ("namespace", "create", "shop"),
+        ("group", "create", "PG_SHOP", "--publisher"),
+        ("stress", "rule", "add", "x-test", "true"),
+        ("stress", "allow", "SG_POINTS", "TP_TRADE"),
+    ):
+        outcome = msgcenter(*typed)
+        assert outcome.status == 0, outcome.err
+
+    assert {each["action"] for each in msgcenter("audit", "--kind", kind, "--json").json} >= actions
+    assert {each["kind"] for each in msgcenter("audit", "--kind", kind, "--json").json} == {
+        action.split(".")[0] for action in actions
+    }
+
+
+@pytest.mark.usefixtures("trade")
+def test_the_audit_trail_of_what_never_was_is_refused(msgcenter: Msgcenter) -> None:
+    unknown = msgcenter("audit", "--kind", "groups")
+    assert (unknown.status, unknown.out) == (2, "")
+    assert "'groups' is none of namespace, topic, event-code, group, subscription, stress" in flat(unknown)
+    no_namespace = msgcenter("audit", "-n", "nope")
+    assert (no_namespace.status, no_namespace.err) == (1, "namespace 'nope' is not registered (NAMESPACE_NOT_FOUND)\n")
+    for options in (("--name", "SG_NOPE"), ("--name", "SG_POINTS", "--kind", "topic")):
+        no_thing = msgcenter("audit", *options)
+        assert (no_thing.status, no_thing.out, "(THING_NOT_FOUND)" in no_thing.err) == (1, "", True)
+
+
+def test_the_audit_trail_tells_of_a_namespace_that_was_deleted(msgcenter: Msgcenter) -> None:
+    assert msgcenter("namespace", "create", "shop").status == 0
+    assert msgcenter("namespace", "delete", "shop").status == 0
+
+    actions = [each["action"] for each in msgcenter("audit", "-n", "shop", "--json").json]
+    assert actions[0] == "namespace.delete"
+    assert msgcenter("audit", "-n", "shop", "--kind", "topic").out == "No changes.\n"
