@@ -99,8 +99,10 @@ class ThingNotFoundError(NotFoundError):
     kind = Fact(str, "")
     name = Fact(str, "")
 
-    def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"there is no {kind} {name!r}", kind=kind, name=name)
+    def __init__(self, kind: str, name: str, *, namespace: str | None = None, within: str = "") -> None:
+        """Say also in which *namespace* there is none, or *within* what of it."""
+        where = "" if namespace is None else f" in {within}{_called(namespace)}"
+        super().__init__(f"there is no {kind} {name!r}{where}", kind=kind, name=name)
 
 
 class ThingAlreadyExistsError(AlreadyExistsError):

@@ -171,7 +171,7 @@ async def steer_message(
         copy = found.message.copy
         if await find_copy_at(conn, copy.queue_id, copy.queue_offset) != copy:
             # Its day was dropped meanwhile; or the log lost its end, and another message has the offset.
-            raise ThingNotFoundError("message", _name_of(wanted))
+            raise ThingNotFoundError("message", _name_of(wanted), namespace=wanted.namespace)
         await _refuse(conn, found, stand, steer, is_whatever=wanted.whatever_it_asks_for)
         if steer is Steer.SKIP:
             steered = await skip_message(conn, found.message, stand, floor)
@@ -205,7 +205,7 @@ async def _find(conn: Connection, snapshot: Snapshot, wanted: WantedMessage) -> 
     steered = [await _steered(conn, snapshot, group, copy) for copy in await _copies(conn, wanted, group)]
     found = [each for each in steered if each is not None]
     if not found:
-        raise ThingNotFoundError("message", _name_of(wanted))
+        raise ThingNotFoundError("message", _name_of(wanted), namespace=wanted.namespace)
     if len(found) == 1:
         return found[0]
     open_ones = [each for each in found if (await find_stand(conn, each.message)).standing is not Standing.SETTLED]

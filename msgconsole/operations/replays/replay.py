@@ -133,7 +133,7 @@ async def _plan_places(
     for message_id in dict.fromkeys(wanted.message_ids):
         found, _ = await find_copies(conn, message_id, wanted.namespace, limit=1)
         if not found:
-            raise ThingNotFoundError("message", str(message_id))
+            raise ThingNotFoundError("message", str(message_id), namespace=wanted.namespace)
         (row,) = found
         topic = _get_subscribed(snapshot, group, row.topic)
         denied += row.stress and not gate.allows(group.group_id, topic.topic_id, row.event_code)

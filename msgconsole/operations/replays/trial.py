@@ -119,7 +119,7 @@ async def _resolve(stores: Stores, wanted: WantedTry) -> tuple[int, list[FoundMe
 async def _get_copy(conn: Connection, wanted: WantedTry, message_id: UUID) -> FoundMessage:
     found, _ = await find_copies(conn, message_id, wanted.namespace)
     if not found:
-        raise ThingNotFoundError("message", str(message_id))
+        raise ThingNotFoundError("message", str(message_id), namespace=wanted.namespace)
     # As it was stored last: perhaps it was redriven with another body.
     return max(found, key=lambda each: each.position)
 

@@ -91,7 +91,7 @@ def disconnect_(
     plan = act(lambda stores: plan_disconnect(stores, which))
     tell_unanswered(plan.unanswered)
     if not plan.connections:
-        raise ThingNotFoundError("connected instance", instance_id)
+        raise ThingNotFoundError("connected instance", instance_id, namespace=namespace)
     if dry_run:
         if as_json:
             print_json(plan)

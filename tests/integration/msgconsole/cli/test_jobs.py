@@ -256,7 +256,8 @@ def test_a_job_of_another_namespace_is_not_there(msgcenter: Msgcenter, do: Do, c
 
     refused = msgcenter("job", command, job_id, *others)
 
-    assert (refused.status, refused.out, refused.err) == (1, "", f"there is no job '{job_id}' (THING_NOT_FOUND)\n")
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err == f"there is no job '{job_id}' in namespace 'default' (THING_NOT_FOUND)\n"
     assert msgcenter("job", "list", "--json").json == []
     (listed,) = msgcenter("job", "list", "-n", "shop", "--json").json
     assert (listed["state"], listed["rate"]) == ("RUNNING", 2_000)

@@ -10,6 +10,7 @@ from msgdb.store import MessageStore
 from tests.integration.msgconsole.cli.conftest import Msgcenter, Outcome
 from tests.support.dead_letter_rows import bury
 
+NO_ID = "01a1f7af-5fdb-73ea-9123-a5b22c700000"
 WHY = ("--reason", "the warehouse is open again")
 
 
@@ -182,3 +183,39 @@ def test_the_audit_trail_tells_of_a_namespace_that_was_deleted(msgcenter: Msgcen
     actions = [each["action"] for each in msgcenter("audit", "-n", "shop", "--json").json]
     assert actions[0] == "namespace.delete"
     assert msgcenter("audit", "-n", "shop", "--kind", "topic").out == "No changes.\n"
+
+
+@pytest.mark.usefixtures("trade")
+@pytest.mark.parametrize(
+    "typed, kind",
+    [
+        (("message", "show", NO_ID), "message"),
+        (("message", "body", NO_ID), "message"),
+        (("message", "trace", NO_ID), "message in the log"),
+        (("message", "replay", NO_ID, "--group", "SG_POINTS", "--dry-run"), "message"),
+        (("message", "try", NO_ID, "--group", "SG_POINTS", "--instance", "points-0", "--dry-run"), "message"),
+        (("message", "skip", NO_ID, "--group", "SG_POINTS", "--dry-run"), "message"),
+        (("dead-letters", "show", "7"), "dead letter"),
+        (("dead-letters", "redrive", "7", "--body", "x", *WHY), "dead letter"),
+        (("job", "show", "7"), "job"),
+        (("job", "pause", "7", *WHY), "job"),
+    ],
+)
+def test_what_is_not_there_is_said_not_to_be_in_its_namespace(
+    msgcenter: Msgcenter, typed: tuple[str, ...], kind: str
+) -> None:
+    name = NO_ID if NO_ID in typed else "7"
+    for namespace in ("default", "shop"):
+        if namespace == "shop":
+            assert msgcenter("namespace", "create", "shop").status == 0
+            assert msgcenter("group", "create", "SG_POINTS", "-n", "shop").status == 0
+        refused = msgcenter(*typed, "-n", namespace)
+        assert (refused.status, refused.out) == (1, "")
+        assert refused.err == f"there is no {kind} {name!r} in namespace {namespace!r} (THING_NOT_FOUND)\n"
+
+
+def test_a_name_that_no_namespace_has_is_said_so(msgcenter: Msgcenter) -> None:
+    assert msgcenter("namespace", "create", "shop").status == 0
+    for command in ("usage", "lag"):
+        refused = msgcenter(command, "--topic", "TP_NOPE")
+        assert refused.err == "topic 'TP_NOPE' is not registered in any namespace (TOPIC_NOT_FOUND)\n"
