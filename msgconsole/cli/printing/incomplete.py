@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import typer
+
+from msgconsole.cli.printing.output import visible
+from msgconsole.operations.brokers.asking import Unanswered
 
 
 def tell_incomplete(what: str) -> None:
     """Say what an answer lacks: *what* is a sentence without its end."""
     typer.echo(f"Incomplete: {what}.", err=True)
+
+
+def tell_unanswered(unanswered: Sequence[Unanswered]) -> None:
+    """Say that an answer is incomplete: which brokers have not answered, and why."""
+    for each in unanswered:
+        tell_incomplete(f"broker {each.broker} has not answered: {visible(each.why)}")
 
 
 def tell_cut(count: int) -> None:

@@ -127,7 +127,9 @@ def test_every_example_of_these_commands_works_as_typed(msgcenter: Msgcenter, do
     topic_id = msgcenter("topic", "show", "TP_TRADE", "--json").json["topic_id"]
     do(lambda conn: one_message(conn, topic_id))
     cancel = ["job", "cancel", "3"]
-    for example in sorted(examples_of("dead-letters", "job", "message", "act"), key=lambda typed: typed[:3] == cancel):
+    # Trying needs an instance: test_message_try has one.
+    typed = [each for each in examples_of("dead-letters", "job", "message", "act") if each[:2] != ["message", "try"]]
+    for example in sorted(typed, key=lambda each: each[:3] == cancel):
         done = msgcenter(*example)
         assert done.status == 0, (example, done.err)
     assert msgcenter("job", "show", "3", "--json").json["state"] == "CANCELLED"
