@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from operator import attrgetter
 from typing import Final
 
@@ -29,9 +30,13 @@ class WantedChanges:
     kinds: Collection[str] | None = None
     """The kinds of things, as the trail calls them."""
     name: str | None = None
+    actor: str | None = None
+    """What is part of who made them."""
+    since: datetime | None = None
+    until: datetime | None = None
 
     def __post_init__(self) -> None:
-        for field in ("namespace", "name"):
+        for field in ("namespace", "name", "actor"):
             check_text(field, getattr(self, field) or "", _FILTER_CHARS_MAX)
 
     def conditions(self) -> list[sa.ColumnElement[bool]]:
@@ -43,6 +48,12 @@ class WantedChanges:
             found.append(AuditEntry.kind.in_(self.kinds))
         if self.name is not None:
             found.append(AuditEntry.name == self.name)
+        if self.actor is not None:
+            found.append(AuditEntry.actor.contains(self.actor, autoescape=True))
+        if self.since is not None:
+            found.append(AuditEntry.at >= self.since)
+        if self.until is not None:
+            found.append(AuditEntry.at < self.until)
         return found
 
 

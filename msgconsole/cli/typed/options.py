@@ -25,6 +25,7 @@ OfGroup = Annotated[str | None, typer.Option("--group", help="Only of this subsc
 OfTopic = Annotated[str | None, typer.Option("--topic", help="Only of this topic.")]
 OfEventCode = Annotated[str | None, typer.Option("--event-code", help="Only of this event code.")]
 OfKey = Annotated[str | None, typer.Option("--key", help="Only of this key.")]
+OfActor = Annotated[str | None, typer.Option("--actor", help="Only by whom this is part of the name of: a user's.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")]
 IfNotExists = Annotated[
     bool,
@@ -83,6 +84,7 @@ __all__ = [
     "Limit",
     "Namespace",
     "NoWait",
+    "OfActor",
     "OfEventCode",
     "OfGroup",
     "OfKey",

@@ -99,6 +99,8 @@ def test_instances_of_what_is_not_registered_are_refused(
         ("message", "replay", "--group", "SG_POINTS", "--topic", "TP_TRADE", "--dry-run"),
         ("usage",),
         ("lag", "--history"),
+        ("act", "list"),
+        ("audit",),
     ],
 )
 def test_a_time_that_ends_before_it_begins_is_refused(msgcenter: Msgcenter, command: tuple[str, ...]) -> None:
