@@ -117,3 +117,16 @@ async def read_group_deletions(
 
 def _time(kept: str | None) -> datetime | None:
     return None if kept is None else datetime.fromisoformat(kept)
+
+
+async def was_topic(store: ConfigStore, namespace: str, name: str) -> bool:
+    """Return whether a topic was deleted that had this name."""
+    # By the index that has the history of one thing.
+    wanted = (
+        sa.select(AuditEntry.audit_id)
+        .where(AuditEntry.kind == "topic", AuditEntry.namespace == namespace, AuditEntry.name == name)
+        .where(AuditEntry.action == _TOPIC)
+        .limit(1)
+    )
+    async with store.snapshot_transaction() as connection, AsyncSession(connection) as session:
+        return await session.scalar(wanted) is not None

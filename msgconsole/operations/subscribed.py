@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
-from msgbroker.contract.errors import GroupNotFoundError, SubscriptionNotFoundError, TopicNotFoundError
+from msgbroker.contract.errors import (
+    GroupNotFoundError,
+    NamespaceNotFoundError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
 
 
 def get_group(snapshot: Snapshot, namespace: str, name: str) -> GroupRoute:
@@ -28,6 +33,22 @@ def get_subscribed_topic(snapshot: Snapshot, group: GroupRoute, name: str) -> To
     if all(subscription.topic_id != topic.topic_id for subscription in group.subscriptions):
         raise SubscriptionNotFoundError(group.name, name, "*")
     return topic
+
+
+def check_registered(
+    snapshot: Snapshot, namespace: str | None, *, group: str | None = None, topic: str | None = None
+) -> None:
+    """Raise NamespaceNotFoundError, GroupNotFoundError or TopicNotFoundError where there is no such thing.
+
+    Without a *namespace* one that has it will do.
+    """
+    if namespace is not None and namespace not in snapshot.namespaces:
+        raise NamespaceNotFoundError(namespace)
+    namespaces = snapshot.namespaces if namespace is None else (namespace,)
+    if group is not None and not any((each, group) in snapshot.groups for each in namespaces):
+        raise GroupNotFoundError(namespace or "", group)
+    if topic is not None and not any((each, topic) in snapshot.topics for each in namespaces):
+        raise TopicNotFoundError(namespace or "", topic)
 
 
 def subscribed_topics(snapshot: Snapshot, group: GroupRoute, name: str | None = None) -> list[TopicRoute]:

@@ -128,7 +128,7 @@ def actor() -> str:
 
 def deleted_by(reason: str | None, *, force: bool) -> DeletedBy:
     """Return who is at the keyboard and why, as a deletion takes it; refuse one by force without a reason."""
-    return DeletedBy(actor(), require_reason(reason) if force else reason or "", force)
+    return DeletedBy(actor(), require_reason(reason, dry_run=False) if force else reason or "", force)
 
 
 async def _wait_until_routed(service: ConfigService, version: int) -> None:

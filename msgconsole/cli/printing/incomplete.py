@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import typer
 
+from msgconsole.cli.printing.output import visible
+from msgconsole.operations.brokers.asking import Unanswered
+
 
 def tell_incomplete(what: str) -> None:
     """Say what an answer lacks: *what* is a sentence without its end."""
@@ -24,6 +27,12 @@ def tell_not_all_deleted() -> None:
         "more topics and groups were deleted since than are looked at; what was counted for the first of them may be"
         " missing, or is told by its id alone"
     )
+
+
+def tell_unanswered(unanswered: Sequence[Unanswered]) -> None:
+    """Say that an answer is incomplete: which brokers have not answered, and why."""
+    for each in unanswered:
+        tell_incomplete(f"broker {each.broker} has not answered: {visible(each.why)}")
 
 
 def tell_cut(count: int) -> None:

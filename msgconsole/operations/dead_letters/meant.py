@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from confdb.deleted import read_earlier_groups
+from confdb.deleted import read_earlier_groups, was_topic
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
-from msgbroker.contract.errors import NamespaceNotFoundError
+from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
 from msgbroker.engine.stress import StressGate
 from msgconsole.operations.stores import Stores
+from msgconsole.operations.times import check_order
 from msgdb.dead_letters.choosing import DeadLetterSum, count_wanted
-from msgdb.dead_letters.reading import count_of_groups
-from msgdb.dead_letters.wanted import WantedDeadLetters
+from msgdb.dead_letters.reading import count_of_groups, list_dead_letters
+from msgdb.dead_letters.wanted import EVERY_ONE, WantedDeadLetters
 
 COUNT_SECONDS_MAX: Final = 60.0
 """Counting may read all dead letters: of millions that takes a while."""
@@ -59,19 +60,47 @@ async def resolve_group(
 ) -> WantedDeadLetters:
     """Return *wanted* with the namespace and the group that is meant: registered, or gone and known by its name.
 
-    *is_earlier*: those that had the name and were deleted, whether or not one is registered by it.
+    *is_earlier*: those that had the name and were deleted, whether or not one is registered by it. Raises a
+    NotFoundError for a name that is not registered and has left nothing: it is misspelt, and "none" would be believed;
+    InvalidSettingError for times between which nothing can lie.
     """
+    check_order(wanted.died_from, wanted.died_before)
     snapshot = await load_snapshot(stores.config)
     if namespace not in snapshot.namespaces:
         raise NamespaceNotFoundError(namespace)
+    if wanted.topic is not None and (namespace, wanted.topic) not in snapshot.topics:
+        await _check_left_by_topic(stores, namespace, wanted.topic)
     if group is None:
         return replace(wanted, namespace=namespace)
     route = snapshot.groups.get((namespace, group))
     if route is not None and not is_earlier:
         return replace(wanted, namespace=namespace, group_id=route.group_id)
     earlier, _ = await read_earlier_groups(stores.config, namespace, group)
+    if route is None:
+        await _check_left_by_group(stores, namespace, group, earlier)
     named = replace(wanted, namespace=namespace, group_name=group, nameless_ids=tuple(earlier))
     return named if route is None else replace(named, not_group_id=route.group_id)
+
+
+async def _check_left_by_group(stores: Stores, namespace: str, group: str, earlier: Sequence[int]) -> None:
+    """Raise GroupNotFoundError unless *earlier* groups that had this name have left dead letters."""
+    async with stores.messages.looking() as conn:
+        if earlier and (await count_of_groups(conn, EVERY_ONE, earlier))[0]:
+            return
+        # The audit trail may begin later than the dead letters do.
+        by_name = WantedDeadLetters(namespace=namespace, group_name=group)
+        if not (await list_dead_letters(conn, by_name, limit=1)).items:
+            raise GroupNotFoundError(namespace, group)
+
+
+async def _check_left_by_topic(stores: Stores, namespace: str, topic: str) -> None:
+    """Raise TopicNotFoundError unless one of this name was deleted, or has left dead letters."""
+    if await was_topic(stores.config, namespace, topic):
+        return
+    async with stores.messages.looking() as conn:
+        by_name = WantedDeadLetters(namespace=namespace, topic=topic)
+        if not (await list_dead_letters(conn, by_name, limit=1)).items:
+            raise TopicNotFoundError(namespace, topic)
 
 
 async def count_earlier(stores: Stores, resolved: WantedDeadLetters, group: str | None) -> EarlierLetters:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from confdb.features import Feature
 from confdb.snapshot import load_snapshot
 from msgbroker.contract import limits, names
-from msgbroker.contract.errors import BodyTooLargeError, InvalidSettingError, NothingSelectedError, ThingNotFoundError
+from msgbroker.contract.errors import BodyTooLargeError, InvalidSettingError, NothingSelectedError
 from msgconsole.operations.dead_letters.meant import Begun, LetterSum, sum_letters, thing_of
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.reading import get_dead_letter
@@ -85,9 +85,7 @@ async def _check_edit(stores: Stores, wanted: WantedDeadLetters, edit: Edit) -> 
     if edit.body_base64 is None:
         return
     async with stores.messages.looking() as conn:
-        summary = (await get_dead_letter(conn, wanted.ids[0])).summary
-    if wanted.namespace not in {None, summary.namespace}:
-        raise ThingNotFoundError("dead letter", str(wanted.ids[0]))
+        summary = (await get_dead_letter(conn, wanted.ids[0], namespace=wanted.namespace)).summary
     topic = (await load_snapshot(stores.config)).topics.get((summary.namespace, summary.topic))
     # What it was taken with it may have again, whatever the topic's limit is by now.
     body_bytes_max = max(summary.body_bytes, limits.BODY_BYTES_DEFAULT if topic is None else topic.body_bytes_max)

@@ -7,15 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from confdb.routes import Snapshot
-from msgbroker.contract.errors import (
-    GroupNotFoundError,
-    InvalidSettingError,
-    NamespaceNotFoundError,
-    TopicNotFoundError,
-)
+from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.contract.limits import FIGURE_DAYS
-
-_SHOWN_NAMESPACES_MAX: Final = 3
+from msgconsole.operations.subscribed import check_registered
+from msgconsole.operations.times import check_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +28,7 @@ class WantedFigures:
 
     def check_registered(self, snapshot: Snapshot) -> None:
         """Raise NamespaceNotFoundError, GroupNotFoundError or TopicNotFoundError where there is no such thing."""
-        if self.namespace is not None and self.namespace not in snapshot.namespaces:
-            raise NamespaceNotFoundError(self.namespace)
-        namespaces = sorted(snapshot.namespaces) if self.namespace is None else [self.namespace]
-        where = ", ".join(
-            [*namespaces[:_SHOWN_NAMESPACES_MAX], *(["..."] if namespaces[_SHOWN_NAMESPACES_MAX:] else [])]
-        )
-        if self.group is not None and not any((each, self.group) in snapshot.groups for each in namespaces):
-            raise GroupNotFoundError(where, self.group)
-        if self.topic is not None and not any((each, self.topic) in snapshot.topics for each in namespaces):
-            raise TopicNotFoundError(where, self.topic)
+        check_registered(snapshot, self.namespace, group=self.group, topic=self.topic)
 
 
 EVERYBODY: Final = WantedFigures()
@@ -51,8 +37,7 @@ EVERYBODY: Final = WantedFigures()
 
 def check_times(since: datetime, until: datetime) -> None:
     """Raise InvalidSettingError for times of which there are no figures."""
-    if since >= until:
-        raise InvalidSettingError("since", "must be before the end of the time that is asked for")
+    check_order(since, until)
     if since < datetime.now(UTC) - timedelta(days=FIGURE_DAYS + 1):
         raise InvalidSettingError(
             "since", f"must not be more than {FIGURE_DAYS} days ago: figures are kept for so long"

@@ -31,8 +31,10 @@ class WantedMessage:
     def not_found(self) -> ThingNotFoundError:
         """Return what says that there is no such message."""
         if self.message_id is not None:
-            return ThingNotFoundError("message", str(self.message_id))
-        return ThingNotFoundError("message", f"at offset {self.queue_offset} of queue {self.queue_id}")
+            return ThingNotFoundError("message", str(self.message_id), namespace=self.namespace)
+        return ThingNotFoundError(
+            "message", f"at offset {self.queue_offset} of queue {self.queue_id}", namespace=self.namespace
+        )
 
 
 class MeantMessage(NamedTuple):

@@ -18,6 +18,7 @@ from msgbroker.engine.stress import StressGate
 from msgconsole.operations.counting import asked_by, count_selected
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, get_subscribed_topic
+from msgconsole.operations.times import check_order
 from msgdb.jobs.records import RATE_DEFAULT, JobKind, NewJob
 from msgdb.jobs.specs import Place, ReplaySpec
 from msgdb.jobs.steering import begin_job
@@ -78,9 +79,10 @@ class BegunReplay:
 async def plan_replay(stores: Stores, wanted: WantedReplay) -> ReplayPlan:
     """Return what a replay would do. Changes nothing.
 
-    Raises a NotFoundError for what is not there, ExpressionTooCostlyError where a subscription's expression costs more
-    than any may that is registered now.
+    Raises a NotFoundError for what is not there, InvalidSettingError for times between which nothing can lie,
+    ExpressionTooCostlyError where a subscription's expression costs more than any may that is registered now.
     """
+    check_order(wanted.stored_from, wanted.stored_before)
     snapshot = await load_snapshot(stores.config)
     group = get_group(snapshot, wanted.namespace, wanted.group)
     async with stores.messages.looking() as conn:
@@ -120,7 +122,7 @@ async def _plan_places(
     for message_id in dict.fromkeys(wanted.message_ids):
         found, _ = await find_copies(conn, message_id, wanted.namespace, limit=1)
         if not found:
-            raise ThingNotFoundError("message", str(message_id))
+            raise ThingNotFoundError("message", str(message_id), namespace=wanted.namespace)
         (row,) = found
         topic = get_subscribed_topic(snapshot, group, row.topic)
         denied += row.stress and not gate.allows(group.group_id, topic.topic_id, row.event_code)

@@ -46,7 +46,7 @@ def show(message_id: MessageId, namespace: Namespace = DEFAULT_NAMESPACE, as_jso
     """
     shown, why_not = act(lambda stores: find_shown(stores, namespace, read_id(message_id)))
     if shown is None:
-        raise _not_there(message_id, why_not)
+        raise _not_there(message_id, namespace, why_not)
     record = record_of(shown.message)
     again = [_again_record(shown, place) for place in range(len(shown.again))]
     deaths = [_death_record(shown, death) for death in shown.deaths]
@@ -79,7 +79,7 @@ def body(
     """
     content, why_not = act(lambda stores: find_body(stores, namespace, read_id(message_id)))
     if content is None:
-        raise _not_there(message_id, why_not)
+        raise _not_there(message_id, namespace, why_not)
     if out is not None:
         with out.open("xb") as file:
             file.write(content)
@@ -111,9 +111,9 @@ def _hex(content: bytes) -> str:
     return "\n".join(f"{number * _HEX_WIDTH:08x}  {line.hex(' ')}" for number, line in enumerate(lines))
 
 
-def _not_there(message_id: str, why_not: tuple[str, ...]) -> ThingNotFoundError:
+def _not_there(message_id: str, namespace: str, why_not: tuple[str, ...]) -> ThingNotFoundError:
     tell_why_not(why_not)
-    return ThingNotFoundError("message", message_id)
+    return ThingNotFoundError("message", message_id, namespace=namespace)
 
 
 def _again_record(shown: ShownMessage, place: int) -> dict[str, Any]:

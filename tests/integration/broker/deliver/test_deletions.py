@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from confdb.services import ConfigService
+from confdb.services import ConfigService, WantedChanges
 from confdb.store import ConfigStore
 from msgbroker.client import MessageCenter
 from msgbroker.contract.errors import (
@@ -125,7 +125,7 @@ async def test_a_group_that_nobody_uses_is_deleted(trade: ConfigService, stores:
     gone = await delete_group(stores, "default", GROUP, by=DeletedBy("ada"))
 
     assert gone.thing.name == GROUP
-    (entry,) = (await trade.audit.list(kind="subscriber_group", name=GROUP)).items[:1]
+    (entry,) = (await trade.audit.list(WantedChanges(kinds=["subscriber_group"], name=GROUP))).items[:1]
     assert (entry.actor, entry.action) == ("ada", "subscriber_group.delete")
 
 

@@ -21,7 +21,7 @@ from msgbroker.contract.errors import (
 from msgbroker.server.app import Broker
 from msgbroker.server.jobs import trying
 from msgconsole.operations.replays import trial as trials
-from msgconsole.operations.replays.trial import TryDone, WantedTry, plan_try, try_messages
+from msgconsole.operations.replays.trial import TryDone, TryPlan, WantedTry, plan_try, try_messages
 from msgconsole.operations.stores import Stores
 from msgdb.acts import list_acts
 from msgdb.jobs import trials as trial_rows
@@ -76,6 +76,11 @@ async def attempt(stores: Stores, *message_ids: UUID, **said: Any) -> TryDone:
     done = await try_messages(stores, wanted(*message_ids, **said), actor="ada", reason="why", on_tried=told.append)
     assert told == list(done.messages)
     return done
+
+
+async def was_there(_stores: Stores, _wanted: WantedTry, count: int) -> TryPlan:
+    """Say that the instance was connected as somebody looked."""
+    return TryPlan(count, is_connected=True, unanswered=())
 
 
 def outcomes(done: TryDone) -> list[tuple[str, str]]:
@@ -280,10 +285,24 @@ async def test_the_message_that_was_tried_pays_for_the_crash_of_its_instance_and
     assert [(message.body, message.attempt) for message in ours.messages] == [(b"tried", 1), (b"live", 1)]
 
 
-async def test_an_instance_that_nobody_has_is_waited_for_a_while_and_then_said_to_be_nowhere(
+async def test_an_instance_that_no_broker_has_is_refused_at_once(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await register_group(trade)
+    ids = await publish(center, "0")
+    async with subscribed(broker.address, instance_id="points-2") as ours:
+        await ours.until(1)
+        with pytest.raises(ThingNotFoundError, match="no connected instance"):
+            await attempt(stores, *ids)
+    async with stores.messages.connection() as conn:
+        assert await list_acts(conn) == []
+
+
+async def test_an_instance_that_went_meanwhile_is_waited_for_a_while_and_then_said_to_be_nowhere(
     trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trials, "_TAKEN_SECONDS", 1.0)
+    monkeypatch.setattr(trials, "_plan", was_there)
     await register_group(trade)
     ids = await publish(center, "0")
     async with subscribed(broker.address, instance_id="points-2") as ours:
@@ -318,6 +337,7 @@ async def test_a_broker_of_which_nothing_is_heard_ends_the_trial(
     await register_group(trade)
     ids = await publish(center, "0")
     monkeypatch.setattr(trials, "_SILENT_SECONDS", 0.5)
+    monkeypatch.setattr(trials, "_plan", was_there)
     trying = asyncio.create_task(attempt(stores, *ids))
 
     async def taken() -> bool:

@@ -129,7 +129,9 @@ def test_every_example_of_these_commands_works_as_typed(msgcenter: Msgcenter, do
     topic_id = msgcenter("topic", "show", "TP_TRADE", "--json").json["topic_id"]
     do(lambda conn: one_message(conn, topic_id))
     cancel = ["job", "cancel", "3"]
-    for example in sorted(examples_of("dead-letters", "job", "message", "act"), key=lambda typed: typed[:3] == cancel):
+    # Trying needs an instance: test_message_try has one.
+    typed = [each for each in examples_of("dead-letters", "job", "message", "act") if each[:2] != ["message", "try"]]
+    for example in sorted(typed, key=lambda each: each[:3] == cancel):
         done = msgcenter(*example)
         assert done.status == 0, (example, done.err)
     assert msgcenter("job", "show", "3", "--json").json["state"] == "CANCELLED"
@@ -293,7 +295,8 @@ def test_a_job_of_another_namespace_is_not_there(msgcenter: Msgcenter, do: Do, c
 
     refused = msgcenter("job", command, job_id, *others)
 
-    assert (refused.status, refused.out, refused.err) == (1, "", f"there is no job '{job_id}' (THING_NOT_FOUND)\n")
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err == f"there is no job '{job_id}' in namespace 'default' (THING_NOT_FOUND)\n"
     assert msgcenter("job", "list", "--json").json == []
     (listed,) = msgcenter("job", "list", "-n", "shop", "--json").json
     assert (listed["state"], listed["rate"]) == ("RUNNING", 2_000)

@@ -310,7 +310,7 @@ async def test_what_is_not_there_or_of_another_tenant_is_refused(
     receipt = await center.publish(TOPIC, PAID, b"a")
     await config.namespaces.create("other")
 
-    with pytest.raises(ThingNotFoundError, match="no live day of namespace default has it"):
+    with pytest.raises(ThingNotFoundError, match="in a live day of namespace 'default'"):
         await look(stores, uuid4())
     with pytest.raises(ThingNotFoundError):
         await find_status(stores, WantedStatus(namespace="other", message_id=receipt.message_id))
