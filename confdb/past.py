@@ -10,7 +10,7 @@ milliseconds later as a rule, and within UNCERTAIN_SECONDS for any broker that i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -31,18 +31,7 @@ UNCERTAIN_SECONDS: Final = 10.0
 broker asks for the newest version twice a second, and the two databases have clocks of their own."""
 CHANGES_MAX: Final = 10_000
 """So many changes are taken back, of one topic's groups."""
-_DELETIONS_MAX: Final = 1_000
 _KINDS: Final = ("topic", "subscriber_group", "subscription", "stress_whitelist")
-
-
-class Deletion(NamedTuple):
-    """That a group was deleted."""
-
-    at: datetime
-    actor: str
-    reason: str
-    """Empty where nobody said why."""
-    created_at: datetime | None
 
 
 class PastTopic(NamedTuple):
@@ -140,23 +129,6 @@ class Past:
             read_at = (await session.execute(sa.select(sa.func.clock_timestamp()))).scalar_one()
         is_whole = len(entries) <= changes_max
         return TopicPast(moments_of(now, entries[:changes_max], topic), is_whole, read_at, has_lost_changes)
-
-    async def deletions_of_groups(self, namespace: str, names: Collection[str]) -> dict[int, Deletion]:
-        """Return who deleted groups of these names, and when, by their ids; the newest thousand."""
-        # By the index that has the history of one thing.
-        wanted = sa.select(AuditEntry).where(
-            AuditEntry.kind == "subscriber_group",
-            AuditEntry.namespace == namespace,
-            AuditEntry.name.in_(names),
-            AuditEntry.action == "subscriber_group.delete",
-        )
-        newest = wanted.order_by(AuditEntry.audit_id.desc()).limit(_DELETIONS_MAX)
-        async with self._store.transaction() as session:
-            entries = (await session.scalars(newest)).all()
-        groups = [(_group_of(entry.before or {}), entry) for entry in entries]
-        return {
-            group.group_id: Deletion(entry.at, entry.actor, entry.reason, group.created_at) for group, entry in groups
-        }
 
 
 def moments_of(now: ConfigMoment, newest_first: Sequence[AuditEntry], topic: str) -> list[ConfigMoment]:

@@ -25,7 +25,9 @@ RETURNING act_id
 # By the primary key, backwards. Acts are typed by people: a year of them is read in no time, whatever is left out.
 _LIST: Final = """
 SELECT act_id, at, actor, action, thing, reason, detail FROM act
-WHERE act_id < %(before_id)s AND starts_with(action, %(action)s) ORDER BY act_id DESC LIMIT %(limit)s
+WHERE act_id < %(before_id)s AND starts_with(action, %(action)s) AND position(%(actor)s IN actor) > 0
+  AND (%(since)s::timestamptz IS NULL OR at >= %(since)s) AND (%(until)s::timestamptz IS NULL OR at < %(until)s)
+ORDER BY act_id DESC LIMIT %(limit)s
 """
 _GET: Final = "SELECT act_id, at, actor, action, thing, reason, detail FROM act WHERE act_id = %s"
 _NEWEST: Final = 2**63 - 1
@@ -80,14 +82,26 @@ async def write_act(
     return act_id
 
 
-async def list_acts(conn: Connection, *, action: str = "", before_id: int | None = None, limit: int = 100) -> list[Act]:
+async def list_acts(
+    conn: Connection,
+    *,
+    action: str = "",
+    actor: str = "",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    before_id: int | None = None,
+    limit: int = 100,
+) -> list[Act]:
     """Return a page of acts, the newest first; the last one's id begins the next page.
 
-    *action*: only those whose action begins like that, `archive.` for example.
+    *action*: only those whose action begins like that, `archive.` for example. *actor*: of whose actor that is part.
     """
     parameters = {
         "before_id": _NEWEST if before_id is None else before_id,
         "action": action,
+        "actor": actor,
+        "since": since,
+        "until": until,
         "limit": min(limit, PAGE_MAX),
     }
     return [Act._make(row) for row in await (await conn.execute(_LIST, parameters)).fetchall()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from confdb.services.audit import WantedChanges
 from confdb.services.service import ConfigService
 from confdb.services.subscriptions import QueueTails
 from confdb.services.views import (
@@ -31,5 +32,6 @@ __all__ = [
     "SubscriberGroupView",
     "SubscriptionView",
     "TopicView",
+    "WantedChanges",
     "WhitelistView",
 ]

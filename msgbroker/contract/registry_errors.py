@@ -9,6 +9,11 @@ from msgbroker.contract.error_families import AlreadyExistsError, NotFoundError
 from msgbroker.contract.facts import Fact
 
 
+def _called(namespace: str) -> str:
+    """Return where a name was looked for: in a namespace, or (empty) in all of them."""
+    return f"namespace {namespace!r}" if namespace else "any namespace"
+
+
 class NamespaceNotFoundError(NotFoundError):
     """The namespace is not registered."""
 
@@ -27,9 +32,7 @@ class TopicNotFoundError(NotFoundError):
     topic = Fact(str, "")
 
     def __init__(self, namespace: str, topic: str) -> None:
-        super().__init__(
-            f"topic {topic!r} is not registered in namespace {namespace!r}", namespace=namespace, topic=topic
-        )
+        super().__init__(f"topic {topic!r} is not registered in {_called(namespace)}", namespace=namespace, topic=topic)
 
 
 class EventCodeNotFoundError(NotFoundError):
@@ -55,7 +58,7 @@ class GroupNotFoundError(NotFoundError):
 
     def __init__(self, namespace: str, group: str, kind: str = "subscriber") -> None:
         super().__init__(
-            f"{kind} group {group!r} is not registered in namespace {namespace!r}",
+            f"{kind} group {group!r} is not registered in {_called(namespace)}",
             namespace=namespace,
             group=group,
             kind=kind,
@@ -96,8 +99,10 @@ class ThingNotFoundError(NotFoundError):
     kind = Fact(str, "")
     name = Fact(str, "")
 
-    def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"there is no {kind} {name!r}", kind=kind, name=name)
+    def __init__(self, kind: str, name: str, *, namespace: str | None = None, within: str = "") -> None:
+        """Say also in which *namespace* there is none, or *within* what of it."""
+        where = "" if namespace is None else f" in {within}{_called(namespace)}"
+        super().__init__(f"there is no {kind} {name!r}{where}", kind=kind, name=name)
 
 
 class ThingAlreadyExistsError(AlreadyExistsError):

@@ -19,6 +19,8 @@ from msgdb.lanes.records import MatchingShare
 
 REMEMBERED: Final = 10_000.0
 """So many messages that were read are remembered, the last ones best."""
+_SHARE_MIN: Final = 1e-9
+"""A smaller share is none: it halves with every few thousand messages, and what is written holds no number so small."""
 _ASKED_MAX: Final = 1_000
 
 
@@ -73,4 +75,6 @@ class MatchingMeter:
         self.read = self.matched = 0
         self._denied = denied
         share = min(1.0, self._matched_weight / self._read_weight) if self._read_weight else 0.0
+        if share < _SHARE_MIN:
+            share = self._matched_weight = 0.0
         return MatchingShare(self._asked, share, self._read_weight)

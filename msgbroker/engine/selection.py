@@ -69,11 +69,13 @@ class Selection:
     """One of these at least wants it."""
     unless: Sequence[Fulfilled] = ()
     """None of these was given it."""
+    copies_for: int | None = None
+    """Copies that were stored once more for this group are meant as well, whatever they are; None: no copies are."""
 
     def takes(self, message: Selectable) -> bool:
-        """Return whether the message is meant. Copies for a single group are not: their originals are."""
+        """Return whether the message is meant."""
         if message.target_group is not None:
-            return False
+            return message.target_group == self.copies_for
         if self.event_code is not None and message.event_code != self.event_code:
             return False
         if self.key is not None and message.key != self.key:

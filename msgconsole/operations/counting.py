@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from confdb.expressions.compiled import cost_of_expression
@@ -33,6 +34,8 @@ class Counted(NamedTuple):
     """How many of them are meant."""
     denied: int
     """How many of these nobody may be handed."""
+    copies: int
+    """How many of these were stored once more for a single group."""
     is_exact: bool
     """Whether each was looked at; else it is about so many."""
 
@@ -49,57 +52,71 @@ async def count_selected(
 ) -> Counted:
     """Return how many messages of these ranges are meant."""
     total = sum(end - first for _, first, end in ranges)
+    tally = _Tally(is_denied)
     if total <= EXACT_MAX:
-        return Counted(total, *await _count(conn, ranges, selection, is_denied), is_exact=True)
-    return Counted(total, *await _estimate(conn, ranges, selection, is_denied, total), is_exact=False)
+        await _count(conn, ranges, selection, tally)
+        return Counted(total, tally.selected, tally.denied, tally.copies, is_exact=True)
+    await _sample(conn, ranges, selection, tally, total)
+    each = total / max(tally.looked_at, 1)
+    selected, denied, copies = (round(each * count) for count in (tally.selected, tally.denied, tally.copies))
+    return Counted(total, selected, denied, copies, is_exact=False)
+
+
+def check_costs(group: GroupRoute, topic: TopicRoute) -> None:
+    """Raise InvalidSettingError where what a group asks for of a topic now costs too much to be tried."""
+    for subscription in group.subscriptions:
+        if subscription.topic_id != topic.topic_id or subscription.expression is None:
+            continue
+        if cost_of_expression(subscription.expression).steps > limits.EXPRESSION_COST_MAX:
+            problem = f"of a subscription of {group.name} costs too much to be tried on many messages"
+            raise InvalidSettingError("expression", problem)
 
 
 def asked_by(group: GroupRoute, topic: TopicRoute) -> tuple[AskedFor, ...]:
-    """Return what a group asks for of a topic now. Raises InvalidSettingError where that costs too much to be tried."""
-    asked: list[AskedFor] = []
-    for subscription in group.subscriptions:
-        if subscription.topic_id != topic.topic_id:
-            continue
-        if subscription.expression is not None:
-            cost = cost_of_expression(subscription.expression)
-            if cost.steps > limits.EXPRESSION_COST_MAX:
-                problem = f"of a subscription of {group.name} costs too much to be tried on many messages"
-                raise InvalidSettingError("expression", problem)
-        asked.append(AskedFor(subscription.event_code, subscription.expression))
-    return tuple(asked)
+    """Return what a group asks for of a topic now. Raises as `check_costs` does."""
+    check_costs(group, topic)
+    return tuple(
+        AskedFor(subscription.event_code, subscription.expression)
+        for subscription in group.subscriptions
+        if subscription.topic_id == topic.topic_id
+    )
 
 
-async def _count(
-    conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection, is_denied: IsDenied
-) -> tuple[int, int]:
-    count = denied = 0
+@dataclass(slots=True)
+class _Tally:
+    """Adds up what was looked at."""
+
+    is_denied: IsDenied
+    looked_at: int = 0
+    selected: int = 0
+    denied: int = 0
+    copies: int = 0
+
+    def add(self, heads: Sequence[MessageHead], selection: Selection) -> None:
+        taken = list(filter(selection.takes, heads))
+        self.looked_at += len(heads)
+        self.selected += len(taken)
+        self.denied += sum(map(self.is_denied, taken))
+        self.copies += sum(head.target_group is not None for head in taken)
+
+
+async def _count(conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection, tally: _Tally) -> None:
     for queue_id, first, end in ranges:
         at = first
         while at < end:
             heads = await read_heads(conn, queue_id, at, end, _READ_AT_ONCE)
             if not heads:
                 break
-            taken = list(filter(selection.takes, heads))
-            count += len(taken)
-            denied += sum(map(is_denied, taken))
+            tally.add(heads, selection)
             at = heads[-1].queue_offset + 1
-    return count, denied
 
 
-async def _estimate(
-    conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection, is_denied: IsDenied, total: int
-) -> tuple[int, int]:
-    """Return about how many are meant, from samples that lie evenly in all of the ranges."""
-    looked_at = count = denied = 0
+async def _sample(
+    conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection, tally: _Tally, total: int
+) -> None:
+    """Look at samples that lie evenly in all of the ranges."""
     for queue_id, first, end in ranges:
         samples = max(1, round(_SAMPLES * (end - first) / total))
         for number in range(samples):
             at = first + (end - first) * number // samples
-            heads = await read_heads(conn, queue_id, at, end, _SAMPLE_MESSAGES)
-            taken = list(filter(selection.takes, heads))
-            looked_at += len(heads)
-            count += len(taken)
-            denied += sum(map(is_denied, taken))
-    if not looked_at:
-        return 0, 0
-    return round(count / looked_at * total), round(denied / looked_at * total)
+            tally.add(await read_heads(conn, queue_id, at, end, _SAMPLE_MESSAGES), selection)

@@ -1,9 +1,14 @@
-"""Which group is meant, and the topics that it subscribes to: of others it has no lanes."""
+"""Which group or topic is meant, and the topics that a group subscribes to: of others it has no lanes."""
 
 from __future__ import annotations
 
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
-from msgbroker.contract.errors import GroupNotFoundError, SubscriptionNotFoundError, TopicNotFoundError
+from msgbroker.contract.errors import (
+    GroupNotFoundError,
+    NamespaceNotFoundError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
 
 
 def get_group(snapshot: Snapshot, namespace: str, name: str) -> GroupRoute:
@@ -14,20 +19,47 @@ def get_group(snapshot: Snapshot, namespace: str, name: str) -> GroupRoute:
     return group
 
 
+def get_topic(snapshot: Snapshot, namespace: str, name: str) -> TopicRoute:
+    """Return a topic. Raises TopicNotFoundError."""
+    topic = snapshot.topics.get((namespace, name))
+    if topic is None:
+        raise TopicNotFoundError(namespace, name)
+    return topic
+
+
+def get_subscribed_topic(snapshot: Snapshot, group: GroupRoute, name: str) -> TopicRoute:
+    """Return a topic that a group subscribes to. Raises TopicNotFoundError, SubscriptionNotFoundError."""
+    topic = get_topic(snapshot, group.namespace, name)
+    if all(subscription.topic_id != topic.topic_id for subscription in group.subscriptions):
+        raise SubscriptionNotFoundError(group.name, name, "*")
+    return topic
+
+
+def check_registered(
+    snapshot: Snapshot, namespace: str | None, *, group: str | None = None, topic: str | None = None
+) -> None:
+    """Raise NamespaceNotFoundError, GroupNotFoundError or TopicNotFoundError where there is no such thing.
+
+    Without a *namespace* one that has it will do.
+    """
+    if namespace is not None and namespace not in snapshot.namespaces:
+        raise NamespaceNotFoundError(namespace)
+    namespaces = snapshot.namespaces if namespace is None else (namespace,)
+    if group is not None and not any((each, group) in snapshot.groups for each in namespaces):
+        raise GroupNotFoundError(namespace or "", group)
+    if topic is not None and not any((each, topic) in snapshot.topics for each in namespaces):
+        raise TopicNotFoundError(namespace or "", topic)
+
+
 def subscribed_topics(snapshot: Snapshot, group: GroupRoute, name: str | None = None) -> list[TopicRoute]:
     """Return the topics that a group subscribes to, or the one that is named.
 
     Raises TopicNotFoundError, SubscriptionNotFoundError.
     """
+    if name is not None:
+        return [get_subscribed_topic(snapshot, group, name)]
     topic_ids = {subscription.topic_id for subscription in group.subscriptions}
-    if name is None:
-        return [topic for _, topic in sorted(snapshot.topics.items()) if topic.topic_id in topic_ids]
-    topic = snapshot.topics.get((group.namespace, name))
-    if topic is None:
-        raise TopicNotFoundError(group.namespace, name)
-    if topic.topic_id not in topic_ids:
-        raise SubscriptionNotFoundError(group.name, name, "*")
-    return [topic]
+    return [topic for _, topic in sorted(snapshot.topics.items()) if topic.topic_id in topic_ids]
 
 
 def start_of(group: GroupRoute, topic: TopicRoute, queue_id: int) -> int:

@@ -18,7 +18,7 @@ from psycopg import sql
 
 from msgdb.archive.permits import say_dropping
 from msgdb.dead_letters.copies import COPIED_COLUMNS, COPIED_FROM_MESSAGE
-from msgdb.dead_letters.counting import counted_from
+from msgdb.dead_letters.usage import counted_from
 from msgdb.lanes.keys import same_lane
 from msgdb.locks import QUEUE_LOCK_CLASS, queue_lock_key
 from msgdb.log.ends import last_message

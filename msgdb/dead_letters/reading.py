@@ -149,14 +149,15 @@ async def list_dead_letters(
     return DeadLetterPage(items, oldest_id if is_cut else None, is_cut=is_cut)
 
 
-async def get_dead_letter(conn: Connection, dead_letter_id: int) -> DeadLetter:
-    """Return one with its body. Raises ThingNotFoundError."""
+async def get_dead_letter(conn: Connection, dead_letter_id: int, *, namespace: str | None = None) -> DeadLetter:
+    """Return one with its body, of this namespace where it is given. Raises ThingNotFoundError."""
     cursor = binary_cursor(conn)
     await cursor.execute(_GET, {"id": dead_letter_id})
     row = await cursor.fetchone()
-    if row is None:
-        raise ThingNotFoundError("dead letter", str(dead_letter_id))
-    return DeadLetter(DeadLetterSummary._make(row[:-1]), row[-1])
+    found = None if row is None else DeadLetter(DeadLetterSummary._make(row[:-1]), row[-1])
+    if found is None or namespace not in {None, found.summary.namespace}:
+        raise ThingNotFoundError("dead letter", str(dead_letter_id), namespace=namespace)
+    return found
 
 
 async def list_redrives(conn: Connection, dead_letter_id: int) -> list[Redrive]:

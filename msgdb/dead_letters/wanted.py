@@ -16,11 +16,13 @@ from msgbroker.contract.errors import InvalidSettingError
 IDS_MAX: Final = 1_000
 """So many dead letters may be named one by one."""
 _TEXT_CHARS_MAX: Final = 1_000
+_MANY: Final = ("ids", "nameless_ids")
 
 CONDITIONS: Final = """
     (%(namespace)s::text IS NULL OR d.namespace = %(namespace)s)
     AND (%(group_id)s::bigint IS NULL OR d.group_id = %(group_id)s)
-    AND (%(group_name)s::text IS NULL OR d.group_name = %(group_name)s)
+    AND (%(group_name)s::text IS NULL OR d.group_name = %(group_name)s
+         OR d.group_name = '' AND d.group_id = ANY(%(nameless_ids)s::bigint[]))
     AND (%(not_group_id)s::bigint IS NULL OR d.group_id <> %(not_group_id)s)
     AND (%(ids)s::bigint[] IS NULL OR d.id = ANY(%(ids)s))
     AND (%(topic)s::text IS NULL OR d.topic = %(topic)s)
@@ -58,6 +60,8 @@ class WantedDeadLetters:
     group_id: int | None = None
     group_name: str | None = None
     """Of a group that is not registered any more: its name then."""
+    nameless_ids: tuple[int, ...] | None = None
+    """The groups that had that name: what expired after one was deleted was given no name."""
     not_group_id: int | None = None
     """Not of this one: it is registered by that name now."""
     ids: tuple[int, ...] | None = None
@@ -89,7 +93,8 @@ class WantedDeadLetters:
     def parameters(self) -> dict[str, Any]:
         """Return what the conditions take."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {"ids": None if self.ids is None else list(self.ids)}
+        many = {"ids": self.ids, "nameless_ids": self.nameless_ids}
+        return values | {name: None if some is None else list(some) for name, some in many.items()}
 
     def as_json(self) -> dict[str, Any]:
         """Return what a job keeps of it."""
@@ -106,8 +111,7 @@ class WantedDeadLetters:
         for name in ("died_from", "died_before"):
             if name in values:
                 values[name] = datetime.fromisoformat(values[name])
-        if "ids" in values:
-            values["ids"] = tuple(values["ids"])
+        values |= {name: tuple(values[name]) for name in _MANY if name in values}
         return cls(**values)
 
 

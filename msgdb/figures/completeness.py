@@ -15,15 +15,15 @@ from msgdb.figures.usage import UsageBroker
 
 WRITE_SECONDS: Final = 10.0
 """How often brokers write what they have counted."""
-LATE_SECONDS: Final = 15.0
+SILENT_SECONDS: Final = 15.0
 """A broker that has not written for so long has died, or is cut off from the store."""
 MINUTE: Final = timedelta(minutes=1)
 
 
 def open_from(brokers: Sequence[UsageBroker], now: datetime) -> datetime:
     """Return from when on brokers that are alive have not written yet what they have counted."""
-    late = now - timedelta(seconds=LATE_SECONDS)
-    alive = [each.counted_until for each in brokers if not each.has_ended and each.counted_until >= late]
+    heard_since = now - timedelta(seconds=SILENT_SECONDS)
+    alive = [each.counted_until for each in brokers if not each.has_ended and each.counted_until >= heard_since]
     return min([now, *alive])
 
 
@@ -34,13 +34,13 @@ def incomplete_minutes(
 
     *lacking*: those of which a broker said so itself.
     """
-    late = now - timedelta(seconds=LATE_SECONDS)
+    heard_since = now - timedelta(seconds=SILENT_SECONDS)
     found = {minute for minute in lacking if since <= minute < until}
     for broker in brokers:
-        if broker.has_ended or broker.counted_until >= late:
+        if broker.has_ended or broker.counted_until >= heard_since:
             continue
         minute = _minute_of(broker.counted_until)
-        while minute < broker.counted_until + timedelta(seconds=LATE_SECONDS):
+        while minute < broker.counted_until + timedelta(seconds=SILENT_SECONDS):
             if since <= minute < until:
                 found.add(minute)
             minute += MINUTE

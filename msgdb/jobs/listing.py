@@ -105,7 +105,7 @@ async def get_job(conn: Connection, job_id: int, *, namespace: str | None = None
     """Return a job, of this namespace where it is given. Raises ThingNotFoundError."""
     row = await (await conn.execute(_GET, {"job_id": job_id, "namespace": namespace})).fetchone()
     if row is None:
-        raise ThingNotFoundError("job", str(job_id))
+        raise ThingNotFoundError("job", str(job_id), namespace=namespace)
     return JobStatus._make(row)
 
 

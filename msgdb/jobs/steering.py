@@ -106,5 +106,5 @@ def _check_rate(rate: float) -> None:
 async def _lock(conn: Connection, job_id: int, namespace: str | None) -> tuple[JobState, str]:
     row = await (await conn.execute(_LOCK, {"job_id": job_id, "namespace": namespace})).fetchone()
     if row is None:
-        raise ThingNotFoundError("job", str(job_id))
+        raise ThingNotFoundError("job", str(job_id), namespace=namespace)
     return JobState(row[0]), row[1]

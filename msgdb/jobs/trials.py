@@ -92,8 +92,12 @@ INSERT INTO trial (state, group_id, instance_id, places)
 VALUES ('WANTED', %(group_id)s, %(instance_id)s, %(places)s)
 RETURNING trial_id
 """
-# Whoever waited for it may have been killed, and nobody shall be handed anything then.
-_IS_WAITED_FOR: Final = "waited_at > clock_timestamp() - %(waited_seconds)s * interval '1 second'"
+# Whoever waited for it may have been killed, and nobody shall be handed anything then; also where the clock was set
+# back since: who lives says so by the clock of now.
+_IS_WAITED_FOR: Final = """
+waited_at BETWEEN clock_timestamp() - %(waited_seconds)s * interval '1 second'
+              AND clock_timestamp() + %(waited_seconds)s * interval '1 second'
+"""
 # By the index on those that are wanted, which are a few.
 _LIST_WANTED: Final = f"""
 SELECT trial_id, group_id, instance_id, places FROM trial

@@ -16,22 +16,23 @@ from msgdb.postgres.connections import Connection
 
 RANGES_MAX: Final = 1_000
 """So many ranges of skipped offsets an act keeps of each queue; of more it says that there were more."""
-_ACTS_MAX: Final = 1_000
+_ACTS_MAX: Final = 10_000
+RESET: Final = "group.reset"
+"""The action of a reset's act."""
 PUT_BACK: Final = "lanes.put_back"
+"""The action of the act that lanes were put back, as their log had lost its end."""
 _ANY_OFFSET: Final = 2**63 - 1
 """A lane that is put back is beyond its log: wherever that was, nothing behind its new place counts as settled."""
 
 # By the primary key, backwards, as people list acts: a year of what they typed is read in no time.
-_LIST: Final = """
+_LIST: Final = f"""
 SELECT act_id, at, actor, reason, detail FROM act
-WHERE action = 'group.reset' AND detail ? 'group_id' ORDER BY act_id DESC LIMIT %(limit)s
+WHERE action = '{RESET}' AND detail ? 'group_id' ORDER BY act_id DESC LIMIT %(limit)s
 """
-
-
 # As above.
-_LIST_PUT_BACK: Final = """
+_LIST_PUT_BACK: Final = f"""
 SELECT act_id, at, actor, reason, detail FROM act
-WHERE action = 'lanes.put_back' AND detail @> %(of_queue)s ORDER BY act_id DESC LIMIT %(limit)s
+WHERE action = '{PUT_BACK}' AND detail @> %(of_queue)s ORDER BY act_id DESC LIMIT %(limit)s
 """
 
 
@@ -113,7 +114,7 @@ async def list_reset_acts(conn: Connection, queue_id: int, queue_offset: int, si
         if reset_id == queue_id
     ]
     before = {act.group_id: act for act in found if act.at < since}
-    is_complete = len(rows) <= _ACTS_MAX or rows[-1][1] < since
+    is_complete = len(rows) <= _ACTS_MAX
     return ResetActs([act for act in found if act.at >= since], before, is_complete)
 
 

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from psycopg.types.json import Jsonb
 
 from msgdb.postgres.connections import Connection
 
+SKIP: Final = "message.skip"
+"""The action of the act."""
 _ACTS_MAX: Final = 1_000
 
 # By the index on the time: those since the message was stored, which people typed.
-_LIST: Final = """
+_LIST: Final = f"""
 SELECT act_id, at, actor, reason, (detail ->> 'group_id')::bigint FROM act
-WHERE at >= %(since)s AND action = 'message.skip' AND detail ? 'group_id' AND detail @> %(place)s
+WHERE at >= %(since)s AND action = '{SKIP}' AND detail ? 'group_id' AND detail @> %(place)s
 ORDER BY act_id DESC LIMIT %(limit)s
 """
 
@@ -31,6 +33,11 @@ class SkipAct(NamedTuple):
     actor: str
     reason: str
     group_id: int
+
+
+def detail_of_place(group_id: int, queue_id: int, queue_offset: int) -> dict[str, Any]:
+    """Return what an act keeps of which message it was done to: its skips are found by that."""
+    return {"group_id": group_id, "queue_id": queue_id, "queue_offset": queue_offset}
 
 
 async def list_skip_acts(conn: Connection, queue_id: int, queue_offset: int, since: datetime) -> Sequence[SkipAct]:

@@ -58,7 +58,7 @@ class BuriedCopy(NamedTuple):
     dead_letter: Buried
 
 
-class Standing(NamedTuple):
+class LaneRows(NamedTuple):
     """What a lane's rows say of a message."""
 
     group_id: int
@@ -77,6 +77,8 @@ class Standing(NamedTuple):
     """Whether what waits at the message's offset is another message, that the log has lost."""
     lost_died_at_us: int | None = None
     """When a message died that the log has lost, and for which this one, or one before it, was stored."""
+    is_abandoned: bool = False
+    """Whether the broker that served the lane last has not given it up: what it had not written yet nobody knows."""
 
 
 _LETTER: Final = f"""
@@ -119,6 +121,7 @@ SELECT w.group_id, c.group_id IS NOT NULL, coalesce(c.epoch, 0),
                ({_LETTER_BEHIND} ORDER BY b.queue_offset DESC, b.stored_at DESC LIMIT 1)
            ) f WHERE f.stored_at < %(stored_at)s
        ) + {TO_1970},
+       coalesce(c.owner < %(first_keeper)s AND c.lease_until <= clock_timestamp(), false),
        r.attempt, r.due_at + {TO_1970}, r.last_error, r.shelved_by,
        {_LETTER}
 FROM {array_rows("w", group_id="bigint")}
@@ -147,9 +150,9 @@ ORDER BY d.group_id, d.id DESC
 """
 
 
-async def find_standings(
+async def find_lane_rows(
     conn: Connection, group_ids: Sequence[int], queue_id: int, queue_offset: int, stored_at_us: int
-) -> dict[int, Standing]:
+) -> dict[int, LaneRows]:
     """Return where a message stands with each of these groups."""
     parameters = {
         "group_id": list(group_ids),
@@ -160,7 +163,7 @@ async def find_standings(
     }
     cursor = binary_cursor(conn)
     await cursor.execute(_FIND, parameters, prepare=False)
-    return {row[0]: _standing(row) for row in await cursor.fetchall()}
+    return {row[0]: _lane_rows(row) for row in await cursor.fetchall()}
 
 
 async def find_buried_at(conn: Connection, namespace: str, queue_id: int, queue_offset: int) -> list[BuriedCopy]:
@@ -178,10 +181,11 @@ def _copy(row: Sequence[Any]) -> BuriedCopy:
     return BuriedCopy(*named, stored_at_us, stress, redrives, _buried(of_letter))
 
 
-def _standing(row: Sequence[Any]) -> Standing:
-    group_id, has_cursor, epoch, is_settled, owner, is_beyond, has_foreign_row, lost_died_at_us, *others = row
-    waiting, of_letter = others[:4], others[4:]
-    return Standing(
+def _lane_rows(row: Sequence[Any]) -> LaneRows:
+    group_id, has_cursor, epoch, is_settled, owner, *of_lost = row[:8]
+    is_beyond, has_foreign_row, lost_died_at_us = of_lost
+    is_abandoned, waiting, of_letter = row[8], row[9:13], row[13:]
+    return LaneRows(
         group_id=group_id,
         has_cursor=has_cursor,
         epoch=epoch,
@@ -192,6 +196,7 @@ def _standing(row: Sequence[Any]) -> Standing:
         is_beyond=is_beyond,
         has_foreign_row=has_foreign_row,
         lost_died_at_us=lost_died_at_us,
+        is_abandoned=is_abandoned,
     )
 
 

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from msgdb.dead_letters.copies import COPIED_COLUMNS, COPIED_FROM_MESSAGE
-from msgdb.dead_letters.counting import counted_from
+from msgdb.dead_letters.usage import counted_from
 from msgdb.lanes.keys import same_lane
 from msgdb.lanes.records import LaneReset
 from msgdb.lanes.resets import LOCK_SECONDS, reset_of
@@ -128,8 +128,8 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
-    """Where a message stands with a group."""
+class StandByRows:
+    """Where a message stands with a group, by the rows of its lane: what a broker's memory has is not asked."""
 
     standing: Standing
     attempt: int
@@ -185,7 +185,7 @@ def standing_of(*, is_settled: bool, has_row: bool, shelved_by: str | None) -> S
     return Standing.SETTLED if is_settled else Standing.UNSETTLED
 
 
-async def find_stand(conn: Connection, message: SteeredMessage) -> Stand:
+async def find_stand(conn: Connection, message: SteeredMessage) -> StandByRows:
     """Return where a message stands with the group, as of the last checkpoint."""
     # Never prepared: with its values the planner sees how few rows there are.
     cursor = await conn.execute(_FIND, message.parameters(), prepare=False)
@@ -193,7 +193,9 @@ async def find_stand(conn: Connection, message: SteeredMessage) -> Stand:
     assert row is not None, "one row is returned"
     is_settled, has_row, attempt, due_in_seconds, last_error, shelved_by, dead_letter_id, died_at, *reset = row
     standing = standing_of(is_settled=is_settled, has_row=has_row, shelved_by=shelved_by)
-    return Stand(standing, attempt, due_in_seconds, last_error, shelved_by, dead_letter_id, died_at, reset_of(*reset))
+    return StandByRows(
+        standing, attempt, due_in_seconds, last_error, shelved_by, dead_letter_id, died_at, reset_of(*reset)
+    )
 
 
 async def count_others(conn: Connection, message: SteeredMessage, window_max: int) -> int:
@@ -208,7 +210,7 @@ async def count_others(conn: Connection, message: SteeredMessage, window_max: in
 
 async def hold_lane(
     conn: Connection, message: SteeredMessage, epoch_floor: int, *, lock_seconds: float = LOCK_SECONDS
-) -> Stand:
+) -> StandByRows:
     """Keep everybody from writing of the message's lane until the caller's transaction ends; return where it stands.
 
     Raises RowsHeldError where somebody else holds it for too long. Who does nothing then takes the transaction back.
@@ -222,7 +224,7 @@ async def hold_lane(
     return await find_stand(conn, message)
 
 
-async def skip_message(conn: Connection, message: SteeredMessage, stand: Stand, epoch_floor: int) -> LaneSteered:
+async def skip_message(conn: Connection, message: SteeredMessage, stand: StandByRows, epoch_floor: int) -> LaneSteered:
     """Make a dead letter of a message that is not settled, in the transaction that holds its lane."""
     parameters = {
         **message.parameters(),

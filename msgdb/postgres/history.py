@@ -82,6 +82,14 @@ async def find_history(conn: Connection) -> History | None:
     return _history_of(await cursor.fetchone())[0]
 
 
+async def get_history(conn: Connection) -> History:
+    """Return the database's history. Raises StoreUnavailableError where it has a new one that nobody has noted yet."""
+    history = await find_history(conn)
+    if history is None:
+        raise StoreUnavailableError("no broker has met it since it was promoted: start one first")
+    return history
+
+
 def find_history_blocking(conn: BlockingConnection) -> History | None:
     """Return the database's history as `find_history` does."""
     return _history_of(conn.execute(_READ, binary=True).fetchone())[0]

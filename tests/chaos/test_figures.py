@@ -10,7 +10,7 @@ from typing import Final
 import psycopg
 
 from msgbroker.server.figures.usage_writer import MARGIN_US
-from msgdb.figures.completeness import LATE_SECONDS, WRITE_SECONDS, incomplete_minutes
+from msgdb.figures.completeness import SILENT_SECONDS, WRITE_SECONDS, incomplete_minutes
 from msgdb.figures.usage import UsageBroker, list_usage_brokers
 from msgdb.store import MessageStore
 from tests.chaos.load import Load, register
@@ -54,7 +54,7 @@ async def test_what_a_killed_broker_had_counted_is_missing_for_ten_seconds_at_mo
         assert lost.total() <= stored_between(database_url, since)
         assert brokers[victim.address].counted_until > since
         # Nobody knows before that it does not go on.
-        now = killed_at + timedelta(seconds=LATE_SECONDS + _SLOW_SECONDS)
+        now = killed_at + timedelta(seconds=SILENT_SECONDS + _SLOW_SECONDS)
         found = incomplete_minutes(brokers.values(), (), killed_at - timedelta(hours=1), now, now)
         assert {minute for minute, _, _ in lost} <= set(found)
         assert minute_of(brokers[victim.address].counted_until) in found

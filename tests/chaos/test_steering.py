@@ -12,7 +12,8 @@ import psycopg
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.contract.errors import MessageStateError
-from msgconsole.operations.lanes.steering import Steer, WantedMessage, steer_message
+from msgconsole.operations.lanes.meant import WantedMessage
+from msgconsole.operations.lanes.steering import Steer, steer_message
 from msgconsole.operations.stores import Stores
 from msgdb.store import MessageStore
 from tests.chaos.load import Load, register

@@ -40,7 +40,7 @@ from msgdb.jobs.purge_jobs import PurgeJob
 from msgdb.lanes.records import ClaimedLane, LaneReset
 from msgdb.lanes.reset_acts import LaneResetAct
 from msgdb.lanes.resets import LanePlace, skipped_by
-from msgdb.lanes.standing import Buried, Standing, WaitingRow
+from msgdb.lanes.standing import Buried, LaneRows, WaitingRow
 from msgdb.trace.reading import Acked
 from tests.support.lane_builders import ALL_BYTES, KEY, FakeMessage, make_group, make_topic
 from tests.support.model_store import ModelStore, StoredMessage
@@ -486,7 +486,7 @@ class Scene:
         row = store.rows.get(offset)
         since = self.stored_at[offset]
         is_foreign = row is not None and self.lost_from is not None and offset >= self.lost_from
-        standing = Standing(
+        rows = LaneRows(
             KEY.group_id,
             has_cursor=self.has_cursor,
             epoch=store.epoch,
@@ -513,7 +513,7 @@ class Scene:
             group=GROUP,
             group_id=KEY.group_id,
             moments=moments_of_groups(moments, [OURS], OUR_TOPIC, message.event_code)[KEY.group_id],
-            standing=standing,
+            rows=rows,
             resets=sorted(resets, key=lambda act: act.at),
             put_back=self.put_backs,
             reset_before=LaneReset(before[-1].to_offset, before[-1].subscription_id or 0) if before else None,

@@ -1,8 +1,9 @@
 """Trials: when whoever waits for one said so last.
 
 Phase: expand. Brokers of earlier versions go on with a trial though nobody waits for it. Commands of earlier versions
-say nothing: their trials end soon at brokers of this one.
-Locks: trial, for a moment: it is written anew, and has the few rows of a month.
+say nothing: their trials end soon at brokers of this one. For trials of before nobody waits: those of commands that
+were killed are not taken up.
+Locks: trial, for a moment. No row is looked at.
 Undo: drops the column.
 """
 
@@ -15,13 +16,15 @@ down_revision = "0022"
 branch_labels = None
 depends_on = None
 
-WAITED_AT = "ALTER TABLE trial ADD COLUMN waited_at timestamptz NOT NULL DEFAULT clock_timestamp()"
+WAITED_AT = "ALTER TABLE trial ADD COLUMN waited_at timestamptz NOT NULL DEFAULT 'epoch'"
+FROM_NOW_ON = "ALTER TABLE trial ALTER COLUMN waited_at SET DEFAULT clock_timestamp()"
 
 
 def upgrade() -> None:
     """Add the column."""
     op.execute("SET LOCAL lock_timeout = '5s'")
     op.execute(WAITED_AT)
+    op.execute(FROM_NOW_ON)
 
 
 def downgrade() -> None:

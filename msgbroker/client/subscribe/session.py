@@ -189,7 +189,8 @@ class SubscriberSession:
     def _revoke(self, revoked: subscriber_pb2.LaneRevoked) -> None:
         lane = self._settlements.revoke(revoked.queue_id, revoked.epoch)
         if lane is not None:
-            self._handlers.take_back(lambda message: message.is_of(lane), "its queue is at another broker")
+            why = "its queue is at another broker, or was moved by hand"
+            self._handlers.take_back(lambda message: message.is_of(lane), why)
 
     def _take_back(self, taken: subscriber_pb2.TakenBack) -> None:
         lane = self._settlements.lane(taken.queue_id, taken.epoch)

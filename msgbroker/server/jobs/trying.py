@@ -161,10 +161,13 @@ class TrialRunner:
         """Try one message after the other; return why not all of them were, if so."""
         if instance.pulls:
             return _PULLS
+        goes_on = True
         for place in trial.places:
+            if not goes_on:
+                raise _EndedError
             if instance.is_closed:
                 return _GONE
-            await self._note(trial, [await self._try(trial, group, instance, place)])
+            goes_on = await self._note(trial, [await self._try(trial, group, instance, place)])
         return None
 
     async def _try(self, trial: WantedTrial, group: GroupDelivery, instance: Instance, place: Place) -> Tried:
@@ -201,7 +204,7 @@ class TrialRunner:
             group.trials.look(under_way, now)
             if now - beat_at >= self._config.beat_seconds:
                 beat_at = now
-                await self._note(trial, [])
+                await self._beat(trial)
 
     async def _read(self, group: GroupDelivery, place: Place) -> tuple[LogMessage, TopicRoute] | str:
         """Return a message as a replay to the group has it, and its topic; or why it cannot be handed out."""
@@ -228,12 +231,16 @@ class TrialRunner:
                 return False
             if now - beat_at >= self._config.beat_seconds:
                 beat_at = now
-                await self._note(trial, [])
+                await self._beat(trial)
             await asyncio.sleep(self._config.step_seconds)
         return True
 
-    async def _note(self, trial: WantedTrial, tried: Sequence[Tried]) -> None:
-        """Write down what became of messages. Raises _EndedError where the trial has ended, or is to end."""
+    async def _beat(self, trial: WantedTrial) -> None:
+        """Write down that it goes on. Raises _EndedError where the trial has ended, or is to end."""
+        if not await self._note(trial, []):
+            raise _EndedError
+
+    async def _note(self, trial: WantedTrial, tried: Sequence[Tried]) -> bool:
+        """Write down what became of messages; False: the trial has ended, or is to end. What was said stays."""
         async with self._store.transaction() as conn:
-            if not await note_tried(conn, trial.trial_id, self._owner, tried):
-                raise _EndedError
+            return await note_tried(conn, trial.trial_id, self._owner, tried)

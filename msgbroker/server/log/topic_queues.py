@@ -1,4 +1,4 @@
-"""Which queues a topic has: what the broker knows of `msgdb.queue`, kept in memory."""
+"""Which queues a topic has: what the broker knows of the table `queue`, kept in memory."""
 
 from __future__ import annotations
 

@@ -18,10 +18,9 @@ from msgconsole.cli.carrying_out.if_not_exists import Existing, create_or_get
 from msgconsole.cli.printing.output import plain, print_json, print_line
 from msgconsole.cli.typed.options import require_reason
 from msgconsole.local import places
-from msgconsole.local.databases import open_config_store, open_message_store
+from msgconsole.local.databases import open_config_store
 from msgconsole.operations.configuration.deletions import DeletedBy
 from msgconsole.operations.stores import Stores
-from msgdb.log.queues import QueueTailReader
 
 ThingT = TypeVar("ThingT")
 AfterT = TypeVar("AfterT", str, int)
@@ -118,11 +117,8 @@ async def open_service(reason: str | None = None) -> AsyncIterator[ConfigService
 @asynccontextmanager
 async def open_service_with_tails(reason: str | None = None) -> AsyncIterator[ConfigService]:
     """Give a service layer that can also begin subscriptions: it asks the message store where the queues end."""
-    async with (
-        open_config_store(places.confdb_url()) as store,
-        open_message_store(places.msgdb_url()) as messages,
-    ):
-        yield ConfigService(store, actor(), QueueTailReader(messages), reason=reason or "")
+    async with open_stores() as stores:
+        yield stores.service(actor(), reason or "")
 
 
 def actor() -> str:
@@ -132,7 +128,7 @@ def actor() -> str:
 
 def deleted_by(reason: str | None, *, force: bool) -> DeletedBy:
     """Return who is at the keyboard and why, as a deletion takes it; refuse one by force without a reason."""
-    return DeletedBy(actor(), require_reason(reason) if force else reason or "", force)
+    return DeletedBy(actor(), require_reason(reason, dry_run=False) if force else reason or "", force)
 
 
 async def _wait_until_routed(service: ConfigService, version: int) -> None:

@@ -1,4 +1,4 @@
-"""Messages that were found, as commands print them; and how an answer says that it is not all there is."""
+"""Messages that were found, as commands print them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from uuid import UUID
 
 import typer
 
+from msgconsole.cli.printing.incomplete import tell_why_not
 from msgconsole.cli.printing.output import plain, print_json, print_rows
 from msgconsole.operations.looking.answers import Answer
 from msgdb.log.found import FoundMessage
@@ -28,7 +29,7 @@ def tell_answer(answer: Answer, topic: str | None, *, as_json: bool, empty: str)
 
     That comes on standard error, or in the JSON.
     """
-    records = [record_of(message) for message in answer.found]
+    records = [record_of(message) | _copy_record(message, answer) for message in answer.found]
     if as_json:
         print_json(
             {
@@ -40,15 +41,35 @@ def tell_answer(answer: Answer, topic: str | None, *, as_json: bool, empty: str)
             }
         )
         return
-    # In 80 columns there is room for no more. An id is what all other commands are given.
-    columns = [column for column in _COLUMNS if column != "topic" or topic is None]
-    print_rows(records, columns, as_json=False, empty=empty, least=["event_code"])
+    print_rows(
+        [_row(record) for record in records],
+        _columns(records, topic),
+        as_json=False,
+        empty=empty,
+        least=["event_code"],
+    )
     tell_why_not(answer.why_not)
     if answer.after is not None:
         typer.echo(f"Go on with --after {answer.after}.", err=True)
 
 
-def tell_why_not(why_not: Sequence[str]) -> None:
-    """Say on standard error why an answer may not be all there is."""
-    for why in why_not:
-        typer.echo(f"Not complete: {why}.", err=True)
+def _copy_record(message: FoundMessage, answer: Answer) -> dict[str, str | None]:
+    """Return for which group a message was stored once more, and why; of what its publisher stored, nothing."""
+    if message.target_group is None:
+        return {"for_group": None, "copy": None}
+    group = answer.group_names.get(message.target_group, f"(deleted: {message.target_group})")
+    return {"for_group": group, "copy": "redriven" if message.redrives else "replayed"}
+
+
+def _row(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a message as the table has it."""
+    return record if record["copy"] is None else record | {"copy": f"{record['copy']} to {record['for_group']}"}
+
+
+def _columns(records: Sequence[dict[str, Any]], topic: str | None) -> list[str]:
+    """Return the columns: in 80 there is room for no more. An id is what all other commands are given."""
+    if any(record["copy"] is not None for record in records):
+        # The same message several times: what tells them apart matters more than what all of them have.
+        differing = [name for name in ("topic", "event_code", "key") if len({record[name] for record in records}) > 1]
+        return ["message_id", "stored_at", *differing, "copy"]
+    return [column for column in _COLUMNS if column != "topic" or topic is None]

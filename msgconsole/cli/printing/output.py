@@ -68,12 +68,6 @@ def as_json_text(value: object, *, indent: int | None = None) -> str:
     return json.dumps(plain(value), indent=indent, ensure_ascii=not takes_all_characters()) + "\n"
 
 
-def tell_more(rows: Sequence[object], limit: int, go_on: str) -> None:
-    """Say on standard error that there may be more than *limit*, where there are so many, and how to *go_on*."""
-    if len(rows) >= limit:
-        typer.echo(f"There may be more: {go_on}.", err=True)
-
-
 def print_rows(
     rows: Iterable[object],
     columns: Sequence[str],

@@ -1,4 +1,4 @@
-"""How far a job is: a bar in a terminal, a line now and then anywhere else."""
+"""How far a Spark job is: a bar in a terminal, a line now and then anywhere else."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SPEED_SECONDS_MIN: Final = 1.0
 """How long a step must have taken for a speed that says something."""
 
 
-class JobProgress:
-    """Shows what a job tells, for as long as it is entered. Nothing where *is_quiet*."""
+class SparkJobProgress:
+    """Shows what a Spark job tells, for as long as it is entered. Nothing where *is_quiet*."""
 
     def __init__(self, what: str, *, is_quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what

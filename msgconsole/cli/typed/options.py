@@ -25,6 +25,7 @@ OfGroup = Annotated[str | None, typer.Option("--group", help="Only of this subsc
 OfTopic = Annotated[str | None, typer.Option("--topic", help="Only of this topic.")]
 OfEventCode = Annotated[str | None, typer.Option("--event-code", help="Only of this event code.")]
 OfKey = Annotated[str | None, typer.Option("--key", help="Only of this key.")]
+OfActor = Annotated[str | None, typer.Option("--actor", help="Only by whom this is part of the name of: a user's.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")]
 IfNotExists = Annotated[
     bool,
@@ -40,20 +41,23 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would hap
 Reason = Annotated[
     str | None, typer.Option("--reason", help="Why: it is written down, with who you are. Not needed for a dry run.")
 ]
-Why = Annotated[
+ReasonAlways = Annotated[str | None, typer.Option("--reason", help="Why: it is written down, with who you are.")]
+ReasonToDelete = Annotated[
     str | None, typer.Option("--reason", help="Why: the audit trail keeps it, with who you are. Needed with --force.")
 ]
-WhyChanged = Annotated[str | None, typer.Option("--reason", help="Why: the audit trail keeps it, with who you are.")]
+ReasonOfChange = Annotated[
+    str | None, typer.Option("--reason", help="Why: the audit trail keeps it, with who you are.")
+]
 Headers = Annotated[
     list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Only with this header; may be repeated.")
 ]
 
 
-def require_reason(reason: str | None, *, dry_run: bool = False) -> str:
-    """Return the reason that an act was given; refuse one without."""
+def require_reason(reason: str | None, *, dry_run: bool | None = None) -> str:
+    """Return the reason that an act was given; refuse one without. *dry_run*: None where the command has none."""
     if reason is None and not dry_run:
-        message = "say why: it is written down, with who you are (or see what would happen, with --dry-run)"
-        raise typer.BadParameter(message, param_hint="--reason")
+        instead = "" if dry_run is None else " (or see what would happen, with --dry-run)"
+        raise typer.BadParameter(f"say why: it is written down, with who you are{instead}", param_hint="--reason")
     return reason or ""
 
 
@@ -82,6 +86,7 @@ __all__ = [
     "Limit",
     "Namespace",
     "NoWait",
+    "OfActor",
     "OfEventCode",
     "OfGroup",
     "OfKey",
@@ -89,10 +94,11 @@ __all__ = [
     "OfTopic",
     "Rate",
     "Reason",
+    "ReasonAlways",
+    "ReasonOfChange",
+    "ReasonToDelete",
     "SubscriberGroup",
     "Topic",
-    "Why",
-    "WhyChanged",
     "read_headers",
     "require_reason",
 ]

@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+from confdb.snapshot import load_snapshot
 from msgbroker.client.connect.inspection import ConnectedInstance, ConnectedPublisher, WhichInstances
 from msgconsole.operations.brokers.asking import ASK_SECONDS_MAX, Answer, Unanswered, ask_brokers
 from msgconsole.operations.stores import Stores
+from msgconsole.operations.subscribed import check_registered
 
 COUNT_MAX: Final = 10_000
 """So many are told of at most."""
@@ -78,7 +80,11 @@ class PublishersReport:
 async def list_instances(
     stores: Stores, which: WhichInstances, count_max: int, *, seconds_max: float = ASK_SECONDS_MAX
 ) -> InstancesReport:
-    """Return up to *count_max* of the instances that are connected, whichever brokers they are at."""
+    """Return up to *count_max* of the instances that are connected, whichever brokers they are at.
+
+    Raises NamespaceNotFoundError, GroupNotFoundError: of a misspelt name, "none is connected" would be believed.
+    """
+    check_registered(await load_snapshot(stores.config), which.namespace or None, group=which.group or None)
     asked = await ask_brokers(
         stores, lambda inspector: inspector.list_instances(which, count_max + 1), seconds_max=seconds_max
     )
@@ -95,7 +101,11 @@ async def list_publishers(
     *,
     seconds_max: float = ASK_SECONDS_MAX,
 ) -> PublishersReport:
-    """Return up to *count_max* of the publishers that have a stream; an empty name may be any."""
+    """Return up to *count_max* of the publishers that have a stream; an empty name may be any.
+
+    Raises NamespaceNotFoundError.
+    """
+    check_registered(await load_snapshot(stores.config), namespace or None)
     asked = await ask_brokers(
         stores,
         lambda inspector: inspector.list_publishers(namespace, publisher_group, count_max + 1),

@@ -46,7 +46,7 @@ class Disconnected:
 async def plan_disconnect(stores: Stores, which: WhichInstances) -> DisconnectPlan:
     """Return the connections of an instance, whichever brokers they are at. Changes nothing.
 
-    Raises InvalidSettingError where it is not said whose instance is meant.
+    Raises NamespaceNotFoundError, GroupNotFoundError, InvalidSettingError where it is not said whose instance is meant.
     """
     report = await list_instances(stores, which, ASKED_AT_ONCE_MAX)
     if report.has_more:

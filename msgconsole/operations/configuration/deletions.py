@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from confdb.brokers import BrokerRegistry
-from confdb.routes import GroupRoute, Snapshot
+from confdb.routes import GroupRoute
 from confdb.services import Changed
 from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import SubscriberGroupView, SubscriptionView, TopicView
 from confdb.snapshot import load_snapshot
-from msgbroker.contract.errors import (
-    GroupNotFoundError,
-    InvalidSettingError,
-    SubscriptionNotFoundError,
-    ThingInUseError,
-    TopicNotFoundError,
-)
+from msgbroker.contract.errors import InvalidSettingError, SubscriptionNotFoundError, ThingInUseError
 from msgconsole.operations.dead_letters.meant import COUNT_SECONDS_MAX
-from msgconsole.operations.figures.lag import LagOf, read_lag
+from msgconsole.operations.figures.lag import read_lag
+from msgconsole.operations.figures.wanted import WantedFigures
 from msgconsole.operations.stores import Stores
+from msgconsole.operations.subscribed import get_group, get_topic
 from msgdb.dead_letters.choosing import count_wanted
 from msgdb.dead_letters.wanted import WantedDeadLetters
 
@@ -27,7 +23,7 @@ _SHOWN_GROUPS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class Use:
     """Who uses a thing, and what its groups have still to do with it."""
 
     groups: tuple[str, ...]
@@ -68,41 +64,41 @@ class DeletedBy:
             raise InvalidSettingError("reason", "is empty: what is deleted though it is in use needs one")
 
 
-async def find_group_usage(stores: Stores, namespace: str, group: str) -> Usage:
+async def find_group_use(stores: Stores, namespace: str, group: str) -> Use:
     """Return who uses a group. Raises GroupNotFoundError."""
-    route = _get_group(await load_snapshot(stores.config), namespace, group)
-    return await _usage_of(stores, [route], dead_letters=await _count_letters(stores, [route]))
+    route = get_group(await load_snapshot(stores.config), namespace, group)
+    return await _use_of(stores, [route], dead_letters=await _count_letters(stores, [route]))
 
 
-async def find_subscription_usage(stores: Stores, namespace: str, group: str, topic: str, event_code: str) -> Usage:
+async def find_subscription_use(stores: Stores, namespace: str, group: str, topic: str, event_code: str) -> Use:
     """Return who uses a subscription: what its group has of the topic. Raises a NotFoundError."""
     snapshot = await load_snapshot(stores.config)
-    route = _get_group(snapshot, namespace, group)
-    topic_id = _topic_id(snapshot, namespace, topic)
+    route = get_group(snapshot, namespace, group)
+    topic_id = get_topic(snapshot, namespace, topic).topic_id
     asking = [each for each in route.subscriptions if each.topic_id == topic_id]
     if all(each.event_code != event_code for each in asking):
         raise SubscriptionNotFoundError(group, topic, event_code)
     # By another subscription to the topic they could still be redriven.
     dead_letters = await _count_letters(stores, [route], topic) if len(asking) == 1 else 0
-    return await _usage_of(stores, [route], topic, dead_letters=dead_letters)
+    return await _use_of(stores, [route], topic, dead_letters=dead_letters)
 
 
-async def find_topic_usage(stores: Stores, namespace: str, topic: str) -> Usage:
+async def find_topic_use(stores: Stores, namespace: str, topic: str) -> Use:
     """Return who uses a topic: the groups that subscribe to it. Raises TopicNotFoundError."""
     snapshot = await load_snapshot(stores.config)
-    topic_id = _topic_id(snapshot, namespace, topic)
+    topic_id = get_topic(snapshot, namespace, topic).topic_id
     groups = [
         group
         for _, group in sorted(snapshot.groups.items())
         if any(subscription.topic_id == topic_id for subscription in group.subscriptions)
     ]
-    return await _usage_of(stores, groups, topic, dead_letters=await _count_letters(stores, groups, topic))
+    return await _use_of(stores, groups, topic, dead_letters=await _count_letters(stores, groups, topic))
 
 
 async def delete_group(stores: Stores, namespace: str, group: str, *, by: DeletedBy) -> Changed[SubscriberGroupView]:
     """Delete a group with its subscriptions. Raises ThingInUseError while it is in use, unless by force."""
     if not by.force:
-        _refuse_used("group", group, await find_group_usage(stores, namespace, group))
+        _refuse_used("group", group, await find_group_use(stores, namespace, group))
     return await stores.service(by.actor, by.reason).subscriber_groups.delete(namespace, group)
 
 
@@ -118,43 +114,29 @@ async def delete_subscription(
     """Unsubscribe a group. Raises ThingInUseError while the group is at work on the topic, unless by force."""
     if not by.force:
         name = describe_subscription(group, topic, event_code)
-        usage = await find_subscription_usage(stores, namespace, group, topic, event_code)
-        _refuse_used("subscription", name, usage)
+        use = await find_subscription_use(stores, namespace, group, topic, event_code)
+        _refuse_used("subscription", name, use)
     return await stores.service(by.actor, by.reason).subscriptions.delete(namespace, group, topic, event_code)
 
 
 async def delete_topic(stores: Stores, namespace: str, topic: str, *, by: DeletedBy) -> Changed[TopicView]:
     """Delete a topic. Raises ThingInUseError while a group subscribes to it; by force that goes with it."""
     if not by.force:
-        usage = await find_topic_usage(stores, namespace, topic)
-        if usage.groups:
-            raise ThingInUseError("topic", topic, _used_by(usage))
+        use = await find_topic_use(stores, namespace, topic)
+        if use.groups:
+            raise ThingInUseError("topic", topic, _used_by(use))
     return await stores.service(by.actor, by.reason).topics.delete(namespace, topic, with_subscriptions=by.force)
 
 
-def _refuse_used(kind: str, name: str, usage: Usage) -> None:
-    if usage.is_in_use:
-        raise ThingInUseError(kind, name, _used_by(usage, is_group=kind == "group"))
+def _refuse_used(kind: str, name: str, use: Use) -> None:
+    if use.is_in_use:
+        raise ThingInUseError(kind, name, _used_by(use, is_group=kind == "group"))
 
 
-def _used_by(usage: Usage, *, is_group: bool = False) -> str:
+def _used_by(use: Use, *, is_group: bool = False) -> str:
     # A group is not in use by itself.
-    groups = "" if is_group else f"group {usage.groups[0]}: " if len(usage.groups) == 1 else ""
-    return f"{groups}{usage.text} (--force deletes it all the same)"
-
-
-def _get_group(snapshot: Snapshot, namespace: str, group: str) -> GroupRoute:
-    route = snapshot.groups.get((namespace, group))
-    if route is None:
-        raise GroupNotFoundError(namespace, group)
-    return route
-
-
-def _topic_id(snapshot: Snapshot, namespace: str, topic: str) -> int:
-    route = snapshot.topics.get((namespace, topic))
-    if route is None:
-        raise TopicNotFoundError(namespace, topic)
-    return route.topic_id
+    groups = "" if is_group else f"group {use.groups[0]}: " if len(use.groups) == 1 else ""
+    return f"{groups}{use.text} (--force deletes it all the same)"
 
 
 async def _count_letters(stores: Stores, groups: list[GroupRoute], topic: str | None = None) -> int:
@@ -170,13 +152,13 @@ async def _count_letters(stores: Stores, groups: list[GroupRoute], topic: str | 
     return sum(each.letters for each in sums)
 
 
-async def _usage_of(stores: Stores, groups: list[GroupRoute], topic: str | None = None, *, dead_letters: int) -> Usage:
+async def _use_of(stores: Stores, groups: list[GroupRoute], topic: str | None = None, *, dead_letters: int) -> Use:
     live = await BrokerRegistry(stores.config).list_live()
     unsettled = 0
     for group in groups:
-        queues = (await read_lag(stores, LagOf(group.namespace, group.name, topic))).queues
+        queues = (await read_lag(stores, WantedFigures(group.namespace, group.name, topic))).queues
         unsettled += sum(lag.behind + lag.redeliveries for lag in queues)
-    return Usage(
+    return Use(
         groups=tuple(group.name for group in groups),
         instances=sum(broker.groups.get(group.group_id, 0) for broker in live for group in groups),
         unsettled=unsettled,

@@ -11,14 +11,14 @@ from confdb.services import Changed
 from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import SubscriptionView
 from confdb.snapshot import load_snapshot
-from msgbroker.contract.errors import BeginningPassedError, StoreUnavailableError
+from msgbroker.contract.errors import BeginningPassedError
 from msgconsole.operations.stores import Stores
 from msgdb.jobs.records import JobKind, NewJob
 from msgdb.jobs.specs import AskedBefore, AskedFor, ReplaySpec
 from msgdb.jobs.steering import begin_job
 from msgdb.log.queues import list_topic_queues
 from msgdb.log.reads import next_offsets
-from msgdb.postgres.history import find_history
+from msgdb.postgres.history import get_history
 
 _REASON: Final = "subscribed from the beginning"
 
@@ -108,9 +108,7 @@ async def _deliver_stored(stores: Stores, made: SubscriptionView, actor: str) ->
     route = snapshot.groups[made.namespace, made.group]
     topic = snapshot.topics[made.namespace, made.topic]
     async with stores.messages.looking() as conn:
-        history = await find_history(conn)
-        if history is None:
-            raise StoreUnavailableError("no broker has met it since it was promoted: start one first")
+        history = await get_history(conn)
         queues = await list_topic_queues(conn, topic.topic_id)
     ranges = [
         (queue.queue_id, queue.start_offset, made.start_offsets.get(queue.queue_id, 0))

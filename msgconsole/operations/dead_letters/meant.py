@@ -1,4 +1,4 @@
-"""Which dead letters people mean, by the names that they use; and what would become of them."""
+"""Which dead letters people mean, by their names, and what would become of them; a job on them, in words."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from confdb.deleted import read_earlier_groups
+from confdb.deleted import read_earlier_groups, was_topic
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
-from msgbroker.contract.errors import NamespaceNotFoundError
+from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
 from msgbroker.engine.stress import StressGate
 from msgconsole.operations.stores import Stores
+from msgconsole.operations.times import check_order
 from msgdb.dead_letters.choosing import DeadLetterSum, count_wanted
-from msgdb.dead_letters.reading import count_of_groups
-from msgdb.dead_letters.wanted import WantedDeadLetters
+from msgdb.dead_letters.reading import count_of_groups, list_dead_letters
+from msgdb.dead_letters.wanted import EVERY_ONE, WantedDeadLetters
 
 COUNT_SECONDS_MAX: Final = 60.0
 """Counting may read all dead letters: of millions that takes a while."""
@@ -46,35 +47,72 @@ class EarlierLetters:
     """Whether there are no more of them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A job that was begun."""
+
+    job_id: int
+    total: int
+
+
 async def resolve_group(
     stores: Stores, wanted: WantedDeadLetters, namespace: str, group: str | None, *, is_earlier: bool = False
 ) -> WantedDeadLetters:
     """Return *wanted* with the namespace and the group that is meant: registered, or gone and known by its name.
 
-    *is_earlier*: those that had the name and were deleted, whether or not one is registered by it.
+    *is_earlier*: those that had the name and were deleted, whether or not one is registered by it. Raises a
+    NotFoundError for a name that is not registered and has left nothing: it is misspelt, and "none" would be believed;
+    InvalidSettingError for times between which nothing can lie.
     """
+    check_order(wanted.died_from, wanted.died_before)
     snapshot = await load_snapshot(stores.config)
     if namespace not in snapshot.namespaces:
         raise NamespaceNotFoundError(namespace)
+    if wanted.topic is not None and (namespace, wanted.topic) not in snapshot.topics:
+        await _check_left_by_topic(stores, namespace, wanted.topic)
     if group is None:
         return replace(wanted, namespace=namespace)
     route = snapshot.groups.get((namespace, group))
+    if route is not None and not is_earlier:
+        return replace(wanted, namespace=namespace, group_id=route.group_id)
+    earlier, _ = await read_earlier_groups(stores.config, namespace, group)
     if route is None:
-        return replace(wanted, namespace=namespace, group_name=group)
-    if is_earlier:
-        return replace(wanted, namespace=namespace, group_name=group, not_group_id=route.group_id)
-    return replace(wanted, namespace=namespace, group_id=route.group_id)
+        await _check_left_by_group(stores, namespace, group, earlier)
+    named = replace(wanted, namespace=namespace, group_name=group, nameless_ids=tuple(earlier))
+    return named if route is None else replace(named, not_group_id=route.group_id)
+
+
+async def _check_left_by_group(stores: Stores, namespace: str, group: str, earlier: Sequence[int]) -> None:
+    """Raise GroupNotFoundError unless *earlier* groups that had this name have left dead letters."""
+    async with stores.messages.looking() as conn:
+        if earlier and (await count_of_groups(conn, EVERY_ONE, earlier))[0]:
+            return
+        # The audit trail may begin later than the dead letters do.
+        by_name = WantedDeadLetters(namespace=namespace, group_name=group)
+        if not (await list_dead_letters(conn, by_name, limit=1)).items:
+            raise GroupNotFoundError(namespace, group)
+
+
+async def _check_left_by_topic(stores: Stores, namespace: str, topic: str) -> None:
+    """Raise TopicNotFoundError unless one of this name was deleted, or has left dead letters."""
+    if await was_topic(stores.config, namespace, topic):
+        return
+    async with stores.messages.looking() as conn:
+        by_name = WantedDeadLetters(namespace=namespace, topic=topic)
+        if not (await list_dead_letters(conn, by_name, limit=1)).items:
+            raise TopicNotFoundError(namespace, topic)
 
 
 async def count_earlier(stores: Stores, resolved: WantedDeadLetters, group: str | None) -> EarlierLetters:
     """Return how many more there would be, were deleted groups of that name meant as well as the registered one."""
     if group is None or resolved.group_id is None or resolved.namespace is None:
         return EarlierLetters(0, is_all=True)
-    earlier = await read_earlier_groups(stores.config, resolved.namespace, group)
+    earlier, are_all = await read_earlier_groups(stores.config, resolved.namespace, group)
     if not earlier:
         return EarlierLetters(0, is_all=True)
     async with stores.messages.looking() as conn:
-        return EarlierLetters(*await count_of_groups(conn, replace(resolved, group_id=None), earlier))
+        letters, is_all = await count_of_groups(conn, replace(resolved, group_id=None), earlier)
+    return EarlierLetters(letters, is_all and are_all)
 
 
 async def registered_groups(stores: Stores) -> frozenset[int]:
@@ -89,6 +127,13 @@ async def sum_letters(stores: Stores, wanted: WantedDeadLetters) -> tuple[list[L
         sums = await count_wanted(conn, wanted)
     groups = {group.group_id: group for group in snapshot.groups.values()}
     return [_judged(each, groups.get(each.group_id), snapshot) for each in sums], max(_last_ids(sums), default=0)
+
+
+def thing_of(sums: Sequence[LetterSum], total: int) -> str:
+    """Return what a job on dead letters is about, for people."""
+    groups = sorted({each.group for each in sums})
+    shown = ", ".join(groups[:3]) + (f" and {len(groups) - 3} more groups" if groups[3:] else "")
+    return f"{total:,} dead letter{'s' if total != 1 else ''} of {shown}"
 
 
 def _last_ids(sums: Sequence[DeadLetterSum]) -> Sequence[int]:

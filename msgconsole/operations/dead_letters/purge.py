@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from confdb.features import Feature
 from msgbroker.contract.errors import NothingSelectedError
 from msgbroker.contract.names import DEFAULT_NAMESPACE
-from msgconsole.operations.dead_letters.meant import COUNT_SECONDS_MAX, LetterSum, sum_letters
-from msgconsole.operations.dead_letters.redrive import Begun, thing_of
+from msgconsole.operations.dead_letters.meant import COUNT_SECONDS_MAX, Begun, LetterSum, sum_letters, thing_of
 from msgconsole.operations.stores import Stores
 from msgdb import names
 from msgdb.archive.listing import list_all_days

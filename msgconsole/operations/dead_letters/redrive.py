@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from confdb.features import Feature
 from confdb.snapshot import load_snapshot
 from msgbroker.contract import limits, names
-from msgbroker.contract.errors import BodyTooLargeError, InvalidSettingError, NothingSelectedError, ThingNotFoundError
-from msgconsole.operations.dead_letters.meant import LetterSum, sum_letters
+from msgbroker.contract.errors import BodyTooLargeError, InvalidSettingError, NothingSelectedError
+from msgconsole.operations.dead_letters.meant import Begun, LetterSum, sum_letters, thing_of
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.reading import get_dead_letter
 from msgdb.dead_letters.wanted import WantedDeadLetters
@@ -29,14 +29,6 @@ class RedrivePlan:
     impossible: int
     """How many could not be: they stay as they are, and the job says why."""
     last_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A job that was begun."""
-
-    job_id: int
-    total: int
 
 
 async def plan_redrive(stores: Stores, wanted: WantedDeadLetters) -> RedrivePlan:
@@ -81,13 +73,6 @@ async def redrive(
         return Begun(await begin_job(conn, job, actor=actor, reason=reason, detail=detail), total)
 
 
-def thing_of(sums: Sequence[LetterSum], total: int) -> str:
-    """Return what a job on dead letters is about, for people."""
-    groups = sorted({each.group for each in sums})
-    shown = ", ".join(groups[:3]) + (f" and {len(groups) - 3} more groups" if groups[3:] else "")
-    return f"{total:,} dead letter{'s' if total != 1 else ''} of {shown}"
-
-
 def _is_edited(edit: Edit, name: str) -> bool:
     return (edit.body_base64 if name == "body" else edit.headers) is not None
 
@@ -100,9 +85,7 @@ async def _check_edit(stores: Stores, wanted: WantedDeadLetters, edit: Edit) -> 
     if edit.body_base64 is None:
         return
     async with stores.messages.looking() as conn:
-        summary = (await get_dead_letter(conn, wanted.ids[0])).summary
-    if wanted.namespace not in {None, summary.namespace}:
-        raise ThingNotFoundError("dead letter", str(wanted.ids[0]))
+        summary = (await get_dead_letter(conn, wanted.ids[0], namespace=wanted.namespace)).summary
     topic = (await load_snapshot(stores.config)).topics.get((summary.namespace, summary.topic))
     # What it was taken with it may have again, whatever the topic's limit is by now.
     body_bytes_max = max(summary.body_bytes, limits.BODY_BYTES_DEFAULT if topic is None else topic.body_bytes_max)

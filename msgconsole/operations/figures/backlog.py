@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from msgbroker.contract.errors import InvalidSettingError
-from msgbroker.contract.limits import FIGURE_DAYS
-from msgconsole.operations.figures.lag import LagOf
 from msgconsole.operations.figures.names import read_names
+from msgconsole.operations.figures.wanted import WantedFigures, check_times
 from msgconsole.operations.stores import Stores
 from msgdb.figures.backlog import ROWS_MAX, Backlog, list_backlog, list_looked_at
 
@@ -54,7 +52,7 @@ class BacklogReport:
 
 
 async def read_backlog(
-    stores: Stores, wanted: LagOf, since: datetime, until: datetime, step: timedelta
+    stores: Stores, wanted: WantedFigures, since: datetime, until: datetime, step: timedelta
 ) -> BacklogReport:
     """Return how far groups were behind from *since* to *until*, once for each *step*.
 
@@ -80,16 +78,6 @@ async def read_backlog(
     ]
     not_looked_at = gaps(looked_at, since, min(until, datetime.now(UTC)))
     return BacklogReport(found, not_looked_at, len(rows) >= ROWS_MAX, names.knows_all_deleted)
-
-
-def check_times(since: datetime, until: datetime) -> None:
-    """Raise InvalidSettingError for times of which there are no figures."""
-    if since >= until:
-        raise InvalidSettingError("since", "must be before the end of the time that is asked for")
-    if since < datetime.now(UTC) - timedelta(days=FIGURE_DAYS + 1):
-        raise InvalidSettingError(
-            "since", f"must not be more than {FIGURE_DAYS} days ago: figures are kept for so long"
-        )
 
 
 def in_steps(minutes: Iterable[Backlog], step: timedelta) -> list[Backlog]:

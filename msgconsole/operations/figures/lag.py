@@ -13,9 +13,9 @@ from uuid import UUID
 from confdb.brokers import BrokerRegistry, LiveBroker
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
-from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
 from msgbroker.engine.matching_share import asked_of
 from msgconsole.operations.figures.pace import PACE_MINUTES, Pace, drain_seconds, pace_between, paces
+from msgconsole.operations.figures.wanted import EVERYBODY, WantedFigures
 from msgconsole.operations.stores import Stores
 from msgdb.archive.listing import find_oldest_waiting
 from msgdb.archive.records import WaitingDay
@@ -113,33 +113,6 @@ class LagReport:
 
 
 @dataclass(frozen=True, slots=True)
-class LagOf:
-    """Whose lag is asked for; None: everybody's."""
-
-    namespace: str | None = None
-    group: str | None = None
-    topic: str | None = None
-
-    def includes(self, lag: QueueLag) -> bool:
-        """Return whether the lag of this queue is asked for."""
-        pairs = ((self.namespace, lag.namespace), (self.group, lag.group), (self.topic, lag.topic))
-        return all(wanted in {None, given} for wanted, given in pairs)
-
-    def check_registered(self, snapshot: Snapshot) -> None:
-        """Raise NamespaceNotFoundError, GroupNotFoundError or TopicNotFoundError where there is no such thing."""
-        if self.namespace is not None and self.namespace not in snapshot.namespaces:
-            raise NamespaceNotFoundError(self.namespace)
-        namespaces = sorted(snapshot.namespaces) if self.namespace is None else [self.namespace]
-        where = ", ".join(
-            [*namespaces[:_SHOWN_NAMESPACES_MAX], *(["..."] if namespaces[_SHOWN_NAMESPACES_MAX:] else [])]
-        )
-        if self.group is not None and not any((each, self.group) in snapshot.groups for each in namespaces):
-            raise GroupNotFoundError(where, self.group)
-        if self.topic is not None and not any((each, self.topic) in snapshot.topics for each in namespaces):
-            raise TopicNotFoundError(where, self.topic)
-
-
-@dataclass(frozen=True, slots=True)
 class _Found:
     """What was read of both databases to tell the lag of groups from."""
 
@@ -164,11 +137,7 @@ class _Found:
     offset where they start."""
 
 
-_SHOWN_NAMESPACES_MAX: Final = 3
-_EVERYBODY: Final = LagOf()
-
-
-async def read_lag(stores: Stores, wanted: LagOf = _EVERYBODY) -> LagReport:
+async def read_lag(stores: Stores, wanted: WantedFigures = EVERYBODY) -> LagReport:
     """Return the lag of every group on every queue of the topics it subscribes to, as far as it is *wanted*.
 
     Raises NotFoundError where *wanted* names what is not registered.
@@ -203,7 +172,9 @@ async def read_lag(stores: Stores, wanted: LagOf = _EVERYBODY) -> LagReport:
         _lag_of(group, topic, queue, start_offset, found)
         for group, topic, queue, start_offset in _subscribed(snapshot, queues)
     )
-    return LagReport(sorted((lag for lag in lags if wanted.includes(lag)), key=_how_bad), waiting)
+    return LagReport(
+        sorted((lag for lag in lags if wanted.includes(lag.namespace, lag.group, lag.topic)), key=_how_bad), waiting
+    )
 
 
 def _instances_of(brokers: Iterable[LiveBroker]) -> Mapping[int, int]:
@@ -285,13 +256,7 @@ def _subscribed(snapshot: Snapshot, queues: Iterable[QueueRow]) -> Iterable[tupl
                 yield group, topic_names.get(topic_id, str(topic_id)), queue, max(start_offset, queue.start_offset)
 
 
-def _lag_of(
-    group: GroupRoute,
-    topic: str,
-    queue: QueueRow,
-    start_offset: int,
-    found: _Found,
-) -> QueueLag:
+def _lag_of(group: GroupRoute, topic: str, queue: QueueRow, start_offset: int, found: _Found) -> QueueLag:
     lane = found.lanes.get((group.group_id, queue.queue_id))
     next_offset = found.next_offsets[queue.queue_id]
     # Without a cursor no instance was ever connected: all since the subscription waits.

@@ -9,15 +9,11 @@ from typing import Final
 from confdb.deleted import DeletedThing, DeletedThings, read_deleted
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
 from confdb.snapshot import load_snapshot
-from msgconsole.operations.figures.lag import LagOf
+from msgconsole.operations.figures.wanted import WantedFigures
 from msgconsole.operations.stores import Stores
 
 _STILL_COUNTED: Final = timedelta(days=1)
 """For so long brokers may go on counting for what was deleted, at the very most."""
-NOT_ALL_DELETED: Final = (
-    "Incomplete: more topics and groups were deleted since than are looked at; what was counted for the first of"
-    " them may be missing, or is told by its id alone."
-)
 
 
 class FigureNames:
@@ -53,17 +49,17 @@ class FigureNames:
         topic = self._topics.get(topic_id)
         return topic.namespace if topic is not None else ""
 
-    def topic_ids(self, wanted: LagOf) -> Sequence[int] | None:
+    def topic_ids(self, wanted: WantedFigures) -> Sequence[int] | None:
         """Return the topics that are asked for; None: all."""
         if wanted.topic is None and wanted.namespace is None:
             return None
         return _meant(self._topics, wanted.namespace, wanted.topic)
 
-    def group_ids(self, wanted: LagOf) -> Sequence[int] | None:
+    def group_ids(self, wanted: WantedFigures) -> Sequence[int] | None:
         """Return the groups that are asked for; None: all of these topics."""
         return None if wanted.group is None else _meant(self._groups, wanted.namespace, wanted.group)
 
-    def check_known(self, wanted: LagOf) -> None:
+    def check_known(self, wanted: WantedFigures) -> None:
         """Raise NotFoundError where *wanted* names what is not registered, nor was when it was counted."""
         things = [*self._deleted.topics.values(), *self._deleted.groups.values()]
         is_known = (
@@ -75,7 +71,7 @@ class FigureNames:
             wanted.check_registered(self._snapshot)
 
 
-async def read_names(stores: Stores, wanted: LagOf, since: datetime) -> FigureNames:
+async def read_names(stores: Stores, wanted: WantedFigures, since: datetime) -> FigureNames:
     """Return the names of all that was counted since then.
 
     Raises NotFoundError where *wanted* names what is not registered, nor was then.

@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import Final
 
-from msgconsole.operations.figures.backlog import check_times
-from msgconsole.operations.figures.lag import LagOf
 from msgconsole.operations.figures.names import FigureNames, read_names
+from msgconsole.operations.figures.wanted import WantedFigures, check_times
 from msgconsole.operations.stores import Stores
 from msgdb.figures.completeness import incomplete_minutes, open_from
 from msgdb.figures.latency import within_seconds
@@ -95,7 +94,7 @@ class UsageReport:
 
 
 async def read_usage(
-    stores: Stores, wanted: LagOf, since: datetime, until: datetime, step: timedelta | None = None
+    stores: Stores, wanted: WantedFigures, since: datetime, until: datetime, step: timedelta | None = None
 ) -> UsageReport:
     """Return what was counted from *since* to *until*, in whole minutes: for each *step*, or added up.
 

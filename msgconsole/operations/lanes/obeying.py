@@ -9,21 +9,10 @@ from typing import Final
 from uuid import UUID
 
 from confdb.brokers import BrokerRegistry
-from msgbroker.contract.errors import StoreUnavailableError
 from msgconsole.operations.stores import Stores
 from msgdb.lanes.resets import find_waiting
-from msgdb.postgres.connections import Connection
-from msgdb.postgres.history import History, find_history
 
 _POLL_SECONDS: Final = 0.1
-
-
-async def get_history(conn: Connection) -> History:
-    """Return the history that new epochs are of. Raises StoreUnavailableError where nobody has noted it yet."""
-    history = await find_history(conn)
-    if history is None:
-        raise StoreUnavailableError("no broker has met it since it was promoted: start one first")
-    return history
 
 
 async def until_obeyed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from confdb.expressions.compiled import compile_expression
 from confdb.features import Feature
@@ -16,13 +16,14 @@ from msgbroker.contract.errors import (
     ThingNotFoundError,
 )
 from msgbroker.engine.selection import Selection, Wish
+from msgbroker.engine.stress import StressGate
 from msgconsole.operations.counting import asked_by, count_selected
-from msgconsole.operations.lanes.obeying import get_history, until_obeyed
+from msgconsole.operations.lanes.obeying import until_obeyed
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgdb.acts import write_act
 from msgdb.lanes.records import OffsetRange
-from msgdb.lanes.reset_acts import detail_of
+from msgdb.lanes.reset_acts import RESET, detail_of
 from msgdb.lanes.resets import (
     LanePlace,
     OutsideOfLogError,
@@ -32,10 +33,12 @@ from msgdb.lanes.resets import (
     lock_places,
     reset_lanes,
 )
+from msgdb.log.heads import MessageHead
 from msgdb.log.queues import QueueRow, list_topic_queues
 from msgdb.log.reads import next_offsets, offset_at_time
 from msgdb.postgres.binary_rows import micros_of
 from msgdb.postgres.connections import Connection
+from msgdb.postgres.history import get_history
 
 COUNT_SECONDS_MAX: Final = 60.0
 
@@ -73,7 +76,9 @@ class QueueReset:
     again: int
     """How many messages it has settled, and would be given again."""
     matching: int
-    """How many of both its subscriptions ask for."""
+    """How many of both the group would get: what its subscriptions ask for, and what was stored once more for it."""
+    copies: int
+    """How many of these were stored once more for it, by a redrive or a replay."""
     is_exact: bool
     """Whether those were counted; else it is about so many."""
     waiting_skipped: int
@@ -93,13 +98,13 @@ class ResetDone:
 
 async def plan_reset(stores: Stores, wanted: WantedReset) -> list[QueueReset]:
     """Return what a reset would do, queue by queue. Changes nothing. Raises a NotFoundError, or InvalidSettingError."""
-    group, queues = await _resolve(stores, wanted)
+    meant = await _resolve(stores, wanted)
     async with stores.messages.looking(COUNT_SECONDS_MAX) as conn:
-        targets = await _targets(conn, wanted, [queue for _, queue in queues])
-        places = await find_places(conn, group.group_id, list(targets))
+        targets = await _targets(conn, wanted, [queue for _, queue in meant.queues])
+        places = await find_places(conn, meant.group.group_id, list(targets))
         return [
-            await _plan_queue(conn, (group, topic), queue, places.get(queue.queue_id), targets[queue.queue_id])
-            for topic, queue in queues
+            await _plan_queue(conn, meant, of_topic, places.get(of_topic[1].queue_id), targets[of_topic[1].queue_id])
+            for of_topic in meant.queues
         ]
 
 
@@ -121,7 +126,7 @@ async def reset_group(
     """
     await stores.service(actor).check_everywhere(Feature.RESETS)
     planned = await plan_reset(stores, wanted)
-    group, _ = await _resolve(stores, wanted)
+    group = (await _resolve(stores, wanted)).group
     targets = {each.queue_id: each.to_offset for each in planned}
     youngest_id = max((subscription.subscription_id for subscription in group.subscriptions), default=0)
     async with stores.messages.transaction() as conn:
@@ -139,13 +144,20 @@ async def reset_group(
             raise _refused(error) from error
         leases = await find_leases(conn, group.group_id, targets)
         thing = f"group {wanted.group}{'' if wanted.topic is None else f' on {wanted.topic}'}"
-        await write_act(conn, actor=actor, action="group.reset", thing=thing, reason=reason, detail=detail)
+        await write_act(conn, actor=actor, action=RESET, thing=thing, reason=reason, detail=detail)
     waiting = await until_obeyed(stores, group.group_id, leases, wait_seconds, on_waiting)
     return ResetDone(planned, waiting)
 
 
-async def _resolve(stores: Stores, wanted: WantedReset) -> tuple[GroupRoute, list[tuple[TopicRoute, QueueRow]]]:
-    """Return the group, and the queues of the topics that are meant."""
+class _Meant(NamedTuple):
+    """The group, and the queues of the topics that are meant."""
+
+    group: GroupRoute
+    queues: list[tuple[TopicRoute, QueueRow]]
+    gate: StressGate
+
+
+async def _resolve(stores: Stores, wanted: WantedReset) -> _Meant:
     _check_one_place(wanted)
     snapshot = await load_snapshot(stores.config)
     group = get_group(snapshot, wanted.namespace, wanted.group)
@@ -156,7 +168,7 @@ async def _resolve(stores: Stores, wanted: WantedReset) -> tuple[GroupRoute, lis
         queues = [(topic, queue) for topic, queue in queues if queue.queue_id == wanted.queue_id]
         if not queues:
             raise ThingNotFoundError("queue", f"{wanted.queue_id} of what {wanted.group} subscribes to")
-    return group, queues
+    return _Meant(group, queues, StressGate(snapshot))
 
 
 def _check_one_place(wanted: WantedReset) -> None:
@@ -190,12 +202,12 @@ async def _targets(conn: Connection, wanted: WantedReset, queues: Sequence[Queue
 
 async def _plan_queue(
     conn: Connection,
-    asking: tuple[GroupRoute, TopicRoute],
-    queue: QueueRow,
+    meant: _Meant,
+    of_topic: tuple[TopicRoute, QueueRow],
     place: LanePlace | None,
     to_offset: int,
 ) -> QueueReset:
-    group, topic = asking
+    group, (topic, queue) = meant.group, of_topic
     if place is None:
         # Nobody was ever served there: it begins where the earliest of its subscriptions does.
         place = LanePlace(max(start_of(group, topic, queue.queue_id), queue.start_offset))
@@ -205,7 +217,12 @@ async def _plan_queue(
         for asked in asked_by(group, topic)
     )
     changed = [(queue.queue_id, first, end) for first, end in (*effect.skipped, *effect.again)]
-    counted = await count_selected(conn, changed, Selection(wishes=wishes))
+
+    def is_denied(head: MessageHead) -> bool:
+        return head.stress and not meant.gate.allows(group.group_id, topic.topic_id, head.event_code)
+
+    selection = Selection(wishes=wishes, copies_for=group.group_id)
+    counted = await count_selected(conn, changed, selection, is_denied)
     return QueueReset(
         topic=topic.name,
         queue_id=queue.queue_id,
@@ -214,7 +231,8 @@ async def _plan_queue(
         skipped=_length(effect.skipped) + effect.skipped_waiting,
         again=_length(effect.again),
         # What waits for another attempt was asked for.
-        matching=counted.selected + effect.skipped_waiting,
+        matching=counted.selected - counted.denied + effect.skipped_waiting,
+        copies=counted.copies,
         is_exact=counted.is_exact,
         waiting_skipped=effect.skipped_waiting,
         waiting_anew=effect.anew,

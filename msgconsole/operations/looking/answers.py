@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 from msgbroker.contract.errors import InvalidSettingError
@@ -48,6 +49,8 @@ class Answer:
     """How the next answer goes on; None: there is nothing to go on with."""
     looked_at: int | None = None
     """How many messages of the log were looked at, where it was looked through."""
+    group_names: Mapping[int, str] = field(default_factory=dict)
+    """Of the groups for which some of it was stored once more, as far as they are registered."""
 
     @property
     def why_not(self) -> tuple[str, ...]:

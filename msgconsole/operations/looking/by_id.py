@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from msgconsole.operations.looking.answers import Answer
-from msgconsole.operations.looking.where import load_checked
+from msgconsole.operations.looking.where import load_checked, names_of_groups
 from msgconsole.operations.stores import Stores
 from msgdb import ids
 from msgdb.log.copies import COPIES_MAX, find_copies
@@ -38,11 +38,12 @@ class ShownMessage:
 
 async def find_by_id(stores: Stores, namespace: str, message_id: UUID) -> Answer:
     """Return a message, as often as it is stored: what its publisher stored first. Raises NamespaceNotFoundError."""
-    await load_checked(stores, namespace)
+    snapshot = await load_checked(stores, namespace)
     async with stores.messages.looking() as conn:
         found, is_cut = await find_copies(conn, message_id, namespace)
         more = f"it was stored more than {COPIES_MAX} times" if is_cut else None
-        return Answer(found, () if found else await _why_not(conn, message_id), more)
+        gone = () if found else await _why_not(conn, message_id)
+        return Answer(found, gone, more, group_names=names_of_groups(snapshot))
 
 
 async def find_shown(stores: Stores, namespace: str, message_id: UUID) -> tuple[ShownMessage | None, tuple[str, ...]]:
@@ -53,15 +54,15 @@ async def find_shown(stores: Stores, namespace: str, message_id: UUID) -> tuple[
         if not stored:
             return None, await _why_not(conn, message_id)
         deaths = await list_deaths(conn, [each.position for each in stored])
-    names = {group.group_id: group.name for group in snapshot.groups.values()}
-    return ShownMessage(stored[0], stored[1:], is_cut, names, deaths), ()
+    return ShownMessage(stored[0], stored[1:], is_cut, names_of_groups(snapshot), deaths), ()
 
 
 async def find_body(stores: Stores, namespace: str, message_id: UUID) -> tuple[bytes | None, tuple[str, ...]]:
     """Return a message's body, or why it may not be there. Raises NamespaceNotFoundError."""
     await load_checked(stores, namespace)
     async with stores.messages.looking() as conn:
-        found, _ = await find_copies(conn, message_id, namespace, limit=1)
+        # The one that `find_shown` tells of.
+        found, _ = await find_copies(conn, message_id, namespace)
         if found:
             bodies = await read_bodies(conn, [found[0].position])
             if found[0].position in bodies:

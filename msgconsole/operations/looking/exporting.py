@@ -12,6 +12,7 @@ from msgconsole.operations.looking.finding import find_page
 from msgconsole.operations.looking.in_log import LogSearch
 from msgconsole.operations.looking.where import load_checked
 from msgconsole.operations.stores import Stores
+from msgconsole.operations.times import check_order
 from msgdb.log.found import FoundMessage
 from msgdb.looking.bodies import read_bodies, read_together
 from msgdb.postgres.connections import Connection
@@ -36,8 +37,9 @@ class Exported:
 async def export_messages(stores: Stores, search: LogSearch, limit: int | None = None) -> AsyncIterator[Exported]:
     """Give the messages that are looked for, the oldest first, *limit* at most; with bounded memory, however many.
 
-    Raises NamespaceNotFoundError, TopicNotFoundError.
+    Raises NamespaceNotFoundError, TopicNotFoundError, InvalidSettingError for times between which nothing can lie.
     """
+    check_order(search.stored_from, search.stored_before)
     snapshot = await load_checked(stores, search.namespace)
     left = limit
     while left is None or left > 0:

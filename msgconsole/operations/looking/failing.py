@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from msgbroker.contract.errors import GroupNotFoundError
 from msgconsole.operations.looking.where import find_searched, load_checked
 from msgconsole.operations.stores import Stores
+from msgconsole.operations.subscribed import get_group
 from msgdb.looking.failures import Kinds, list_failure_kinds
 
 
@@ -15,9 +15,7 @@ async def find_failures(
 ) -> Kinds:
     """Return what messages of a group fail of, of one topic or of all. Raises a NotFoundError for what is not there."""
     snapshot = await load_checked(stores, namespace)
-    route = snapshot.groups.get((namespace, group))
-    if route is None:
-        raise GroupNotFoundError(namespace, group)
+    route = get_group(snapshot, namespace, group)
     async with stores.messages.looking() as conn:
         queue_ids = None
         if topic is not None:

@@ -115,7 +115,7 @@ async def _story(connection: Connection, snapshot: Snapshot, namespace: str, mes
     stored, is_cut = await find_copies(connection, message_id, namespace)
     copies = sorted(stored, key=lambda each: each.position)[-COPIES_MAX:]
     if not copies:
-        raise ThingNotFoundError("message in the log", str(message_id))
+        raise ThingNotFoundError("message in the log", str(message_id), namespace=namespace)
     groups = {group.group_id: group.name for group in snapshot.groups.values()}
     traced: list[TracedCopy] = []
     missing: list[str] = []

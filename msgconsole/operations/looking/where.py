@@ -35,6 +35,11 @@ async def load_checked(stores: Stores, namespace: str) -> Snapshot:
     return snapshot
 
 
+def names_of_groups(snapshot: Snapshot) -> dict[int, str]:
+    """Return the names of all groups, by their ids: a message that was stored once more has that of its group."""
+    return {group.group_id: group.name for group in snapshot.groups.values()}
+
+
 async def find_searched(conn: Connection, snapshot: Snapshot, namespace: str, topic: str | None) -> Searched:
     """Return the queues of a topic, or of all topics. Raises TopicNotFoundError where nothing is known of the topic."""
     left = await list_left_queues(conn, [route.topic_id for route in snapshot.topics.values()])

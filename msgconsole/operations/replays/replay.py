@@ -12,19 +12,13 @@ from confdb.expressions.compiled import compile_expression
 from confdb.features import Feature
 from confdb.routes import GroupRoute, Snapshot, TopicRoute
 from confdb.snapshot import load_snapshot
-from msgbroker.contract.errors import (
-    GroupNotFoundError,
-    InvalidSettingError,
-    NothingSelectedError,
-    StoreUnavailableError,
-    SubscriptionNotFoundError,
-    ThingNotFoundError,
-    TopicNotFoundError,
-)
+from msgbroker.contract.errors import InvalidSettingError, NothingSelectedError, ThingNotFoundError
 from msgbroker.engine.selection import selection_of
 from msgbroker.engine.stress import StressGate
 from msgconsole.operations.counting import asked_by, count_selected
 from msgconsole.operations.stores import Stores
+from msgconsole.operations.subscribed import get_group, get_subscribed_topic
+from msgconsole.operations.times import check_order
 from msgdb.jobs.records import RATE_DEFAULT, JobKind, NewJob
 from msgdb.jobs.specs import Place, ReplaySpec
 from msgdb.jobs.steering import begin_job
@@ -34,7 +28,7 @@ from msgdb.log.queues import list_topic_queues
 from msgdb.log.reads import first_offsets, next_offsets, offset_at_time
 from msgdb.postgres.binary_rows import micros_of
 from msgdb.postgres.connections import Connection
-from msgdb.postgres.history import find_history
+from msgdb.postgres.history import get_history
 
 IDS_MAX: Final = 1_000
 """So many messages may be named one by one."""
@@ -85,17 +79,14 @@ class BegunReplay:
 async def plan_replay(stores: Stores, wanted: WantedReplay) -> ReplayPlan:
     """Return what a replay would do. Changes nothing.
 
-    Raises a NotFoundError for what is not there, ExpressionTooCostlyError where a subscription's expression costs more
-    than any may that is registered now.
+    Raises a NotFoundError for what is not there, InvalidSettingError for times between which nothing can lie,
+    ExpressionTooCostlyError where a subscription's expression costs more than any may that is registered now.
     """
+    check_order(wanted.stored_from, wanted.stored_before)
     snapshot = await load_snapshot(stores.config)
-    group = snapshot.groups.get((wanted.namespace, wanted.group))
-    if group is None:
-        raise GroupNotFoundError(wanted.namespace, wanted.group)
+    group = get_group(snapshot, wanted.namespace, wanted.group)
     async with stores.messages.looking() as conn:
-        history = await find_history(conn)
-        if history is None:
-            raise StoreUnavailableError("no broker has met it since it was promoted: start one first")
+        history = await get_history(conn)
         if wanted.message_ids:
             return await _plan_places(conn, snapshot, group, wanted, str(history.history_id))
         return await _plan_ranges(conn, snapshot, group, wanted, str(history.history_id))
@@ -131,9 +122,9 @@ async def _plan_places(
     for message_id in dict.fromkeys(wanted.message_ids):
         found, _ = await find_copies(conn, message_id, wanted.namespace, limit=1)
         if not found:
-            raise ThingNotFoundError("message", str(message_id))
+            raise ThingNotFoundError("message", str(message_id), namespace=wanted.namespace)
         (row,) = found
-        topic = _get_subscribed(snapshot, group, row.topic)
+        topic = get_subscribed_topic(snapshot, group, row.topic)
         denied += row.stress and not gate.allows(group.group_id, topic.topic_id, row.event_code)
         places.append(Place(row.queue_id, row.queue_offset, row.stored_at_us))
     spec = ReplaySpec(group_id=group.group_id, history_id=history_id, places=tuple(places))
@@ -147,7 +138,7 @@ async def _plan_ranges(
 ) -> ReplayPlan:
     if wanted.topic is None:
         raise InvalidSettingError("topic", "must be given, or the ids of messages")
-    topic = _get_subscribed(snapshot, group, wanted.topic)
+    topic = get_subscribed_topic(snapshot, group, wanted.topic)
     asked = None if wanted.whatever_it_asks_for else asked_by(group, topic)
     spec = ReplaySpec(
         group_id=group.group_id,
@@ -165,17 +156,7 @@ async def _plan_ranges(
 
     counted = await count_selected(conn, spec.ranges, selection_of(spec, compile_expression), is_denied)
     thing = f"{wanted.topic}{'' if wanted.event_code is None else f'/{wanted.event_code}'} to {group.name}"
-    return ReplayPlan(spec, thing, *counted)
-
-
-def _get_subscribed(snapshot: Snapshot, group: GroupRoute, topic: str) -> TopicRoute:
-    """Return a topic that the group subscribes to: of others it has no lanes."""
-    route = snapshot.topics.get((group.namespace, topic))
-    if route is None:
-        raise TopicNotFoundError(group.namespace, topic)
-    if all(subscription.topic_id != route.topic_id for subscription in group.subscriptions):
-        raise SubscriptionNotFoundError(group.name, topic, "*")
-    return route
+    return ReplayPlan(spec, thing, counted.looked_at, counted.selected, counted.denied, is_exact=counted.is_exact)
 
 
 async def _ranges(conn: Connection, topic: TopicRoute, wanted: WantedReplay) -> list[tuple[int, int, int]]:

@@ -10,9 +10,12 @@ from typing import Final
 from uuid import UUID
 
 from confdb.snapshot import load_snapshot
+from msgbroker.client.connect.inspection import WhichInstances
 from msgbroker.contract.errors import InvalidSettingError, ThingNotFoundError
+from msgconsole.operations.brokers.asking import Unanswered
+from msgconsole.operations.brokers.connected import list_instances
 from msgconsole.operations.stores import Stores
-from msgconsole.operations.subscribed import get_group, subscribed_topics
+from msgconsole.operations.subscribed import get_group, get_subscribed_topic
 from msgdb.jobs.specs import Place
 from msgdb.jobs.trials import TrialState, TrialStatus, Tried, begin_trial, end_trial, get_trial, wait_for_trial
 from msgdb.log.copies import find_copies
@@ -43,6 +46,17 @@ class WantedTry:
 
 
 @dataclass(frozen=True, slots=True)
+class TryPlan:
+    """What a trial would be."""
+
+    messages: int
+    """How many messages would be tried."""
+    is_connected: bool
+    """Whether a broker says that it has the instance; where none does, those that have not answered may."""
+    unanswered: Sequence[Unanswered]
+
+
+@dataclass(frozen=True, slots=True)
 class TriedMessage:
     """What an instance made of a message."""
 
@@ -67,10 +81,13 @@ class TryDone:
     """Why it ended before its end."""
 
 
-async def plan_try(stores: Stores, wanted: WantedTry) -> int:
-    """Return how many messages would be tried. Changes nothing. Raises a NotFoundError, or InvalidSettingError."""
+async def plan_try(stores: Stores, wanted: WantedTry) -> TryPlan:
+    """Return what would be tried. Changes nothing. Raises a NotFoundError, or InvalidSettingError.
+
+    Where all brokers have answered, and none has the instance, it is refused: nobody would take the trial.
+    """
     _, copies = await _resolve(stores, wanted)
-    return len(copies)
+    return await _plan(stores, wanted, len(copies))
 
 
 async def try_messages(
@@ -79,8 +96,10 @@ async def try_messages(
     """Have an instance try messages, and return what it made of each; ended by hand, the trial ends with it.
 
     Nothing is stored once more, no cursor moves, and no other instance notices. *on_tried* is told of each message.
+    Raises as `plan_try` does.
     """
     group_id, copies = await _resolve(stores, wanted)
+    await _plan(stores, wanted, len(copies))
     places = [Place(copy.queue_id, copy.queue_offset, copy.stored_at_us) for copy in copies]
     ids = [str(copy.id) for copy in copies]
     async with stores.messages.transaction() as conn:
@@ -110,16 +129,26 @@ async def _resolve(stores: Stores, wanted: WantedTry) -> tuple[int, list[FoundMe
     snapshot = await load_snapshot(stores.config)
     group = get_group(snapshot, wanted.namespace, wanted.group)
     async with stores.messages.looking() as conn:
-        copies = [await _get_copy(conn, wanted, message_id) for message_id in wanted.message_ids]
+        copies = [await _get_copy(conn, wanted, group.group_id, message_id) for message_id in wanted.message_ids]
     for copy in copies:
-        subscribed_topics(snapshot, group, copy.topic)
+        get_subscribed_topic(snapshot, group, copy.topic)
     return group.group_id, copies
 
 
-async def _get_copy(conn: Connection, wanted: WantedTry, message_id: UUID) -> FoundMessage:
-    found, _ = await find_copies(conn, message_id, wanted.namespace)
+async def _plan(stores: Stores, wanted: WantedTry, count: int) -> TryPlan:
+    which = WhichInstances(wanted.namespace, wanted.group, wanted.instance_id)
+    report = await list_instances(stores, which, 1)
+    if not report.instances and not report.unanswered:
+        within = f"group {wanted.group} of "
+        raise ThingNotFoundError("connected instance", wanted.instance_id, namespace=wanted.namespace, within=within)
+    return TryPlan(count, bool(report.instances), report.unanswered)
+
+
+async def _get_copy(conn: Connection, wanted: WantedTry, group_id: int, message_id: UUID) -> FoundMessage:
+    # What was edited for another group is not what this one gets.
+    found, _ = await find_copies(conn, message_id, wanted.namespace, group_id=group_id)
     if not found:
-        raise ThingNotFoundError("message", str(message_id))
+        raise ThingNotFoundError("message", str(message_id), namespace=wanted.namespace)
     # As it was stored last: perhaps it was redriven with another body.
     return max(found, key=lambda each: each.position)
 

@@ -40,7 +40,7 @@ def tell_unsettled(facts: GroupFacts, way: Way) -> GroupStatus:
     """Tell what is to come: what its broker says, where one does, and else by the configuration of now."""
     stand = facts.stand
     if stand is None:
-        return _to_come(facts, way, _read_before(facts, way) if facts.standing.owner is not None else ())
+        return _to_come(facts, way, _read_before(facts, way) if facts.rows.owner is not None else ())
     if stand.stand in _IN_MEMORY:
         return _in_memory(facts, way, stand)
     return _to_come(facts, way, _read_before(facts, way, is_unread=True))
@@ -66,7 +66,7 @@ def _to_come(facts: GroupFacts, way: Way, others: tuple[Other, ...]) -> GroupSta
     """Tell what is to come of a message that its lane reads by the configuration of now."""
     message, moments = facts.message, facts.moments
     reading = read_by(moments[-1], message, way.passages[-1].reset)
-    if reading.begins_behind and not facts.standing.has_cursor:
+    if reading.begins_behind and not facts.rows.has_cursor:
         why = later_than(moments, moment_at(moments, message.stored_at_us), Why.SUBSCRIBED_LATER)
         told = answer(facts, State.NOT_MATCHED, Basis.NOW, BEGINS_BEHIND, why=why)
     elif not reading.is_wanted and not reading.shelved_by:
@@ -121,7 +121,7 @@ def _denied_next(facts: GroupFacts) -> GroupStatus:
 def _pending(facts: GroupFacts, reading: Reading) -> str:
     if reading.shelved_by:
         return f"{reading.detail}: it is to wait for it"
-    if facts.standing.owner is None:
+    if facts.rows.owner is None:
         return "no broker serves its lane: no instance of the group is connected that could take it"
     if facts.stand is not None:
         return "its lane has not come to it yet"

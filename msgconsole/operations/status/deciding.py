@@ -31,7 +31,7 @@ _ANYTHING: Final = "what the group was when the message came is not known"
 def decide(facts: GroupFacts) -> GroupStatus:
     """Return what became of a message with a group."""
     told = _decided(facts)
-    is_settled = facts.standing.is_settled or (facts.stand is not None and facts.stand.stand is Stand.SETTLED)
+    is_settled = facts.rows.is_settled or (facts.stand is not None and facts.stand.stand is Stand.SETTLED)
     # Of a place, and not of the message that lies there now.
     is_by_offset = told.basis is Basis.BROKER or (is_settled and told.basis is not Basis.ROWS)
     return _doubted(facts, told) if is_by_offset else told
@@ -42,13 +42,13 @@ def _decided(facts: GroupFacts) -> GroupStatus:
     if message.target_group not in {None, facts.group_id}:
         detail = "it was redriven or replayed to another group alone"
         return answer(facts, State.NOT_MATCHED, Basis.ROWS, detail, why=Why.FOR_ANOTHER_GROUP)
-    standing = facts.standing
-    if standing.waiting is not None:
-        return _waiting(facts, standing.waiting)
+    rows = facts.rows
+    if rows.waiting is not None:
+        return _waiting(facts, rows.waiting)
     way = way_over(message.queue_offset, message.stored_at_us, facts.resets, facts.reset_before)
-    if not standing.is_settled:
+    if not rows.is_settled:
         return _unsettled(facts, way)
-    buried = standing.dead_letter
+    buried = rows.dead_letter
     if buried is not None and not _is_from_before(buried, way):
         return _dead(facts, buried)
     return _skipped(facts, way) or _settled(facts, way)
@@ -73,9 +73,9 @@ def _doubted(facts: GroupFacts, told: GroupStatus) -> GroupStatus:
     said = "what its lane has done at this offset may be of another message, which the log has lost"
     if not facts.replaces_lost:
         doubt = Other(State.UNKNOWN, None, said, "if it was stored after the log had lost its end")
-        return replace(told, others=(*told.others, doubt)) if facts.standing.is_beyond else told
+        return replace(told, others=(*told.others, doubt)) if facts.rows.is_beyond else told
     others = [Other(told.state, told.why, told.detail, "if its lane has read it since"), *told.others]
-    if facts.standing.is_beyond:
+    if facts.rows.is_beyond:
         again = "whoever claims its lane next puts that back, to what was stored half a minute before"
         others.append(Other(State.PENDING, None, again, "if it is stored later than that"))
     return answer(facts, State.UNKNOWN, Basis.ROWS, f"the log has lost its end: {said}", others=tuple(others))
@@ -100,7 +100,7 @@ def _waiting(facts: GroupFacts, row: WaitingRow) -> GroupStatus:
         detail += "; nobody makes it: the group does not subscribe to the topic any more"
     elif facts.message.stress and not facts.moments[-1].may_see_stress:
         detail += f"; {said_of_denial(facts)}"
-    elif stand is None and facts.standing.owner is not None:
+    elif stand is None and facts.rows.owner is not None:
         detail += f", or an instance has it: {NOT_ASKED}{facts.if_paused}"
     else:
         detail += facts.if_paused
@@ -126,7 +126,7 @@ def _skipped(facts: GroupFacts, way: Way) -> GroupStatus | None:
     back = way.put_back_by
     by_hand = next((act for act in facts.skips if back is None or act.at > back.at), None)
     if by_hand is not None:
-        buried = facts.standing.dead_letter
+        buried = facts.rows.dead_letter
         rest = "was purged" if buried is None or back is None else _of_before(buried, back)
         said = f"it was skipped at {by_hand.at:%Y-%m-%d %H:%M:%S} by {by_hand.actor}: {by_hand.reason}"
         return answer(facts, State.DEAD_LETTER, Basis.ROWS, f"{said}; its dead letter {rest}")
@@ -189,7 +189,7 @@ def _of_before(buried: Buried, back: LaneResetAct) -> str:
 
 def _died_without_a_trace(facts: GroupFacts, back: LaneResetAct | None) -> list[Other]:
     """Return that it may be a dead letter of which no row is left, where that can be."""
-    buried = facts.standing.dead_letter
+    buried = facts.rows.dead_letter
     if buried is not None:
         before = "" if back is None else _of_before(buried, back)
         detail = f"dead letter {before}; a second one leaves no row"

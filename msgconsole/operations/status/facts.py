@@ -15,7 +15,7 @@ from msgdb.jobs.purge_jobs import PurgeJob
 from msgdb.lanes.records import LaneReset
 from msgdb.lanes.reset_acts import LaneResetAct
 from msgdb.lanes.skip_acts import SkipAct
-from msgdb.lanes.standing import Standing
+from msgdb.lanes.standing import LaneRows
 from msgdb.postgres.binary_rows import datetime_of
 from msgdb.trace.reading import Acked
 
@@ -35,7 +35,7 @@ class GroupFacts:
     """Whether they reach back so far."""
     has_lost_changes: bool = False
     """Whether changes since then may be in no audit trail, because the configuration's database has lost its end."""
-    standing: Standing
+    rows: LaneRows
     resets: Sequence[LaneResetAct] = ()
     """Of this lane, since the message was stored; the oldest first."""
     reset_before: LaneReset | None = None
@@ -60,9 +60,9 @@ class GroupFacts:
     @property
     def replaces_lost(self) -> bool:
         """Whether it was stored where a message was lost that the lane had settled, and the lane not put back since."""
-        died_at_us = self.standing.lost_died_at_us
+        died_at_us = self.rows.lost_died_at_us
         if died_at_us is None:
-            return self.standing.has_foreign_row
+            return self.rows.has_foreign_row
         since = [act for act in self.put_back if act.at > datetime_of(died_at_us)]
         stored_at = datetime_of(self.message.stored_at_us)
         return not any(act.to_offset <= self.message.queue_offset or act.at < stored_at for act in since)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from confdb.past import Deletion, Past, PastGroup
+from confdb.deleted import GroupDeletion, read_group_deletions
+from confdb.past import PastGroup
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError
 from msgconsole.operations.status.answers import Basis, Deleted, GroupStatus, MessageStatus, PlaceStatus, State
@@ -50,17 +51,20 @@ def _not_found(wanted: WantedStatus, there: Iterable[PastGroup]) -> Exception:
 
 async def _with_deleted(
     stores: Stores, wanted: WantedStatus, there: Sequence[PastGroup], copies: Iterable[BuriedCopy]
-) -> tuple[list[PastGroup], Mapping[int, Deletion]]:
+) -> tuple[list[PastGroup], Mapping[int, GroupDeletion]]:
     """Return the groups that are asked about, also those that have dead letters of it and are no more."""
     ids = {group.group_id for group in there}
     gone = {copy.group_id: copy.group for copy in copies if copy.group_id not in ids}
-    asked = [*there, *(PastGroup(group_id, name, paused=False) for group_id, name in gone.items())]
+    deletions: Mapping[int, GroupDeletion] = {}
+    if gone:
+        # What expired after its group was deleted was given no name.
+        names = set(gone.values()) if all(gone.values()) else None
+        deletions = await read_group_deletions(stores.config, wanted.namespace, names)
+    called = {group_id: deletions[group_id].name if group_id in deletions else name for group_id, name in gone.items()}
+    asked = [*there, *(PastGroup(group_id, name, paused=False) for group_id, name in called.items())]
     found = [group for group in asked if wanted.group in {None, group.name}]
     if wanted.group is not None and not found:
         raise GroupNotFoundError(wanted.namespace, wanted.group)
-    deletions: Mapping[int, Deletion] = {}
-    if gone:
-        deletions = await Past(stores.config).deletions_of_groups(wanted.namespace, set(gone.values()))
     return sorted(found, key=lambda each: (each.name, each.group_id)), deletions
 
 
@@ -69,19 +73,23 @@ def _told(
     topic: str,
     groups: Sequence[PastGroup],
     copies: Sequence[BuriedCopy],
-    deletions: Mapping[int, Deletion],
+    deletions: Mapping[int, GroupDeletion],
 ) -> MessageStatus:
     assert wanted.queue_id is not None, "it is named by its place"
     assert wanted.queue_offset is not None, "it is named by its place"
-    copy = copies[0] if copies else None
-    by_group = {each.group_id: each for each in reversed(copies)}
+    # Where the log has lost its end, others lay there before the last one.
+    copy = max(copies, key=lambda each: each.stored_at_us, default=None)
+    by_group = {each.group_id: each for each in reversed(copies) if copy is not None and _is_of(each, copy)}
+    lost = {each.group_id: each for each in reversed(copies) if each.group_id not in by_group}
     place = PlaceStatus(
         queue_id=wanted.queue_id,
         queue_offset=wanted.queue_offset,
         stored_at=None if copy is None else datetime_of(copy.stored_at_us),
         target_group=None,
         redrives=0 if copy is None else copy.redrives,
-        groups=tuple(_status(group, by_group.get(group.group_id), deletions) for group in groups),
+        groups=tuple(
+            _status(group, by_group.get(group.group_id), deletions, lost.get(group.group_id)) for group in groups
+        ),
     )
     return MessageStatus(
         message_id=None if copy is None else copy.message_id,
@@ -96,13 +104,27 @@ def _told(
     )
 
 
-def _status(group: PastGroup, copy: BuriedCopy | None, deletions: Mapping[int, Deletion]) -> GroupStatus:
+def _is_of(each: BuriedCopy, copy: BuriedCopy) -> bool:
+    return (each.message_id, each.stored_at_us) == (copy.message_id, copy.stored_at_us)
+
+
+def _status(
+    group: PastGroup, copy: BuriedCopy | None, deletions: Mapping[int, GroupDeletion], lost: BuriedCopy | None
+) -> GroupStatus:
     name, group_id = group.name, group.group_id
+    deletion = deletions.get(group_id)
+    told_of = None if deletion is None else Deleted(*deletion[1:], subscriptions=())
     if copy is None:
         detail = "its day is gone: whether the group had settled it nothing tells"
-        return GroupStatus(group=name, group_id=group_id, state=State.GONE, basis=Basis.ROWS, detail=detail)
+        if lost is not None:
+            letter_id, message_id = lost.dead_letter.dead_letter_id, lost.message_id
+            detail += (
+                f"; dead letter {letter_id} is of message {message_id}, which lay there, and which the log has lost"
+            )
+        return GroupStatus(
+            group=name, group_id=group_id, state=State.GONE, basis=Basis.ROWS, detail=detail, deleted=told_of
+        )
     letter = dead_letter_of(copy.dead_letter)
-    deletion = deletions.get(group_id)
     return GroupStatus(
         group=name,
         group_id=group_id,
@@ -110,5 +132,5 @@ def _status(group: PastGroup, copy: BuriedCopy | None, deletions: Mapping[int, D
         basis=Basis.ROWS,
         detail=said_of_letter(letter),
         dead_letter=letter,
-        deleted=None if deletion is None else Deleted(*deletion, subscriptions=()),
+        deleted=told_of,
     )

@@ -20,7 +20,7 @@ from msgdb.jobs.purge_jobs import PurgeJob
 from msgdb.lanes.records import LaneReset
 from msgdb.lanes.reset_acts import LaneResetAct, ResetActs
 from msgdb.lanes.skip_acts import SkipAct
-from msgdb.lanes.standing import Standing
+from msgdb.lanes.standing import LaneRows
 from msgdb.log.found import FoundMessage
 from msgdb.log.queues import QueueRow
 from msgdb.postgres.binary_rows import datetime_of, micros_of
@@ -34,7 +34,8 @@ class Stored:
     place: FoundMessage
     queue: QueueRow
     """As it is by now: of a topic that was deleted and made again there is another one."""
-    standings: Mapping[int, Standing]
+    rows: Mapping[int, LaneRows]
+    """What the lanes' rows say of the message there, by group."""
     resets: ResetActs
     skips: Sequence[SkipAct]
     purges: Sequence[PurgeJob]
@@ -90,7 +91,7 @@ class Joined:
             moments=moments[-MOMENTS_MAX:],
             are_moments_whole=past.is_whole and len(moments) <= MOMENTS_MAX,
             has_lost_changes=past.has_lost_changes,
-            standing=stored.standings[group_id],
+            rows=stored.rows[group_id],
             resets=[act for act in self._resets if act.group_id == group_id],
             put_back=[act for act in stored.put_back if act.group_id == group_id],
             reset_before=self._reset_before(group_id),
@@ -105,10 +106,10 @@ class Joined:
         )
 
     def _stand_of(self, group_id: int) -> MessageStand | None:
-        place, standing = self.stored.place, self.stored.standings[group_id]
+        place, rows = self.stored.place, self.stored.rows[group_id]
         stand = self.said.stands.get(MessagePlace(group_id, place.queue_id, place.queue_offset))
         # Else it is of an owner that has lost the lane, or before a reset.
-        return stand if stand is not None and stand.epoch >= standing.epoch else None
+        return stand if stand is not None and stand.epoch >= rows.epoch else None
 
     @cached_property
     def _moments(self) -> Mapping[int, tuple[GroupMoment, ...]]:

@@ -26,7 +26,7 @@ from msgconsole.operations.stores import Stores
 from msgdb.jobs.purge_jobs import list_purge_jobs
 from msgdb.lanes.reset_acts import list_put_back_acts, list_reset_acts
 from msgdb.lanes.skip_acts import list_skip_acts
-from msgdb.lanes.standing import find_standings
+from msgdb.lanes.standing import find_lane_rows
 from msgdb.log.copies import COPIES_MAX, Copies, find_copies, find_copy_at
 from msgdb.log.found import FoundMessage
 from msgdb.log.queues import QueueRow, find_queue
@@ -93,7 +93,7 @@ async def _read_stored(stores: Stores, places: Sequence[FoundMessage], groups: S
                 place,
                 await _get_queue(conn, place.queue_id),
                 # Before the acts and the jobs: what these did to it is there by then.
-                await find_standings(conn, group_ids, place.queue_id, place.queue_offset, place.stored_at_us),
+                await find_lane_rows(conn, group_ids, place.queue_id, place.queue_offset, place.stored_at_us),
                 await list_reset_acts(conn, place.queue_id, place.queue_offset, datetime_of(place.stored_at_us)),
                 await list_skip_acts(conn, place.queue_id, place.queue_offset, datetime_of(place.stored_at_us)),
                 await list_purge_jobs(conn, datetime_of(place.stored_at_us)),
@@ -126,11 +126,11 @@ async def _get_queue(conn: Connection, queue_id: int) -> QueueRow:
 def _to_ask(stored: Sequence[Stored]) -> dict[MessagePlace, UUID]:
     """Return what is not settled, with the broker that serves its lane."""
     return {
-        MessagePlace(group_id, each.place.queue_id, each.place.queue_offset): standing.owner
+        MessagePlace(group_id, each.place.queue_id, each.place.queue_offset): rows.owner
         for each in stored
-        for group_id, standing in each.standings.items()
-        if standing.owner is not None
-        and (standing.waiting is not None or not standing.is_settled)
+        for group_id, rows in each.rows.items()
+        if rows.owner is not None
+        and (rows.waiting is not None or not rows.is_settled)
         and each.place.target_group in {None, group_id}
     }
 

@@ -23,5 +23,6 @@ class WantedStatus:
 
     def not_found(self) -> ThingNotFoundError:
         """Return what says that there is no such message."""
-        named = f"queue {self.queue_id} offset {self.queue_offset}" if self.message_id is None else self.message_id
-        return ThingNotFoundError("message", f"{named} (no live day of namespace {self.namespace} has it)")
+        place = f"queue {self.queue_id} offset {self.queue_offset}"
+        named = place if self.message_id is None else str(self.message_id)
+        return ThingNotFoundError("message", named, namespace=self.namespace, within="a live day of ")

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from msgconsole.bench.measures.targets import Verdict
 from msgconsole.bench.report.markdown import TARGET_COLUMNS, table, target_row
+from tests.bench.finding.filled_store import QUEUES
+from tests.bench.finding.publisher import ROWS_AT_ONCE
 
 ALONE: Final = "alone"
 BESIDE: Final = "beside a publisher"
@@ -30,9 +32,9 @@ def document(measured: dict[str, Any]) -> str:
             " [finding.json](finding.json)."
         ),
         (
-            f"{sizes['messages']:,} messages of {sizes['body_bytes']:,} bytes of body, in 4 queues of {sizes['days']}"
-            f" days; {sizes['looks']} looks of each kind, each with the configuration loaded anew. The publisher stores"
-            " 200 messages a transaction, without a pause."
+            f"{sizes['messages']:,} messages of {sizes['body_bytes']:,} bytes of body, in {QUEUES} queues of"
+            f" {sizes['days']} days; {sizes['looks']} looks of each kind, each with the configuration loaded anew. The"
+            f" publisher stores {ROWS_AT_ONCE} messages a transaction, without a pause."
         ),
         "## Targets",
         table(TARGET_COLUMNS, [target_row(verdict) for verdict in verdicts(measured)]),

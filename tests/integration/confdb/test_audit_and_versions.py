@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from confdb.models import ConfigVersion
-from confdb.services import ConfigService
+from confdb.services import ConfigService, WantedChanges
 from confdb.services.changes import Changes
 from confdb.snapshot import read_version
 from confdb.store import ConfigStore
@@ -64,7 +64,7 @@ async def test_the_audit_trail_is_read_by_page_and_by_thing(service: ConfigServi
     second = await service.audit.list(limit=3, after=first.next_after)
     assert [(entry.kind, entry.name) for entry in second.items] == [("topic", "b"), ("topic", "a")]
     assert second.next_after is None
-    of_one = await service.audit.list(namespace="default", kind="topic", name="a")
+    of_one = await service.audit.list(WantedChanges(namespace="default", kinds=["topic"], name="a"))
     assert [entry.action for entry in of_one.items] == ["topic.create"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from msgbroker.contract.errors import InvalidSettingError, ThingNotFoundError
@@ -75,3 +77,18 @@ async def test_an_act_is_looked_up_with_all_that_is_known_of_it(conn: Connection
     assert (await get_act(conn, act_id)).detail == {"count": 2**63}
     with pytest.raises(ThingNotFoundError, match="act"):
         await get_act(conn, act_id + 1)
+
+
+async def test_acts_are_listed_by_who_did_them_and_when(conn: Connection) -> None:
+    for actor, age in (("cli:ada", "3 hours"), ("cli:bo_b", "2 hours"), ("cli:ada", "1 hour")):
+        act_id = await do(conn, age, actor=actor)
+        await conn.execute(f"UPDATE act SET at = clock_timestamp() - interval '{age}' WHERE act_id = %s", (act_id,))
+    now = datetime.now(UTC)
+    since, until = now - timedelta(minutes=150), now - timedelta(minutes=90)
+
+    assert [act.thing for act in await list_acts(conn, actor="ada")] == ["1 hour", "3 hours"]
+    assert [act.thing for act in await list_acts(conn, since=since)] == ["1 hour", "2 hours"]
+    assert [act.thing for act in await list_acts(conn, until=until)] == ["2 hours", "3 hours"]
+    assert [act.thing for act in await list_acts(conn, since=since, until=until)] == ["2 hours"]
+    assert await list_acts(conn, actor="ada", since=since, until=until) == []
+    assert await list_acts(conn, actor="%") == []

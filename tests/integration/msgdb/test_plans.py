@@ -222,7 +222,7 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
             "first_keeper": FIRST_KEEPER,
         },
     ),
-    "standings": (standing._FIND, OF_PLACE),
+    "lane_rows": (standing._FIND, OF_PLACE),
     "buried_at": (standing._BURIED_AT, {**OF_PLACE, "namespace": "default"}),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),
     "write_usage": (

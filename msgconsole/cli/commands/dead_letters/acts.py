@@ -15,12 +15,12 @@ from msgconsole.cli.carrying_out.following import follow_begun
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.commands.dead_letters.options import (
     AllOfThem,
+    DiedOf,
     DiedSince,
     DiedUntil,
     Earlier,
     Ids,
     OfError,
-    OfReason,
     check_earlier,
     tell_earlier,
 )
@@ -42,9 +42,9 @@ from msgconsole.cli.typed.options import (
 )
 from msgconsole.operations.dead_letters import purge as purging
 from msgconsole.operations.dead_letters import redrive as redriving
-from msgconsole.operations.dead_letters.meant import LetterSum, count_earlier, resolve_group
+from msgconsole.operations.dead_letters.meant import Begun, LetterSum, count_earlier, resolve_group
 from msgconsole.operations.dead_letters.purge import PurgePlan
-from msgconsole.operations.dead_letters.redrive import Begun, RedrivePlan
+from msgconsole.operations.dead_letters.redrive import RedrivePlan
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.wanted import WantedDeadLetters
 from msgdb.jobs.records import RATE_DEFAULT
@@ -59,7 +59,7 @@ def redrive(
     topic: OfTopic = None,
     event_code: OfEventCode = None,
     key: OfKey = None,
-    why: OfReason = None,
+    why: DiedOf = None,
     error: OfError = None,
     since: DiedSince = None,
     until: DiedUntil = None,
@@ -119,7 +119,7 @@ def purge(
     topic: OfTopic = None,
     event_code: OfEventCode = None,
     key: OfKey = None,
-    why: OfReason = None,
+    why: DiedOf = None,
     error: OfError = None,
     since: DiedSince = None,
     until: DiedUntil = None,

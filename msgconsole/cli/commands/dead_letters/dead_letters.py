@@ -7,15 +7,14 @@ from uuid import UUID
 
 import typer
 
-from msgbroker.contract.errors import ThingNotFoundError
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.commands.dead_letters import acts
 from msgconsole.cli.commands.dead_letters.options import (
+    DiedOf,
     DiedSince,
     DiedUntil,
     Earlier,
     OfError,
-    OfReason,
     check_earlier,
     tell_earlier,
 )
@@ -57,7 +56,7 @@ def list_(
     topic: OfTopic = None,
     event_code: OfEventCode = None,
     key: OfKey = None,
-    why: OfReason = None,
+    why: DiedOf = None,
     error: OfError = None,
     since: DiedSince = None,
     until: DiedUntil = None,
@@ -114,9 +113,7 @@ def show(
 
     async def read(stores: Stores) -> tuple[DeadLetter, list[Redrive], frozenset[int]]:
         async with stores.messages.looking() as connection:
-            found = await get_dead_letter(connection, dead_letter_id)
-            if found.summary.namespace != namespace:
-                raise ThingNotFoundError("dead letter", str(dead_letter_id))
+            found = await get_dead_letter(connection, dead_letter_id, namespace=namespace)
             redriven = await list_redrives(connection, dead_letter_id)
         return found, redriven, await registered_groups(stores)
 

@@ -11,7 +11,7 @@ from msgbroker.engine.verdicts import DeadLetterReason
 from msgconsole.cli.typed.times import FORMS, parse_time
 from msgconsole.operations.dead_letters.meant import EarlierLetters
 
-OfReason = Annotated[
+DiedOf = Annotated[
     str | None,
     typer.Option("--why", help=f"Only those that died of this: {', '.join(DeadLetterReason)}."),
 ]

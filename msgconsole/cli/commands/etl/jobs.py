@@ -12,7 +12,7 @@ from msgconsole.cli.carrying_out.store import read_store
 from msgconsole.cli.commands.etl.options import DEFAULT_TABLE, LOCAL, Day, FileMib, Master, Place, Table, read_day
 from msgconsole.cli.exit_status import EXIT_INTERRUPTED, EXIT_REFUSED
 from msgconsole.cli.printing.output import print_json, print_line, print_rows
-from msgconsole.cli.printing.progress import JobProgress
+from msgconsole.cli.printing.progress import SparkJobProgress
 from msgconsole.cli.typed.options import AsJson
 from msgconsole.local import places
 from msgconsole.local.spark_job import JobCommand, Record, check_installed, run_job
@@ -143,7 +143,7 @@ def _run(
     as_json: bool,
 ) -> None:
     """Run *job*, and print what came of it. Without *interrupted*, Ctrl-C is how it ends."""
-    with JobProgress(what, is_quiet=as_json) as progress:
+    with SparkJobProgress(what, is_quiet=as_json) as progress:
         done = run_job(job, progress.show)
     if done is None:
         if interrupted is None:

@@ -14,7 +14,7 @@ from msgconsole.cli.carrying_out.if_not_exists import Existing
 from msgconsole.cli.carrying_out.service import carry_out, change, deleted_by, look_up, look_up_all
 from msgconsole.cli.commands.groups import drain, errors, reset
 from msgconsole.cli.commands.groups.pausing import told_change
-from msgconsole.cli.printing.in_use import tell_usage
+from msgconsole.cli.printing.in_use import tell_use
 from msgconsole.cli.printing.output import print_rows, print_thing
 from msgconsole.cli.typed.given import require_a_change
 from msgconsole.cli.typed.options import (
@@ -27,10 +27,10 @@ from msgconsole.cli.typed.options import (
     Limit,
     Namespace,
     NoWait,
-    Why,
-    WhyChanged,
+    ReasonOfChange,
+    ReasonToDelete,
 )
-from msgconsole.operations.configuration.deletions import delete_group, find_group_usage
+from msgconsole.operations.configuration.deletions import delete_group, find_group_use
 
 app = typer.Typer(no_args_is_help=True)
 app.command("reset")(reset.reset)
@@ -205,7 +205,7 @@ def update(
     unsettled_max: _UnsettledMax = None,
     paused: Annotated[bool | None, typer.Option("--pause/--resume", help="Hand out nothing, or again.")] = None,
     description: Description = None,
-    reason: WhyChanged = None,
+    reason: ReasonOfChange = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -241,7 +241,7 @@ def delete(
     namespace: Namespace = DEFAULT_NAMESPACE,
     force: Force = False,
     dry_run: DryRun = False,
-    reason: Why = None,
+    reason: ReasonToDelete = None,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
@@ -261,7 +261,7 @@ def delete(
         )
         return
     if dry_run:
-        tell_usage(act(lambda stores: find_group_usage(stores, namespace, name)), as_json=as_json)
+        tell_use(act(lambda stores: find_group_use(stores, namespace, name)), as_json=as_json)
         return
     by = deleted_by(reason, force=force)
     carry_out(

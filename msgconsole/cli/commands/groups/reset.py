@@ -100,3 +100,7 @@ def _tell(queues: Sequence[QueueReset], said: str, *, as_json: bool) -> None:
     print_rows(records, _COLUMNS, as_json=False, empty="It subscribes to nothing that has a queue.")
     skipped, again = sum(each.skipped for each in queues), sum(each.again for each in queues)
     print_line(f"{skipped:,} skipped, {again:,} come again. {said}")
+    copies = sum(each.copies for each in queues)
+    if copies:
+        about = "" if all(each.is_exact for each in queues) else "About "
+        print_line(f"{about}{copies:,} of what matches were stored once more for the group, redriven or replayed.")

@@ -18,7 +18,7 @@ from msgconsole.cli.carrying_out.if_not_exists import Existing, create_or_get
 from msgconsole.cli.carrying_out.service import actor, carry_out, deleted_by, look_up, look_up_all
 from msgconsole.cli.carrying_out.store import read_store
 from msgconsole.cli.commands.groups.pausing import told_change
-from msgconsole.cli.printing.in_use import tell_usage
+from msgconsole.cli.printing.in_use import tell_use
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing
 from msgconsole.cli.typed.given import require_a_change
 from msgconsole.cli.typed.options import (
@@ -33,12 +33,12 @@ from msgconsole.cli.typed.options import (
     NoWait,
     OfGroup,
     OfTopic,
+    ReasonOfChange,
+    ReasonToDelete,
     SubscriberGroup,
     Topic,
-    Why,
-    WhyChanged,
 )
-from msgconsole.operations.configuration.deletions import delete_subscription, find_subscription_usage
+from msgconsole.operations.configuration.deletions import delete_subscription, find_subscription_use
 from msgconsole.operations.configuration.subscribing import WantedSubscription, subscribe, update_subscription
 from msgconsole.operations.stores import Stores
 from msgdb.reports.expression_failures import find_expression_failure
@@ -214,7 +214,7 @@ def update(
     paused: Annotated[
         bool | None, typer.Option("--pause/--resume", help="Let what only this subscription wants wait, or come.")
     ] = None,
-    reason: WhyChanged = None,
+    reason: ReasonOfChange = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
@@ -261,7 +261,7 @@ def delete(
     event_code: EventCodeOrAll = "*",
     force: Force = False,
     dry_run: DryRun = False,
-    reason: Why = None,
+    reason: ReasonToDelete = None,
     no_wait: NoWait = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
@@ -273,8 +273,8 @@ def delete(
     Example: msgcenter subscription delete SG_POINTS TP_TRADE EC_PAID --dry-run
     """
     if dry_run:
-        usage = act(lambda stores: find_subscription_usage(stores, namespace, group, topic, event_code))
-        tell_usage(usage, as_json=as_json)
+        use = act(lambda stores: find_subscription_use(stores, namespace, group, topic, event_code))
+        tell_use(use, as_json=as_json)
         return
     by = deleted_by(reason, force=force)
     carry_out(

@@ -16,7 +16,8 @@ import typer
 
 from msgconsole.cli.carrying_out.acting import open_stores
 from msgconsole.cli.commands.messages.find import After
-from msgconsole.cli.printing.found import record_of, tell_why_not
+from msgconsole.cli.printing.found import record_of
+from msgconsole.cli.printing.incomplete import tell_why_not
 from msgconsole.cli.printing.output import as_json_text, body_record
 from msgconsole.cli.printing.streams import drop_output, write
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, Headers, Namespace, OfEventCode, OfKey, read_headers

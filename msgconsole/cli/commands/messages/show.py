@@ -11,7 +11,8 @@ import typer
 from msgbroker.contract.errors import ThingNotFoundError
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.commands.messages.find import read_id
-from msgconsole.cli.printing.found import record_of, tell_why_not
+from msgconsole.cli.printing.found import record_of
+from msgconsole.cli.printing.incomplete import tell_why_not
 from msgconsole.cli.printing.json_layout import lay_out
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing, visible
 from msgconsole.cli.printing.streams import print_bytes
@@ -45,7 +46,7 @@ def show(message_id: MessageId, namespace: Namespace = DEFAULT_NAMESPACE, as_jso
     """
     shown, why_not = act(lambda stores: find_shown(stores, namespace, read_id(message_id)))
     if shown is None:
-        raise _not_there(message_id, why_not)
+        raise _not_there(message_id, namespace, why_not)
     record = record_of(shown.message)
     again = [_again_record(shown, place) for place in range(len(shown.again))]
     deaths = [_death_record(shown, death) for death in shown.deaths]
@@ -78,7 +79,7 @@ def body(
     """
     content, why_not = act(lambda stores: find_body(stores, namespace, read_id(message_id)))
     if content is None:
-        raise _not_there(message_id, why_not)
+        raise _not_there(message_id, namespace, why_not)
     if out is not None:
         with out.open("xb") as file:
             file.write(content)
@@ -110,9 +111,9 @@ def _hex(content: bytes) -> str:
     return "\n".join(f"{number * _HEX_WIDTH:08x}  {line.hex(' ')}" for number, line in enumerate(lines))
 
 
-def _not_there(message_id: str, why_not: tuple[str, ...]) -> ThingNotFoundError:
+def _not_there(message_id: str, namespace: str, why_not: tuple[str, ...]) -> ThingNotFoundError:
     tell_why_not(why_not)
-    return ThingNotFoundError("message", message_id)
+    return ThingNotFoundError("message", message_id, namespace=namespace)
 
 
 def _again_record(shown: ShownMessage, place: int) -> dict[str, Any]:

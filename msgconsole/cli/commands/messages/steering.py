@@ -12,11 +12,11 @@ from msgconsole.cli.printing.output import print_json, print_line
 from msgconsole.cli.printing.waiting import WAIT_SECONDS, tell_still_waiting, tell_waiting
 from msgconsole.cli.typed.one_message import AtOffset, InQueue, MessageId, check_named_once
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, DryRun, Namespace, Reason, require_reason
+from msgconsole.operations.lanes.meant import WantedMessage
 from msgconsole.operations.lanes.steering import (
     Steer,
     SteerDone,
     SteerPlan,
-    WantedMessage,
     plan_steer,
     steer_message,
 )

@@ -20,8 +20,8 @@ from msgconsole.cli.typed.options import (
     Limit,
     Namespace,
     NoWait,
+    ReasonOfChange,
     Topic,
-    WhyChanged,
 )
 
 app = typer.Typer(no_args_is_help=True)
@@ -76,7 +76,7 @@ def list_(
 def delete(
     topic: Topic,
     name: _Name,
-    reason: WhyChanged = None,
+    reason: ReasonOfChange = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,

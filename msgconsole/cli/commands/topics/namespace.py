@@ -8,7 +8,7 @@ import typer
 
 from msgconsole.cli.carrying_out.service import change, look_up_all
 from msgconsole.cli.printing.output import print_rows
-from msgconsole.cli.typed.options import AsJson, Description, Limit, NoWait, WhyChanged
+from msgconsole.cli.typed.options import AsJson, Description, Limit, NoWait, ReasonOfChange
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -42,7 +42,7 @@ def list_(limit: Limit = 1_000, as_json: AsJson = False) -> None:
 
 
 @app.command("delete")
-def delete(name: _Name, reason: WhyChanged = None, no_wait: NoWait = False, as_json: AsJson = False) -> None:
+def delete(name: _Name, reason: ReasonOfChange = None, no_wait: NoWait = False, as_json: AsJson = False) -> None:
     """Delete a namespace that has no topics and groups any more.
 
     Example: msgcenter namespace delete shop

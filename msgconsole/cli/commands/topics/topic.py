@@ -11,7 +11,7 @@ from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.if_not_exists import Existing
 from msgconsole.cli.carrying_out.service import carry_out, change, deleted_by, look_up, look_up_all
 from msgconsole.cli.commands.topics import looks
-from msgconsole.cli.printing.in_use import tell_usage
+from msgconsole.cli.printing.in_use import tell_use
 from msgconsole.cli.printing.output import print_rows, print_thing
 from msgconsole.cli.typed.given import is_given, require_a_change
 from msgconsole.cli.typed.options import (
@@ -24,11 +24,11 @@ from msgconsole.cli.typed.options import (
     Limit,
     Namespace,
     NoWait,
+    ReasonOfChange,
+    ReasonToDelete,
     Topic,
-    Why,
-    WhyChanged,
 )
-from msgconsole.operations.configuration.deletions import delete_topic, find_topic_usage
+from msgconsole.operations.configuration.deletions import delete_topic, find_topic_use
 
 app = typer.Typer(no_args_is_help=True)
 app.command("tail")(looks.tail)
@@ -139,7 +139,7 @@ def update(
     ] = None,
     trace_rate: TraceRate = None,
     description: Description = None,
-    reason: WhyChanged = None,
+    reason: ReasonOfChange = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -173,7 +173,7 @@ def delete(
     name: Topic,
     force: Force = False,
     dry_run: DryRun = False,
-    reason: Why = None,
+    reason: ReasonToDelete = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
     as_json: AsJson = False,
@@ -183,7 +183,7 @@ def delete(
     Example: msgcenter topic delete TP_TRADE --dry-run
     """
     if dry_run:
-        tell_usage(act(lambda stores: find_topic_usage(stores, namespace, name)), as_json=as_json)
+        tell_use(act(lambda stores: find_topic_use(stores, namespace, name)), as_json=as_json)
         return
     by = deleted_by(reason, force=force)
     carry_out(

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from msgconsole.cli.carrying_out.store import read_store
-from msgconsole.cli.printing.output import print_rows, print_thing, tell_more
+from msgconsole.cli.printing.incomplete import tell_more
+from msgconsole.cli.printing.output import print_rows, print_thing
 from msgconsole.cli.typed.options import AsJson, Limit
 from msgdb.reports.alarms import PAGE_MAX, AlarmRow, get_alarm, list_alarms
 

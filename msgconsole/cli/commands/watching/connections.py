@@ -1,25 +1,15 @@
-"""What `msgcenter instance` and `publisher` share: showing who is connected, and saying what is missing of it."""
+"""What `msgcenter instance` and `publisher` share: showing who is connected."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from msgconsole.cli.printing.incomplete import tell_incomplete
-from msgconsole.cli.printing.output import visible
-from msgconsole.operations.brokers.asking import Unanswered
 from msgconsole.operations.brokers.connected import COUNT_MAX
 
 Many = Annotated[int, typer.Option("--limit", min=1, max=COUNT_MAX, help="How many at most.")]
-
-
-def tell_unanswered(unanswered: Sequence[Unanswered]) -> None:
-    """Say on standard error that an answer is incomplete: which brokers have not answered, and why."""
-    for each in unanswered:
-        tell_incomplete(f"broker {each.broker} has not answered: {visible(each.why)}")
 
 
 def shown_rate(a_second: float) -> str:

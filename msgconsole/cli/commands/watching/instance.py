@@ -12,8 +12,8 @@ from msgbroker.client.connect.inspection import WhichInstances
 from msgbroker.contract.errors import BrokerUnavailableError, ThingNotFoundError
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.service import actor
-from msgconsole.cli.commands.watching.connections import Many, shown_age, shown_rate, tell_unanswered
-from msgconsole.cli.printing.incomplete import tell_cut
+from msgconsole.cli.commands.watching.connections import Many, shown_age, shown_rate
+from msgconsole.cli.printing.incomplete import tell_cut, tell_unanswered
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.printing.waiting import tell_waiting
 from msgconsole.cli.typed.options import (
@@ -91,7 +91,7 @@ def disconnect_(
     plan = act(lambda stores: plan_disconnect(stores, which))
     tell_unanswered(plan.unanswered)
     if not plan.connections:
-        raise ThingNotFoundError("connected instance", instance_id)
+        raise ThingNotFoundError("connected instance", instance_id, namespace=namespace)
     if dry_run:
         if as_json:
             print_json(plan)

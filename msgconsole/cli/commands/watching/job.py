@@ -9,8 +9,9 @@ import typer
 from msgconsole.cli.carrying_out.following import follow_job, tell_job
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.carrying_out.store import change_store, read_store
-from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing, tell_more
-from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Limit, Namespace, Reason, require_reason
+from msgconsole.cli.printing.incomplete import tell_more
+from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing
+from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Limit, Namespace, ReasonAlways, require_reason
 from msgdb.jobs import listing, steering
 from msgdb.jobs.listing import JobStatus
 from msgdb.jobs.records import RATE_MAX, JobFailure, JobState
@@ -77,7 +78,7 @@ def follow(job_id: _Id, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJso
 
 @app.command("pause")
 def pause(
-    job_id: _Id, reason: Reason = None, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson = False
+    job_id: _Id, reason: ReasonAlways = None, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson = False
 ) -> None:
     """Let a job rest. What is on its way into the store is ended first.
 
@@ -88,7 +89,7 @@ def pause(
 
 @app.command("resume")
 def resume(
-    job_id: _Id, reason: Reason = None, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson = False
+    job_id: _Id, reason: ReasonAlways = None, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson = False
 ) -> None:
     """Let a job that was paused go on.
 
@@ -99,7 +100,7 @@ def resume(
 
 @app.command("cancel")
 def cancel(
-    job_id: _Id, reason: Reason = None, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson = False
+    job_id: _Id, reason: ReasonAlways = None, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson = False
 ) -> None:
     """End a job. What it did before stays done.
 
@@ -112,7 +113,7 @@ def cancel(
 def rate(
     job_id: _Id,
     messages: Annotated[float, typer.Argument(metavar="RATE", help=f"Messages a second, up to {RATE_MAX:,.0f}.")],
-    reason: Reason = None,
+    reason: ReasonAlways = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:

@@ -10,12 +10,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
+from msgconsole.cli.printing.incomplete import tell_not_all_deleted
 from msgconsole.cli.printing.output import plain, print_json, print_rows, visible
 from msgconsole.cli.typed.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.typed.times import Since, Until, hour_before
 from msgconsole.operations.figures.backlog import BacklogReport, read_backlog
-from msgconsole.operations.figures.lag import LagOf, LagReport, QueueLag, TopicLag, read_lag, sum_by_topic
-from msgconsole.operations.figures.names import NOT_ALL_DELETED
+from msgconsole.operations.figures.lag import LagReport, QueueLag, TopicLag, read_lag, sum_by_topic
+from msgconsole.operations.figures.wanted import WantedFigures
 from msgdb.archive.records import WaitingDay
 
 _DAY_SECONDS: Final = 86_400
@@ -73,7 +74,7 @@ def command(
 
     Example: msgcenter lag --group SG_POINTS --by-queue
     """
-    wanted = LagOf(namespace, group, topic)
+    wanted = WantedFigures(namespace, group, topic)
     if history:
         _show_history(wanted, since, until, by, as_json=as_json)
         return
@@ -86,7 +87,7 @@ def command(
         typer.echo(_not_archived(report.waiting), err=True)
 
 
-def _show_now(report: LagReport, wanted: LagOf, *, by_queue: bool, as_json: bool) -> None:
+def _show_now(report: LagReport, wanted: WantedFigures, *, by_queue: bool, as_json: bool) -> None:
     rows: Sequence[QueueLag | TopicLag] = report.queues if by_queue else sum_by_topic(report.queues)
     if as_json:
         print_json(rows)
@@ -149,7 +150,9 @@ def _length(seconds: float | None) -> str | None:
     return f"{seconds / max(unit_seconds, 1.0):.0f} {unit}"
 
 
-def _show_history(wanted: LagOf, since: datetime | None, until: datetime | None, by: By, *, as_json: bool) -> None:
+def _show_history(
+    wanted: WantedFigures, since: datetime | None, until: datetime | None, by: By, *, as_json: bool
+) -> None:
     end = until or datetime.now(UTC)
     begin = since or hour_before(end)
     report = act(lambda stores: read_backlog(stores, wanted, begin, end, _STEPS[by]))
@@ -180,7 +183,7 @@ def _tell_what_lacks(report: BacklogReport) -> None:
     if report.is_cut:
         typer.echo("There is more, of earlier times.", err=True)
     if not report.knows_all_deleted:
-        typer.echo(NOT_ALL_DELETED, err=True)
+        tell_not_all_deleted()
 
 
 def _not_archived(waiting: WaitingDay) -> str:
@@ -188,6 +191,6 @@ def _not_archived(waiting: WaitingDay) -> str:
     return f"Not archived yet: {waiting.day} of {waiting.table}, which was over {since} ago: {visible(waiting.reason)}."
 
 
-def _nothing(wanted: LagOf) -> str:
+def _nothing(wanted: WantedFigures) -> str:
     who = "No group subscribes" if wanted.group is None else f"Group {wanted.group} does not subscribe"
     return f"{who} to {wanted.topic or 'anything'}."

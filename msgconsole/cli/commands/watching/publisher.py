@@ -7,8 +7,8 @@ from typing import Annotated, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
-from msgconsole.cli.commands.watching.connections import Many, shown_rate, tell_unanswered
-from msgconsole.cli.printing.incomplete import tell_cut
+from msgconsole.cli.commands.watching.connections import Many, shown_rate
+from msgconsole.cli.printing.incomplete import tell_cut, tell_unanswered
 from msgconsole.cli.printing.output import plain, print_json, print_rows
 from msgconsole.cli.typed.options import AsJson, OfNamespace
 from msgconsole.operations.brokers.connected import list_publishers

@@ -10,13 +10,12 @@ from typing import Annotated, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
-from msgconsole.cli.printing.incomplete import tell_incomplete
+from msgconsole.cli.printing.incomplete import tell_incomplete, tell_not_all_deleted
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.typed.options import AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.typed.times import Since, Until, hour_before
-from msgconsole.operations.figures.lag import LagOf
-from msgconsole.operations.figures.names import NOT_ALL_DELETED
 from msgconsole.operations.figures.usage import UsageOfTopic, UsageOfType, UsageReport, read_usage, sum_by_topic
+from msgconsole.operations.figures.wanted import WantedFigures
 
 
 class By(StrEnum):
@@ -63,7 +62,7 @@ def command(
     now = datetime.now(UTC)
     end = until or now
     begin = since or hour_before(end)
-    report = act(lambda stores: read_usage(stores, LagOf(namespace, group, topic), begin, end, STEPS[by]))
+    report = act(lambda stores: read_usage(stores, WantedFigures(namespace, group, topic), begin, end, STEPS[by]))
     rows: Sequence[UsageOfType | UsageOfTopic] = sum_by_topic(report.rows) if by_topic else report.rows
     if as_json:
         print_json(plain(report) | {"rows": plain(rows)})
@@ -73,7 +72,7 @@ def command(
     print_rows(rows, columns, as_json=False, empty=nothing, least=["bytes", "p99_seconds"])
     if rows:
         print_line(f"From {report.since:%Y-%m-%d %H:%M} to {report.until:%Y-%m-%d %H:%M} (UTC).")
-    tell_what_lacks(report)
+    _tell_what_lacks(report)
 
 
 def _columns(rows: Sequence[UsageOfType | UsageOfTopic], by: By) -> list[str]:
@@ -93,7 +92,7 @@ def _columns(rows: Sequence[UsageOfType | UsageOfTopic], by: By) -> list[str]:
     return [*columns, "bytes", "p99_seconds"]
 
 
-def tell_what_lacks(report: UsageReport) -> None:
+def _tell_what_lacks(report: UsageReport) -> None:
     """Say on standard error what the figures lack, if anything."""
     if report.incomplete:
         first, last = report.incomplete[0], report.incomplete[-1]
@@ -105,4 +104,4 @@ def tell_what_lacks(report: UsageReport) -> None:
             f"There is more: these are the first {len(report.rows)} rows of topic, event code and group.", err=True
         )
     if not report.knows_all_deleted:
-        typer.echo(NOT_ALL_DELETED, err=True)
+        tell_not_all_deleted()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from confdb.services import ConfigService
+from confdb.services import ConfigService, WantedChanges
 from confdb.store import ConfigStore
 from msgbroker.client import MessageCenter
 from msgbroker.contract.errors import (
@@ -22,9 +22,9 @@ from msgconsole.operations.configuration.deletions import (
     delete_group,
     delete_subscription,
     delete_topic,
-    find_group_usage,
-    find_subscription_usage,
-    find_topic_usage,
+    find_group_use,
+    find_subscription_use,
+    find_topic_use,
 )
 from msgconsole.operations.configuration.subscribing import WantedSubscription, subscribe, update_subscription
 from msgconsole.operations.stores import Stores
@@ -79,17 +79,17 @@ async def test_a_group_with_instances_or_unsettled_messages_is_deleted_only_by_f
         assert (error.kind, error.name) == ("group", GROUP)
 
     async def nobody_is_there() -> bool:
-        return (await find_group_usage(stores, "default", GROUP)).instances == 0
+        return (await find_group_use(stores, "default", GROUP)).instances == 0
 
     await eventually(nobody_is_there, what="the registry knows that it has gone")
-    assert not (await find_group_usage(stores, "default", GROUP)).is_in_use
+    assert not (await find_group_use(stores, "default", GROUP)).is_in_use
     await publish(center, PAID, "one", "two")
-    assert (await find_group_usage(stores, "default", GROUP)).unsettled == 2
+    assert (await find_group_use(stores, "default", GROUP)).unsettled == 2
     with pytest.raises(ThingInUseError, match="2 unsettled messages"):
         await delete_group(stores, "default", GROUP, by=DeletedBy("ada"))
     await delete_group(stores, "default", GROUP, by=DeletedBy("ada", "no longer needed", force=True))
     with pytest.raises(GroupNotFoundError):
-        await find_group_usage(stores, "default", GROUP)
+        await find_group_use(stores, "default", GROUP)
 
 
 async def test_the_dead_letters_that_could_not_be_redriven_any_more_are_counted(
@@ -104,14 +104,14 @@ async def test_the_dead_letters_that_could_not_be_redriven_any_more_are_counted(
         await bury(conn, 1, group_id=group_id + 1, topic=TOPIC)
         await note_redriven(conn, 1, [Landing(of_topic[0], None, None)])
 
-    assert (await find_group_usage(stores, "default", GROUP)).dead_letters == 4
-    assert (await find_topic_usage(stores, "default", TOPIC)).dead_letters == 2
+    assert (await find_group_use(stores, "default", GROUP)).dead_letters == 4
+    assert (await find_topic_use(stores, "default", TOPIC)).dead_letters == 2
     # By its other subscription to the topic they can be.
-    assert (await find_subscription_usage(stores, "default", GROUP, TOPIC, PAID)).dead_letters == 0
+    assert (await find_subscription_use(stores, "default", GROUP, TOPIC, PAID)).dead_letters == 0
     await trade.subscriptions.delete("default", GROUP, TOPIC, REFUNDED)
-    assert (await find_subscription_usage(stores, "default", GROUP, TOPIC, PAID)).dead_letters == 2
+    assert (await find_subscription_use(stores, "default", GROUP, TOPIC, PAID)).dead_letters == 2
     await trade.subscriptions.delete("default", GROUP, TOPIC, PAID)
-    assert (await find_group_usage(stores, "default", GROUP)).dead_letters == 4
+    assert (await find_group_use(stores, "default", GROUP)).dead_letters == 4
 
 
 def test_nothing_is_deleted_by_force_without_a_reason() -> None:
@@ -125,7 +125,7 @@ async def test_a_group_that_nobody_uses_is_deleted(trade: ConfigService, stores:
     gone = await delete_group(stores, "default", GROUP, by=DeletedBy("ada"))
 
     assert gone.thing.name == GROUP
-    (entry,) = (await trade.audit.list(kind="subscriber_group", name=GROUP)).items[:1]
+    (entry,) = (await trade.audit.list(WantedChanges(kinds=["subscriber_group"], name=GROUP))).items[:1]
     assert (entry.actor, entry.action) == ("ada", "subscriber_group.delete")
 
 
@@ -138,7 +138,7 @@ async def test_a_subscription_is_in_use_for_what_its_group_has_of_the_topic(
     with pytest.raises(ThingInUseError, match="1 unsettled message "):
         await delete_subscription(stores, "default", GROUP, TOPIC, PAID, by=DeletedBy("ada"))
     with pytest.raises(SubscriptionNotFoundError):
-        await find_subscription_usage(stores, "default", GROUP, TOPIC, REFUNDED)
+        await find_subscription_use(stores, "default", GROUP, TOPIC, REFUNDED)
     await delete_subscription(
         stores, "default", GROUP, TOPIC, PAID, by=DeletedBy("ada", "no longer needed", force=True)
     )
@@ -152,14 +152,14 @@ async def test_a_topic_goes_with_its_subscriptions_by_force_alone(
         await register_group(trade, group)
     await publish(center, PAID, "one")
 
-    usage = await find_topic_usage(stores, "default", TOPIC)
-    assert (usage.groups, usage.unsettled) == (("SG_C", "SG_D", GROUP, OTHER), 4)
+    use = await find_topic_use(stores, "default", TOPIC)
+    assert (use.groups, use.unsettled) == (("SG_C", "SG_D", GROUP, OTHER), 4)
     with pytest.raises(ThingInUseError, match=r"groups SG_C, SG_D, SG_POINTS and 1 more, 0 connected"):
         await delete_topic(stores, "default", TOPIC, by=DeletedBy("ada"))
     await delete_topic(stores, "default", TOPIC, by=DeletedBy("ada", "no longer needed", force=True))
     assert (await trade.subscriptions.list("default")).items == ()
     with pytest.raises(TopicNotFoundError):
-        await find_topic_usage(stores, "default", TOPIC)
+        await find_topic_use(stores, "default", TOPIC)
 
 
 # --- from the beginning -----------------------------------------------------------------------------------------------

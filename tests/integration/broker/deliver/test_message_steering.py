@@ -20,12 +20,12 @@ from msgbroker.contract.errors import (
     ThingNotFoundError,
 )
 from msgbroker.server.app import Broker
+from msgconsole.operations.lanes.meant import WantedMessage
 from msgconsole.operations.lanes.resetting import WantedReset, reset_group
 from msgconsole.operations.lanes.steering import (
     Steer,
     SteerDone,
     SteerPlan,
-    WantedMessage,
     plan_steer,
     steer_message,
 )

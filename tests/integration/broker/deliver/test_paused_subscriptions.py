@@ -10,7 +10,7 @@ import pytest
 
 from confdb import features
 from confdb.routes import GroupRoute, SubscriptionMode
-from confdb.services import ConfigService
+from confdb.services import ConfigService, WantedChanges
 from msgbroker.client import Message, MessageCenter, OutgoingMessage
 from msgbroker.contract.errors import FeatureNotEverywhereError, InvalidSettingError, SubscriptionNotFoundError
 from msgbroker.engine.lane.config import LaneConfig
@@ -215,7 +215,7 @@ async def test_an_expression_is_changed_in_place_and_holds_for_what_is_read_from
     assert ours.bodies == ["before", "hz", "sh again"]
     found = await group.subscriptions.get("default", GROUP, TOPIC, REFUNDED)
     assert (found.mode, found.expression, found.paused, found.requires) == (SubscriptionMode.DIRECT, None, False, ())
-    entries = (await group.audit.list(kind="subscription", name=f"{GROUP} {TOPIC}/{REFUNDED}")).items
+    entries = (await group.audit.list(WantedChanges(kinds=["subscription"], name=f"{GROUP} {TOPIC}/{REFUNDED}"))).items
     assert [entry.action for entry in entries] == ["subscription.update"] * 2 + ["subscription.create"]
 
 

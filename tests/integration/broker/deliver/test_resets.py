@@ -23,12 +23,15 @@ from msgbroker.contract.errors import (
 )
 from msgbroker.server.app import Broker
 from msgconsole.operations.lanes.resetting import QueueReset, ResetDone, WantedReset, plan_reset, reset_group
+from msgconsole.operations.replays.replay import WantedReplay, replay
 from msgconsole.operations.stores import Stores
 from msgdb.acts import list_acts
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import LEASE_SECONDS, StartBroker
 from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, all_settled, register_group, subscribed
 from tests.support.eventually import eventually
+from tests.support.jobs import ended
+from tests.support.stress import STRESS
 
 
 @pytest.fixture
@@ -102,6 +105,44 @@ async def test_a_group_goes_back_to_the_beginning_while_it_is_served(
     assert (act.action, act.thing, act.actor, act.reason) == ("group.reset", f"group {GROUP}", "ada", "why")
     assert act.detail is not None
     assert (act.detail["skipped"], act.detail["again"]) == (0, 8)
+
+
+async def test_what_was_stored_once_more_for_the_group_comes_again_as_well(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    for group in (GROUP, "SG_OTHER"):
+        await register_group(trade, group)
+    async with subscribed(broker.address) as ours, subscribed(broker.address, "SG_OTHER") as others:
+        await publish(center, 3)
+        for number, group in enumerate([GROUP, "SG_OTHER"]):
+            begun = await replay(
+                stores, WantedReplay(namespace="default", group=group, topic=TOPIC), actor="ada", reason="why"
+            )
+            await ended(stores, begun.job_id)
+            await (ours, others)[number].until(6)
+        await ours.until(6)
+        await all_settled(broker)
+        planned = await until_planned(stores, (0, 9, 6), to_beginning=True)
+        assert sum(each.copies for each in planned) == 3
+
+        await reset(stores, to_beginning=True)
+        bodies = await ours.until(12)
+        await all_settled(broker)
+
+    assert bodies[6:] == ["0", "1", "2"] * 2
+    assert len(ours.bodies) == 12
+
+
+async def test_stress_messages_that_the_group_may_not_see_are_not_among_those_that_match(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await register_group(trade)
+    await publish(center, 2)
+    await center.publish(TOPIC, PAID, "2", headers=STRESS)
+
+    planned = await plan_reset(stores, wanted(to_end=True))
+
+    assert summed(planned) == (3, 0, 2)
 
 
 async def test_what_is_skipped_is_handed_out_to_nobody_once_it_is_acknowledged(

@@ -21,7 +21,7 @@ from msgbroker.contract.errors import (
 from msgbroker.server.app import Broker
 from msgbroker.server.jobs import trying
 from msgconsole.operations.replays import trial as trials
-from msgconsole.operations.replays.trial import TryDone, WantedTry, plan_try, try_messages
+from msgconsole.operations.replays.trial import TryDone, TryPlan, WantedTry, plan_try, try_messages
 from msgconsole.operations.stores import Stores
 from msgdb.acts import list_acts
 from msgdb.jobs import trials as trial_rows
@@ -44,6 +44,14 @@ from tests.support.collecting import (
 from tests.support.eventually import eventually
 
 ONE = "points-1"
+_REDRIVEN_TO_ANOTHER = """
+INSERT INTO message (queue_id, queue_offset, stored_at, message_id, namespace, topic, event_code, key, body, born_at,
+                     stress, target_group, redrives)
+SELECT queue_id, queue_offset + 1, clock_timestamp(), message_id, namespace, topic, event_code, key,
+       'only for the other group', born_at, stress,
+       (SELECT group_id FROM subscriber_group WHERE name = %(group)s), 1
+FROM message
+"""
 _WAITED_FOR = "SELECT extract(epoch FROM changed_at - created_at)::float8 FROM trial WHERE state = 'TRYING'"
 
 
@@ -68,6 +76,11 @@ async def attempt(stores: Stores, *message_ids: UUID, **said: Any) -> TryDone:
     done = await try_messages(stores, wanted(*message_ids, **said), actor="ada", reason="why", on_tried=told.append)
     assert told == list(done.messages)
     return done
+
+
+async def was_there(_stores: Stores, _wanted: WantedTry, count: int) -> TryPlan:
+    """Say that the instance was connected as somebody looked."""
+    return TryPlan(count, is_connected=True, unanswered=())
 
 
 def outcomes(done: TryDone) -> list[tuple[str, str]]:
@@ -272,10 +285,24 @@ async def test_the_message_that_was_tried_pays_for_the_crash_of_its_instance_and
     assert [(message.body, message.attempt) for message in ours.messages] == [(b"tried", 1), (b"live", 1)]
 
 
-async def test_an_instance_that_nobody_has_is_waited_for_a_while_and_then_said_to_be_nowhere(
+async def test_an_instance_that_no_broker_has_is_refused_at_once(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await register_group(trade)
+    ids = await publish(center, "0")
+    async with subscribed(broker.address, instance_id="points-2") as ours:
+        await ours.until(1)
+        with pytest.raises(ThingNotFoundError, match="no connected instance"):
+            await attempt(stores, *ids)
+    async with stores.messages.connection() as conn:
+        assert await list_acts(conn) == []
+
+
+async def test_an_instance_that_went_meanwhile_is_waited_for_a_while_and_then_said_to_be_nowhere(
     trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trials, "_TAKEN_SECONDS", 1.0)
+    monkeypatch.setattr(trials, "_plan", was_there)
     await register_group(trade)
     ids = await publish(center, "0")
     async with subscribed(broker.address, instance_id="points-2") as ours:
@@ -310,6 +337,7 @@ async def test_a_broker_of_which_nothing_is_heard_ends_the_trial(
     await register_group(trade)
     ids = await publish(center, "0")
     monkeypatch.setattr(trials, "_SILENT_SECONDS", 0.5)
+    monkeypatch.setattr(trials, "_plan", was_there)
     trying = asyncio.create_task(attempt(stores, *ids))
 
     async def taken() -> bool:
@@ -454,6 +482,44 @@ async def test_a_group_is_handed_nothing_of_a_topic_that_it_does_not_subscribe_t
     await trade.wait_until_active((await trade.subscriber_groups.create("default", GROUP)).version)
     with pytest.raises(SubscriptionNotFoundError):
         await attempt(stores, *ids)
+
+
+async def test_what_an_instance_has_answered_is_told_though_nobody_said_for_a_while_that_he_waits(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever waits was frozen, or cut off from the store, while the handler was at it.
+    monkeypatch.setattr(trials, "_WAITING_SECONDS", 3_600.0)
+    await register_group(trade)
+
+    async def handle(message: Message) -> None:
+        if message.replayed:
+            async with stores.messages.connection() as conn:
+                await conn.execute("UPDATE trial SET waited_at = clock_timestamp() - interval '1 minute'")
+
+    async with subscribed(broker.address, act=handle, instance_id=ONE) as ours:
+        ids = await publish(center, "0", "1")
+        await ours.until(2)
+        await all_settled(broker)
+        done = await attempt(stores, *ids)
+
+    assert len(ours.messages) == 3
+    assert (outcomes(done), done.untried) == ([("ACKNOWLEDGED", "")], 1)
+
+
+async def test_a_trial_hands_out_no_copy_that_was_stored_for_another_group(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await register_group(trade)
+    await register_group(trade, "SG_OTHER")
+    ids = await publish(center, "the message")
+    async with subscribed(broker.address, instance_id=ONE) as ours:
+        await ours.until(1)
+        await all_settled(broker)
+        async with stores.messages.connection() as conn:
+            # Redriven to another group, with a body that was edited for it.
+            await conn.execute(_REDRIVEN_TO_ANOTHER, {"group": "SG_OTHER"})
+        await attempt(stores, *ids)
+        assert ours.bodies == ["the message", "the message"]
 
 
 async def test_an_instance_that_goes_away_after_its_last_answer_has_answered_all(

@@ -104,20 +104,31 @@ def test_an_instance_is_disconnected_with_a_reason_and_comes_back_by_itself(
 
 def test_who_is_not_connected_cannot_be_disconnected(msgcenter: Msgcenter, instance: str) -> None:
     nobody = msgcenter("instance", "disconnect", "nobody", "--reason", "x")
+    assert msgcenter("group", "create", "SG_OTHER", "--no-wait").status == 0
     of_other_group = msgcenter("instance", "disconnect", instance, "--group", "SG_OTHER", "--reason", "x")
 
-    assert (nobody.status, nobody.err) == (1, "there is no connected instance 'nobody' (THING_NOT_FOUND)\n")
-    assert of_other_group.status == 1
+    assert (nobody.status, nobody.err) == (
+        1,
+        "there is no connected instance 'nobody' in namespace 'default' (THING_NOT_FOUND)\n",
+    )
+    assert (of_other_group.status, of_other_group.err) == (
+        1,
+        f"there is no connected instance '{instance}' in namespace 'default' (THING_NOT_FOUND)\n",
+    )
 
 
 def test_an_instance_of_another_namespace_is_left_alone(
     msgcenter: Msgcenter, instance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert msgcenter("namespace", "create", "other").status == 0
     monkeypatch.setenv("MSGCENTER_NAMESPACE", "other")
 
     refused = msgcenter("instance", "disconnect", instance, "--reason", "x")
 
-    assert (refused.status, refused.err) == (1, f"there is no connected instance '{instance}' (THING_NOT_FOUND)\n")
+    assert (refused.status, refused.err) == (
+        1,
+        f"there is no connected instance '{instance}' in namespace 'other' (THING_NOT_FOUND)\n",
+    )
     assert msgcenter("act", "list", "--json").json == []
     assert msgcenter("instance", "disconnect", instance, "-n", "default", "--dry-run").status == 0
 

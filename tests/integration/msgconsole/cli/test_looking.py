@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from msgconsole.cli.printing import output
 from msgconsole.operations.looking.trace import COPIES_MAX
 from msgdb import ids
 from msgdb.log.copies import COPIES_MAX as STORED_MAX
@@ -68,6 +69,21 @@ def flat(outcome: Outcome) -> str:
     return " ".join(outcome.err.replace("│", " ").split())
 
 
+def test_the_body_is_that_of_the_message_that_is_shown(msgcenter: Msgcenter, topic: str) -> None:
+    message_id = minted(9)
+    # The day that its publisher stored it in is gone; it was redriven twice since, edited for each group.
+    first = StoredMessage(queue_offset=1, message_id=message_id, body=b"for one", target_group=1)
+    second = StoredMessage(
+        queue_offset=2, message_id=message_id, body=b"for another", target_group=2, stored_at=NOON + timedelta(hours=1)
+    )
+    put_rows(topic, [first, second])
+
+    shown = msgcenter("message", "show", str(message_id), "--json").json
+    body = msgcenter("message", "body", str(message_id), "--as", "text")
+
+    assert (shown["queue_offset"], body.out.strip()) == (1, "for one")
+
+
 def test_a_message_is_found_by_its_id_its_key_and_its_time(msgcenter: Msgcenter, topic: str) -> None:
     message_id = minted(0)
     others = run_of(1, 5) + run_of(2, 5, stored_at=NOON + timedelta(seconds=30))
@@ -102,6 +118,34 @@ def test_by_its_id_a_message_is_found_wherever_it_was_stored_once_more(msgcenter
     often = msgcenter("message", "find", str(message_id), "--json").json
     assert (len(often["messages"]), often["is_complete"]) == (STORED_MAX, False)
     assert often["why_not"] == [f"it was stored more than {STORED_MAX} times"]
+
+
+def test_what_was_stored_once_more_is_told_apart_with_whom_it_is_for(
+    msgcenter: Msgcenter, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group_id = msgcenter("group", "show", "SG_POINTS", "--json").json["group_id"]
+    message_id = minted(0)
+    first = StoredMessage(queue_offset=0, message_id=message_id, key="order-4711")
+    other = StoredMessage(queue_offset=1, message_id=minted(0), key="order-4712")
+    redriven = replace(first, queue_offset=2, target_group=group_id, redrives=1)
+    replayed = replace(first, queue_offset=3, target_group=group_id)
+    of_deleted = replace(first, queue_offset=4, target_group=group_id + 1)
+    put_rows(topic, [first, other, redriven, replayed, of_deleted])
+    told = {0: (None, None), 2: ("SG_POINTS", "redriven"), 3: ("SG_POINTS", "replayed")}
+    told[4] = (f"(deleted: {group_id + 1})", "replayed")
+
+    for named in ((str(message_id),), ("--key", "order-4711"), ("--key", "order-4711", "--topic", "TP_TRADE")):
+        messages = msgcenter("message", "find", *named, "--json").json["messages"]
+        assert {each["queue_offset"]: (each["for_group"], each["copy"]) for each in messages} == told
+        monkeypatch.setattr(output, "_PIPED_WIDTH", 80)
+        table = msgcenter("message", "find", *named).out
+        assert max(len(line) for line in table.splitlines()) <= 80
+        assert (table.count("redriven"), table.count("replayed"), table.count("SG_POINTS")) == (1, 2, 2)
+        assert table.count(str(message_id)) == 4
+    alone = msgcenter("message", "find", "--key", "order-4712")
+    assert ("copy" in alone.out, "key" in alone.out) == (False, True)
+    (record,) = msgcenter("message", "find", "--key", "order-4712", "--json").json["messages"]
+    assert (record["for_group"], record["copy"]) == (None, None)
 
 
 def test_what_is_no_id_may_be_a_key_and_that_is_said(msgcenter: Msgcenter) -> None:

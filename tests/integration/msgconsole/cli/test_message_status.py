@@ -99,7 +99,7 @@ def test_programs_read_all_of_it(msgcenter: Msgcenter, stored: tuple[str, str]) 
         (("--queue", "1"), 2, "give the message's id, or --queue and --offset"),
         (("--offset", "1"), 2, "give the message's id, or --queue and --offset"),
         (("4711",), 2, "should be a valid UUID"),
-        (("--queue", "99", "--offset", "0"), 1, "queue 99 offset 0 (no live day of namespace default has it)"),
+        (("--queue", "99", "--offset", "0"), 1, "'queue 99 offset 0' in a live day of namespace 'default' (THING"),
         (("--queue", "1", "--offset", "0", "--group", "SG_NO"), 1, "(GROUP_NOT_FOUND)"),
         (("--queue", "1", "--offset", "0", "-n", "nobody"), 1, "(NAMESPACE_NOT_FOUND)"),
     ],

@@ -85,7 +85,7 @@ def test_what_is_not_there_is_said_to_be_gone(msgcenter: Msgcenter) -> None:
 
     refused = msgcenter("message", "trace", nothing)
     assert (refused.status, refused.out) == (1, "")
-    assert f"there is no message in the log '{nothing}'" in refused.err
+    assert f"there is no message in the log '{nothing}' in namespace 'default'" in refused.err
     assert "no message of TP_TRADE" in msgcenter("message", "trace", "--topic", "TP_TRADE", "--key", "x").out
 
 

@@ -328,6 +328,19 @@ async def test_a_day_goes_though_what_it_leaves_cannot_be_counted(store: Message
     assert (await expire_day(conn, partition, GROUP_NAMES)).redelivery_count == 1
 
 
+async def test_a_day_goes_though_the_table_of_its_figures_was_detached(store: MessageStore, conn: Connection) -> None:
+    queue_id = await make_queue(conn)
+    (old,) = await put_messages(conn, queue_id, range(1), days_ago=8)
+    lane = await claim_one(conn, queue_id)
+    upsert = RedeliveryUpsert(0, old.stored_at_us, 3, 60.0, None, "boom")
+    await persist(conn, OWNER, [LaneCheckpoint(lane.key, 1, 1, [], [upsert])], GROUP_NAMES)
+    (partition, *_) = await list_partitions(conn, MESSAGE)
+    day = partition_name(USAGE_MINUTE, f"{await today(conn):%Y%m%d}")
+    await conn.execute(f"ALTER TABLE {USAGE_MINUTE} DETACH PARTITION {day}".encode())
+
+    assert (await expire_day(conn, partition, GROUP_NAMES)).redelivery_count == 1
+
+
 async def test_a_cursor_that_never_got_there_is_moved_and_what_it_skipped_is_counted(
     store: MessageStore, conn: Connection
 ) -> None:

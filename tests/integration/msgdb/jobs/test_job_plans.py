@@ -101,11 +101,12 @@ STATEMENTS = {
     "a page of acts": Hot(acts._LIST, PAGE, {**ACTS_OF, "action": ""}),
     "a page of acts of a kind": Hot(acts._LIST, 50 * PAGE, {**ACTS_OF, "action": "message."}),
     "acts that there are none of": Hot(acts._LIST, ACTS, {**ACTS_OF, "action": "archive."}),
+    "resets": Hot(reset_acts._LIST, ACTS, {"limit": 1_001}),
+    "lanes put back": Hot(reset_acts._LIST_PUT_BACK, ACTS, {"of_queue": Jsonb({"queue_ids": [1]}), "limit": 1_000}),
     "an act shown": Hot(acts._GET, 1, {}),
     "acts forgotten": Hot(acts._FORGET, 2 * 1_000, {"kept_days": 200, "limit": 1_000}),
     # Those since the message was stored, of a month at most.
     "skips of a message": Hot(skip_acts._LIST, ACTS_OF_A_MONTH, {**SINCE, "place": Jsonb(A_PLACE)}),
-    "resets": Hot(reset_acts._LIST, ACTS_OF_A_MONTH, SINCE),
     "failures listed": Hot(listing._FAILURES, 100, {"job_id": 7, "limit": 1_000}),
     # Each twice: found by the index, then looked at; and whether it was redriven. Every second one was.
     "letters listed": Hot(reading._LIST, 7 * 20, {**OF_GROUP, **LISTED, "limit": 20}),

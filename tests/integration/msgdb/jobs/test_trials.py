@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from msgbroker.contract.errors import ThingNotFoundError
+from msgdb import schema
 from msgdb.acts import list_acts
 from msgdb.jobs.specs import Place
 from msgdb.jobs.trials import (
@@ -30,6 +33,10 @@ PLACES = [Place(1, 7, 1_700_000_000_000_000), Place(1, 9, 1_700_000_000_000_001)
 TRIED = Tried(TrialOutcome.FAILED, 0.25, "no\0t yet")
 
 
+GIVEN_UP = """
+INSERT INTO trial (state, group_id, instance_id, places, created_at, changed_at)
+VALUES ('WANTED', 7, 'points-1', %s, now() - interval '21 days', now() - interval '21 days')
+"""
 LEFT_ALONE = "UPDATE trial SET waited_at = clock_timestamp() - %s * interval '1 second'"
 
 
@@ -59,6 +66,30 @@ async def test_a_trial_that_nobody_waits_for_any_more_is_taken_by_nobody(conn: C
     trial_id = await begin(conn)
     # Whoever began it was killed; and an instance of that name comes.
     await conn.execute(LEFT_ALONE, (WAITED_SECONDS,))
+
+    assert not await take_trial(conn, trial_id, OWNER)
+    assert await list_wanted(conn) == []
+
+
+async def test_a_trial_that_was_given_up_before_the_migration_is_taken_by_nobody_after_it(
+    empty_database_url: str,
+) -> None:
+    schema.upgrade(empty_database_url, "0022")
+    async with await psycopg.AsyncConnection.connect(empty_database_url, autocommit=True) as conn:
+        # Whoever began it was killed three weeks ago.
+        await conn.execute(GIVEN_UP, (Jsonb([list(place) for place in PLACES]),))
+    schema.upgrade(empty_database_url)
+
+    async with await psycopg.AsyncConnection.connect(empty_database_url, autocommit=True) as conn:
+        assert await list_wanted(conn) == []
+
+
+async def test_a_trial_that_nobody_waits_for_is_not_waited_for_until_a_clock_that_was_set_back_has_caught_up(
+    conn: Connection,
+) -> None:
+    trial_id = await begin(conn)
+    # Whoever began it was killed, and the database's clock was set back by an hour.
+    await conn.execute(LEFT_ALONE, (-3_600,))
 
     assert not await take_trial(conn, trial_id, OWNER)
     assert await list_wanted(conn) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from msgbroker.engine.matching_share import MatchingMeter
 from msgdb.dead_letters.reading import get_dead_letter, list_dead_letters
 from msgdb.lanes.checkpoints import Checkpointed
 from msgdb.lanes.leases import claim, have_redeliveries, load_redeliveries
@@ -71,6 +72,23 @@ async def test_what_was_learnt_of_matching_is_there_for_the_next_owner(conn: Con
     again = await claim(conn, OWNER, lanes_to_claim([1, 2]), 60)
     found = {lane.key: lane.matching for lane in again}
     assert found == {mark.key: pytest.approx(mark.matching) for mark in marks}
+
+
+async def test_a_lane_goes_on_after_a_million_messages_that_its_group_does_not_get(conn: Connection) -> None:
+    lane, other = await claim(conn, OWNER, lanes_to_claim([1, 2]), 60)
+    meter = MatchingMeter(lane.matching)
+    meter.read = meter.matched = 1
+    meter.share(0)
+    meter.read = 1_100_000
+    learnt = meter.share(0)
+    marks = [
+        LaneCheckpoint(lane.key, 1, 1_100_001, [], matching=learnt),
+        LaneCheckpoint(other.key, 1, 20, []),
+    ]
+
+    persisted = await persist(conn, OWNER, marks, GROUP_NAMES)
+
+    assert persisted == {lane.key, other.key}
 
 
 async def test_redeliveries_are_there_for_the_next_owner(conn: Connection) -> None:

@@ -63,3 +63,16 @@ async def test_resets_are_told_in_their_order_and_others_are_left_out(
     assert {group_id: act.to_offset for group_id, act in later.before.items()} == {7: 18, 8: 4}
     monkeypatch.setattr(reset_acts, "_ACTS_MAX", 1)
     assert not (await list_reset_acts(conn, QUEUE, 3, LONG_AGO)).is_complete
+
+
+async def test_that_a_group_was_put_somewhere_before_is_not_taken_for_complete_where_not_all_acts_are_read(
+    conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await note(conn, detail_of(7, 70, {QUEUE: 18}, PLACES))
+    for _ in range(2):
+        await note(conn, detail_of(8, 70, {OTHER: 4}, PLACES))
+    monkeypatch.setattr(reset_acts, "_ACTS_MAX", 1)
+
+    later = await list_reset_acts(conn, QUEUE, 3, datetime.now(UTC) + timedelta(hours=1))
+
+    assert 7 in later.before or not later.is_complete

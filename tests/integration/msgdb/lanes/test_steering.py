@@ -12,7 +12,7 @@ from msgdb.lanes.records import SHELVED_SECONDS, DeadLetterMove, LaneCheckpoint,
 from msgdb.lanes.resets import LanePlace, find_leases, find_places, find_waiting, reset_lanes
 from msgdb.lanes.steering import (
     LaneSteered,
-    Stand,
+    StandByRows,
     Standing,
     SteeredMessage,
     count_others,
@@ -52,7 +52,7 @@ async def message_at(conn: Connection, queue_id: int, offset: int, initial_offse
     return SteeredMessage(GROUP, GROUP_NAMES[GROUP], copy, initial_offset)
 
 
-async def skip(conn: Connection, message: SteeredMessage, floor: int = 0) -> tuple[Stand, LaneSteered]:
+async def skip(conn: Connection, message: SteeredMessage, floor: int = 0) -> tuple[StandByRows, LaneSteered]:
     async with conn.transaction():
         stand = await hold_lane(conn, message, floor)
         return stand, await skip_message(conn, message, stand, floor)
@@ -194,7 +194,7 @@ async def test_a_checkpoint_that_is_under_way_is_waited_for_and_what_it_settled_
     async with store.transaction() as other:
         await other.execute("UPDATE cursor SET acked_offset = %s WHERE queue_id = %s", (acked, lane.key.queue_id))
 
-        async def look() -> Stand:
+        async def look() -> StandByRows:
             async with conn.transaction():
                 return await hold_lane(conn, message, 0)
 
@@ -214,7 +214,7 @@ async def test_of_two_who_skip_the_same_message_the_second_finds_it_settled(
         stand = await hold_lane(first, message, 0)
         await skip_message(first, message, stand, 0)
 
-        async def look() -> Stand:
+        async def look() -> StandByRows:
             async with conn.transaction():
                 return await hold_lane(conn, message, 0)
 
@@ -230,7 +230,7 @@ async def test_a_row_that_goes_with_its_day_just_now_is_waited_for(store: Messag
     async with store.transaction() as expiring:
         await expiring.execute("DELETE FROM redelivery WHERE queue_offset = %s", (WAITING_BELOW,))
 
-        async def look() -> Stand:
+        async def look() -> StandByRows:
             async with conn.transaction():
                 return await hold_lane(conn, message, 0)
 

@@ -13,7 +13,7 @@ from msgbroker.engine.tally import Counted
 from msgbroker.server.figures.store_clock import StoreClock
 from msgbroker.server.figures.usage import LaneTally, UsageCounts
 from msgbroker.server.figures.usage_writer import MARGIN_US
-from msgdb.figures.completeness import LATE_SECONDS, WRITE_SECONDS, incomplete_minutes, open_from
+from msgdb.figures.completeness import SILENT_SECONDS, WRITE_SECONDS, incomplete_minutes, open_from
 from msgdb.figures.usage import MINUTE_US, UsageBroker, UsageRow
 from tests.unit.server.figures.test_usage import MINUTE, TOPIC_ID, stored
 
@@ -183,6 +183,6 @@ def check(store: Store, killed_us: list[int]) -> None:
         assert acknowledged[minute] <= store.acknowledged[minute]
     # Nobody is blamed for nothing: only what is around a kill is incomplete.
     for minute in incomplete:
-        assert any(abs(at_us // MINUTE_US - minute) <= 1 + LATE_SECONDS // 60 for at_us in killed_us), (
+        assert any(abs(at_us // MINUTE_US - minute) <= 1 + SILENT_SECONDS // 60 for at_us in killed_us), (
             "a minute in which nobody was killed"
         )

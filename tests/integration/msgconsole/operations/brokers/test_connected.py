@@ -106,6 +106,7 @@ async def test_instances_of_all_brokers_are_one_list_and_can_be_narrowed_and_cut
 ) -> None:
     other = await start_broker()
     await register_group(trade, "SG_OTHER")
+    await trade.namespaces.create("other")
     async with (
         raw_subscriber(broker.address, instance_id="b"),
         raw_subscriber(other.address, instance_id="a"),

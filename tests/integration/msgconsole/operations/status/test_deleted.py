@@ -13,16 +13,22 @@ from msgbroker.client import MessageCenter
 from msgbroker.contract.errors import GroupNotFoundError
 from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2
-from msgconsole.operations.status import deleted
+from msgconsole.operations.status import deleted, unserved
 from msgconsole.operations.status.answers import Basis, GroupStatus, State, Why
 from msgconsole.operations.status.message_status import find_status
 from msgconsole.operations.status.wanted import WantedStatus
 from msgconsole.operations.stores import Stores
 from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, register_group, subscribed
+from tests.support.dead_letter_rows import bury
 from tests.support.eventually import eventually
 from tests.support.jobs import reject
 from tests.support.raw_streams import raw_subscriber
 from tests.support.statuses import look, until, until_certain
+
+_LEFT_BY_A_KILLED_BROKER = """
+UPDATE cursor SET acked_offset = 0, acked_ranges = '{}', owner = '00000000-0000-4000-8000-000000000001',
+                  lease_until = clock_timestamp() - interval '1 minute'
+"""
 
 
 async def told(stores: Stores, message_id: UUID, group: str | None = None) -> list[GroupStatus]:
@@ -218,3 +224,49 @@ async def test_of_a_message_that_is_gone_the_dead_letters_of_deleted_groups_are_
     assert found[1].deleted is not None
     assert found[1].deleted.by == "test"
     assert (still.topic, [each.state for each in still.places[0].groups]) == (TOPIC, [State.DEAD_LETTER, State.GONE])
+
+
+async def test_what_was_acknowledged_after_the_last_checkpoint_is_not_told_for_certain_as_not_delivered(
+    stores: Stores, broker: Broker, config: ConfigService, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipt = await center.publish(TOPIC, PAID, b"a")
+    async with subscribed(broker.address) as ours:
+        await ours.until(1)
+        await until(stores, receipt, State.DELIVERED)
+
+    async def is_nobodys() -> bool:
+        async with stores.messages.connection() as conn:
+            return await (await conn.execute("SELECT owner FROM cursor")).fetchall() == [(None,)]
+
+    await eventually(is_nobodys, what="the lane given up")
+    async with stores.messages.connection() as conn:
+        # As a broker leaves it that is killed before its checkpoint.
+        await conn.execute(_LEFT_BY_A_KILLED_BROKER)
+    await config.subscriber_groups.delete("default", GROUP)
+    # All brokers have heard of it by now.
+    monkeypatch.setattr(unserved, "UNCERTAIN_US", -1e9)
+
+    (found,) = await told(stores, receipt.message_id)
+
+    assert (found.state, found.why) == (State.NOT_MATCHED, Why.GROUP_DELETED)
+    assert not found.is_certain
+
+
+async def test_what_expired_after_its_group_was_deleted_is_told_of_that_group(
+    stores: Stores, broker: Broker, config: ConfigService, center: MessageCenter
+) -> None:
+    for body in (b"a", b"b"):
+        receipt = await center.publish(TOPIC, PAID, body)
+    group_id = (await config.subscriber_groups.get("default", GROUP)).group_id
+    await config.subscriber_groups.delete("default", GROUP)
+    async with stores.messages.connection() as conn:
+        # As maintenance does: it knows the names of registered groups only.
+        said = {"queue_id": receipt.queue_id, "topic": TOPIC, "event_code": PAID, "reason": "EXPIRED"}
+        await bury(conn, 1, group_id=group_id, group_name="", **said)
+        await conn.execute("DELETE FROM message")
+        await conn.execute("UPDATE queue SET start_offset = 2")
+    place = WantedStatus(namespace="default", queue_id=receipt.queue_id, queue_offset=1, group=GROUP)
+
+    (found,) = (await find_status(stores, place)).places[0].groups
+
+    assert (found.group, found.group_id, found.deleted is None) == (GROUP, group_id, False)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from confdb.services import ConfigService
 from msgbroker.client import MessageCenter, Receipt
 from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2
 from msgconsole.operations.status.answers import State
+from msgconsole.operations.status.message_status import find_status
+from msgconsole.operations.status.wanted import WantedStatus
 from msgconsole.operations.stores import Stores
 from msgdb.acts import list_acts
-from tests.support.collecting import PAID, TOPIC, subscribed
+from tests.support.collecting import GROUP, PAID, TOPIC, register_group, subscribed
+from tests.support.dead_letter_rows import all_dead_letters, bury
 from tests.support.eventually import eventually
 from tests.support.jobs import reject
 from tests.support.raw_streams import raw_subscriber
@@ -111,3 +115,26 @@ async def test_a_lane_within_its_log_is_not_doubted(
         await until(stores, receipts[-1], State.DEAD_LETTER if is_known else State.DELIVERED)
 
     assert all([(await with_group(stores, each)).is_certain for each in receipts])
+
+
+async def test_of_a_place_where_two_messages_lay_no_dead_letter_is_told_as_that_of_the_other_one(
+    stores: Stores, broker: Broker, center: MessageCenter, config: ConfigService
+) -> None:
+    await register_group(config, "SG_OTHER")
+    _, receipt = await publish(center, "a", 2)
+    async with stores.messages.connection() as conn:
+        place = {"queue_id": receipt.queue_id, "topic": TOPIC, "event_code": PAID}
+        # The log lost its end in between: each group has a dead letter of what lay there then.
+        for group in (GROUP, "SG_OTHER"):
+            group_id = (await config.subscriber_groups.get("default", group)).group_id
+            await bury(conn, 1, **place, group_id=group_id, group_name=group)
+        ids = {letter.message_id for letter in await all_dead_letters(conn)}
+        await conn.execute("DELETE FROM message")
+        await conn.execute("UPDATE queue SET start_offset = 2")
+
+    found = await find_status(stores, WantedStatus(namespace="default", queue_id=receipt.queue_id, queue_offset=1))
+
+    assert len(ids) == 2
+    of_this = [each.group for each in found.places[0].groups if each.dead_letter is not None]
+    # It is told under the id of one of the two.
+    assert len(of_this) == 1

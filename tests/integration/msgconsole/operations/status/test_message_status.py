@@ -18,8 +18,9 @@ from msgbroker.v1 import subscriber_pb2
 from msgconsole.operations.brokers import asking
 from msgconsole.operations.dead_letters.purge import purge
 from msgconsole.operations.dead_letters.redrive import redrive
+from msgconsole.operations.lanes.meant import WantedMessage
 from msgconsole.operations.lanes.resetting import WantedReset, reset_group
-from msgconsole.operations.lanes.steering import Steer, WantedMessage, steer_message
+from msgconsole.operations.lanes.steering import Steer, steer_message
 from msgconsole.operations.replays.replay import WantedReplay, replay
 from msgconsole.operations.status import message_status
 from msgconsole.operations.status.answers import Basis, State, Why
@@ -309,7 +310,7 @@ async def test_what_is_not_there_or_of_another_tenant_is_refused(
     receipt = await center.publish(TOPIC, PAID, b"a")
     await config.namespaces.create("other")
 
-    with pytest.raises(ThingNotFoundError, match="no live day of namespace default has it"):
+    with pytest.raises(ThingNotFoundError, match="in a live day of namespace 'default'"):
         await look(stores, uuid4())
     with pytest.raises(ThingNotFoundError):
         await find_status(stores, WantedStatus(namespace="other", message_id=receipt.message_id))

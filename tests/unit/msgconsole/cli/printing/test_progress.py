@@ -1,4 +1,4 @@
-"""How far a job is: a line now and then where no terminal is, and nothing where nobody is to read it."""
+"""How far a Spark job is: a line now and then where no terminal is, and nothing where nobody is to read it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from msgconsole.cli.printing.progress import JobProgress
+from msgconsole.cli.printing.progress import SparkJobProgress
 
 WHAT = "message of 2026-11-17"
 
@@ -26,7 +26,7 @@ def told(step: str, done: int = 0, parts: int = 0, rows: int = 0, of: str = "") 
 
 
 def test_each_step_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with JobProgress(WHAT, is_quiet=False) as progress:
+    with SparkJobProgress(WHAT, is_quiet=False) as progress:
         progress.show(told("claiming the day"))
         progress.show(told("claiming the day"))
         progress.show(told("writing", 0, 12, 480_000))
@@ -39,7 +39,7 @@ def test_each_step_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_long_step_is_told_again_every_ten_seconds_with_its_speed(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    with JobProgress(WHAT, is_quiet=False, clock=clock) as progress:
+    with SparkJobProgress(WHAT, is_quiet=False, clock=clock) as progress:
         for done in range(7):
             progress.show(told("writing", done, 12, 480_000))
             clock.now += 4.0
@@ -51,7 +51,7 @@ def test_a_long_step_is_told_again_every_ten_seconds_with_its_speed(capsys: pyte
 
 
 def test_of_several_days_each_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with JobProgress("days that wait", is_quiet=False) as progress:
+    with SparkJobProgress("days that wait", is_quiet=False) as progress:
         for day in ("2026-11-16", "2026-11-17"):
             progress.show(told("claiming the day", of=f"message of {day}"))
     assert capsys.readouterr().out.splitlines()[1:] == [
@@ -61,7 +61,7 @@ def test_of_several_days_each_is_named(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_for_programs_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    with JobProgress(WHAT, is_quiet=True) as progress:
+    with SparkJobProgress(WHAT, is_quiet=True) as progress:
         progress.show(told("writing", 1, 2, 100))
     assert capsys.readouterr().out == ""
 
@@ -71,7 +71,7 @@ def test_in_a_terminal_it_is_a_bar_that_goes_when_the_job_is_over(
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    with JobProgress(WHAT, is_quiet=False) as progress:
+    with SparkJobProgress(WHAT, is_quiet=False) as progress:
         progress.show(told("writing", 3, 12, 480_000))
     shown = capsys.readouterr().out
     assert "3 of 12 files" in shown

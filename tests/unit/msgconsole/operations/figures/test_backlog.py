@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from msgbroker.contract.errors import InvalidSettingError
-from msgconsole.operations.figures.backlog import check_times, gaps, in_steps
+from msgconsole.operations.figures.backlog import gaps, in_steps
 from msgconsole.operations.figures.pace import drain_seconds, pace_between, paces
+from msgconsole.operations.figures.wanted import check_times
 from msgdb.figures.backlog import Backlog
 from msgdb.figures.pace import BacklogChange
 

@@ -213,18 +213,18 @@ class StatusMachine(RuleBasedStateMachine):
             assert told(status) == {(State.IN_FLIGHT, None)}
         elif status.state is State.DELIVERED and status.basis is Basis.ROWS:
             assert offset in scene.acknowledged, "the trace says so of what was before a reset"
-        elif facts.ended is not None and (facts.standing.waiting is not None or not facts.standing.is_settled):
+        elif facts.ended is not None and (facts.rows.waiting is not None or not facts.rows.is_settled):
             self.check_ended(offset, facts, status)
-        elif facts.standing.waiting is not None:
+        elif facts.rows.waiting is not None:
             state = State.SHELVED if scene.store.rows[offset].shelved_by else State.RETRYING
             assert told(status) == {(state, None)}
-        elif not facts.standing.is_settled:
+        elif not facts.rows.is_settled:
             self.check_unsettled(offset, status, facts.stand)
         elif offset in scene.fates:
             self.check_settled(status, scene.fates[offset])
         elif scene.lost_from is not None and offset >= scene.lost_from:
             # It was never read. Where the log is as long again as it was, only dead letters tell that it is another.
-            is_told = facts.standing.is_beyond or facts.replaces_lost
+            is_told = facts.rows.is_beyond or facts.replaces_lost
             assert (State.UNKNOWN, None) in told(status) or not is_told
         else:
             assert any(state is State.NOT_MATCHED and why in NEVER_READ for state, why in told(status))
@@ -234,13 +234,14 @@ class StatusMachine(RuleBasedStateMachine):
     def check_ended(self, offset: int, facts: GroupFacts, status: GroupStatus) -> None:
         """Nobody is handed it any more, but by brokers that have not heard of that."""
         assert facts.ended is not None
-        if facts.standing.waiting is not None:
+        if facts.rows.waiting is not None:
             assert (status.state, status.why) == (State.NOT_MATCHED, facts.ended.why)
         elif facts.stand is not None and facts.stand.stand is Stand.SETTLED:
             self.check_settled(status, self.scene.in_memory[offset])
         else:
             assert status.state is State.NOT_MATCHED
-        if self.scene.lane is not None and facts.stand is None:
+        asked = any(why is facts.ended.why for _, why in told(status))
+        if self.scene.lane is not None and facts.stand is None and asked:
             assert (State.PENDING, None) in told(status)
 
     def check_unsettled(self, offset: int, status: GroupStatus, stand: MessageStand | None) -> None:
@@ -270,7 +271,7 @@ class StatusMachine(RuleBasedStateMachine):
             (offset, told(decide(scene.facts(offset, is_asked=is_asked))))
             for offset in range(end)
             for is_asked in (False, True)
-            if not scene.facts(offset).standing.is_settled and offset not in scene.store.rows
+            if not scene.facts(offset).rows.is_settled and offset not in scene.store.rows
         ]
         if scene.lane is None:
             return
