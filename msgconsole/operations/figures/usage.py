@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Final
 
 from msgconsole.operations.figures.names import FigureNames, read_names
@@ -50,6 +51,27 @@ class UsageOfType:
     p99_seconds: float | None
     latency: Sequence[int]
     """How many took how long: by the classes of `msgdb.figures.latency`."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageOfTopic:
+    """What was counted of a topic: of all its event codes, and for all groups together."""
+
+    begins_at: datetime | None
+    namespace: str
+    topic: str
+    stress: bool
+    published: int
+    redriven: int
+    replayed: int
+    delivered: int
+    """Once for each group that acknowledged it."""
+    retried: int
+    dead_lettered: int
+    bytes: int
+    """Of what was published."""
+    p50_seconds: float | None
+    p99_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +127,30 @@ async def read_usage(
         open_from=open_at if open_at < until else None,
         is_cut=len(usages) >= ROWS_MAX,
         knows_all_deleted=names.knows_all_deleted,
+    )
+
+
+def sum_by_topic(rows: Iterable[UsageOfType]) -> list[UsageOfTopic]:
+    """Return the rows added up by topic, in their order; stress traffic apart, as in them. Pure."""
+    by_topic: dict[tuple[datetime | None, str, str, bool], list[UsageOfType]] = {}
+    for row in rows:
+        by_topic.setdefault((row.begins_at, row.namespace, row.topic, row.stress), []).append(row)
+    return [_topic_row(key, of_topic) for key, of_topic in by_topic.items()]
+
+
+def _topic_row(key: tuple[datetime | None, str, str, bool], rows: Sequence[UsageOfType]) -> UsageOfTopic:
+    latency = [sum(counts) for counts in zip_longest(*(row.latency for row in rows), fillvalue=0)]
+    return UsageOfTopic(
+        *key,
+        published=sum(row.published for row in rows),
+        redriven=sum(row.redriven for row in rows),
+        replayed=sum(row.replayed for row in rows),
+        delivered=sum(row.delivered for row in rows),
+        retried=sum(row.retried for row in rows),
+        dead_lettered=sum(row.dead_lettered for row in rows),
+        bytes=sum(row.bytes for row in rows if row.group is None),
+        p50_seconds=within_seconds(latency, 0.5),
+        p99_seconds=within_seconds(latency, 0.99),
     )
 
 

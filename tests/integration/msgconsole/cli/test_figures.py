@@ -125,6 +125,28 @@ def test_usage_is_added_up_by_type_and_group(msgcenter: Msgcenter, do: Do) -> No
 
 
 @pytest.mark.usefixtures("registered")
+def test_usage_is_added_up_by_topic_and_says_of_when_it_is(msgcenter: Msgcenter, do: Do) -> None:
+    slow = [0, 0, 2, *[0] * (CLASSES - 3)]
+    write(do, row(1, published=10, size_bytes=900), row(1, published=5, size_bytes=100)._replace(event_code="EC_B"))
+    write(do, row(1, group_id=1, delivered=10, size_bytes=900, latency=FAST, retried=2))
+    write(do, row(1, group_id=1, delivered=2, size_bytes=50, latency=slow)._replace(event_code="EC_B"))
+    write(do, row(1, published=3)._replace(stress=True))
+
+    report = msgcenter("usage", "--by-topic", "--json").json
+
+    usual, stress = sorted(report["rows"], key=lambda each: each["stress"])
+    assert (usual["topic"], usual["published"], usual["bytes"]) == ("TP_TRADE", 15, 1000)
+    assert (usual["delivered"], usual["retried"], usual["p50_seconds"]) == (12, 2, 0.002)
+    assert (stress["published"], stress["delivered"], stress["p99_seconds"]) == (3, 0, None)
+    assert report["complete"] is True
+    head, _, first, *_, last = msgcenter("usage", "--by-topic", "--since", "30m").out.splitlines()
+    assert not {"event", "group"} & {*head.split()}
+    assert first.split()[0] == "TP_TRADE"
+    assert last.startswith("From 20")
+    assert last.endswith(" (UTC).")
+
+
+@pytest.mark.usefixtures("registered")
 def test_usage_is_shown_minute_by_minute_and_for_a_time(msgcenter: Msgcenter, do: Do) -> None:
     write(do, *(row(minutes, published=1) for minutes in (1, 2, 30, 90)))
 
