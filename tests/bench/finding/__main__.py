@@ -65,7 +65,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--body-bytes", type=int, default=1_000)
     parser.add_argument("--looks", type=int, default=200, help="how often each is looked for")
     parser.add_argument("--report", type=Path, help="write finding.md and finding.json to this directory")
-    return parser.parse_args()
+    options = parser.parse_args()
+    # A thousandth of them is a sample, of which each is looked for twice.
+    if options.messages < 2_000 * options.looks:
+        parser.error(f"of fewer than {2_000 * options.looks:,} messages {options.looks} cannot be looked for")
+    return options
 
 
 if __name__ == "__main__":
