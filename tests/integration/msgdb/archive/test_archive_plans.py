@@ -103,6 +103,7 @@ NOTED = {
     "digest": ["x"] * QUEUES,
 }
 
+ANY_ACT = {"action": "", "actor": "", "since": None, "until": None}
 STATEMENTS = {
     "queues of a day": Hot(closing._LIST_QUEUES, 10 * QUEUES, {}, OF_MESSAGES),
     "ends of queues": Hot(closing._NOTE_QUEUES, 10 * QUEUES, {**BOUNDS, "run_id": UUID(int=7)}, OF_MESSAGES),
@@ -124,7 +125,7 @@ STATEMENTS = {
     "days stored": Hot(stored_days._LIST_DAYS, 100, {"end": END}, OF_LETTERS),
     "runs listed": Hot(listing._LIST_RUNS, 3, {**NAMED, "limit": 100}),
     "runs found": Hot(listing._GET_RUNS, 2, {"run_ids": [RUN, UUID(int=1_001)]}),
-    "acts listed": Hot(acts._LIST, 100, {"before_id": 5_000, "action": "", "limit": 100}),
+    "acts listed": Hot(acts._LIST, 100, {**ANY_ACT, "before_id": 5_000, "limit": 100}),
     "acts forgotten": Hot(acts._FORGET, 5_000, {"kept_days": 366, "limit": 1_000}),
     "a queue described": Hot(open_writers._DESCRIBE, 10, {"queue_id": 3}),
 }
