@@ -25,7 +25,8 @@ RETURNING act_id
 # By the primary key, backwards. Acts are typed by people: a year of them is read in no time, whatever is left out.
 _LIST: Final = """
 SELECT act_id, at, actor, action, thing, reason, detail FROM act
-WHERE act_id < %(before_id)s AND starts_with(action, %(action)s) AND position(%(actor)s IN actor) > 0
+WHERE act_id < %(before_id)s AND starts_with(action, %(action)s)
+  AND (%(actor)s::text IS NULL OR position(%(actor)s IN actor) > 0)
   AND (%(since)s::timestamptz IS NULL OR at >= %(since)s) AND (%(until)s::timestamptz IS NULL OR at < %(until)s)
 ORDER BY act_id DESC LIMIT %(limit)s
 """
@@ -99,7 +100,7 @@ async def list_acts(
     parameters = {
         "before_id": _NEWEST if before_id is None else before_id,
         "action": action,
-        "actor": actor,
+        "actor": actor or None,
         "since": since,
         "until": until,
         "limit": min(limit, PAGE_MAX),

@@ -103,7 +103,7 @@ NOTED = {
     "digest": ["x"] * QUEUES,
 }
 
-ANY_ACT = {"action": "", "actor": "", "since": None, "until": None}
+ANY_ACT = {"action": "", "actor": None, "since": None, "until": None}
 STATEMENTS = {
     "queues of a day": Hot(closing._LIST_QUEUES, 10 * QUEUES, {}, OF_MESSAGES),
     "ends of queues": Hot(closing._NOTE_QUEUES, 10 * QUEUES, {**BOUNDS, "run_id": UUID(int=7)}, OF_MESSAGES),

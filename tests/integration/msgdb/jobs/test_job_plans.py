@@ -80,7 +80,7 @@ LISTED = {"before_id": LETTERS, "scanned_max": reading.SCANNED_MAX}
 CHOSEN = {"after_id": 5_000, "last_id": LETTERS, "bytes_max": 1 << 20, "scanned_max": choosing.SCANNED_MAX}
 PAGE = listing.PAGE_MAX
 JOBS_OF = {"before_id": 2**63 - 1, "limit": PAGE}
-ACTS_OF = {"before_id": 2**63 - 1, "limit": acts.PAGE_MAX, "actor": "", "since": None, "until": None}
+ACTS_OF = {"before_id": 2**63 - 1, "limit": acts.PAGE_MAX, "actor": None, "since": None, "until": None}
 MONTH_AGO = datetime.now(UTC) - timedelta(days=30)
 SINCE = {"since": MONTH_AGO, "limit": 1_001}
 ACTS_OF_A_MONTH = 30 * 24 * 12 + 10
