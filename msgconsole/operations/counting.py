@@ -11,6 +11,7 @@ from confdb.routes import GroupRoute, TopicRoute
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidSettingError
 from msgbroker.engine.selection import Selection
+from msgbroker.engine.stress import StressGate
 from msgdb.jobs.specs import AskedFor
 from msgdb.log.heads import MessageHead, read_heads
 from msgdb.postgres.connections import Connection
@@ -60,6 +61,15 @@ async def count_selected(
     each = total / max(tally.looked_at, 1)
     selected, denied, copies = (round(each * count) for count in (tally.selected, tally.denied, tally.copies))
     return Counted(total, selected, denied, copies, is_exact=False)
+
+
+def denied_to(group: GroupRoute, topic: TopicRoute, gate: StressGate) -> IsDenied:
+    """Return what tells of messages of a topic whether a group may not be handed them."""
+
+    def is_denied(head: MessageHead) -> bool:
+        return head.stress and not gate.allows(group.group_id, topic.topic_id, head.event_code)
+
+    return is_denied
 
 
 def check_costs(group: GroupRoute, topic: TopicRoute) -> None:

@@ -16,7 +16,8 @@ from msgdb.postgres.connections import Connection
 
 RANGES_MAX: Final = 1_000
 """So many ranges of skipped offsets an act keeps of each queue; of more it says that there were more."""
-_ACTS_MAX: Final = 10_000
+_ACTS_MAX: Final = 1_000
+"""So many acts on one queue are looked at, the newest."""
 RESET: Final = "group.reset"
 """The action of a reset's act."""
 PUT_BACK: Final = "lanes.put_back"
@@ -24,10 +25,12 @@ PUT_BACK: Final = "lanes.put_back"
 _ANY_OFFSET: Final = 2**63 - 1
 """A lane that is put back is beyond its log: wherever that was, nothing behind its new place counts as settled."""
 
-# By the primary key, backwards, as people list acts: a year of what they typed is read in no time.
+# By the primary key, backwards, as people list acts: a year of what they typed is read in no time. An act has what it
+# did to each queue of a group, which may be much: those of other queues are left where they lie. (One may be taken
+# that has the queue's number as an offset.)
 _LIST: Final = f"""
 SELECT act_id, at, actor, reason, detail FROM act
-WHERE action = '{RESET}' AND detail ? 'group_id' ORDER BY act_id DESC LIMIT %(limit)s
+WHERE action = '{RESET}' AND detail ? 'group_id' AND detail @> %(of_queue)s ORDER BY act_id DESC LIMIT %(limit)s
 """
 # As above.
 _LIST_PUT_BACK: Final = f"""
@@ -106,7 +109,8 @@ async def list_put_back_acts(conn: Connection, queue_id: int) -> list[LaneResetA
 
 async def list_reset_acts(conn: Connection, queue_id: int, queue_offset: int, since: datetime) -> ResetActs:
     """Return the resets of any group's lane of this queue since then."""
-    rows = await (await conn.execute(_LIST, {"limit": _ACTS_MAX + 1})).fetchall()
+    of_queue = Jsonb({"queues": [[queue_id]]})
+    rows = await (await conn.execute(_LIST, {"of_queue": of_queue, "limit": _ACTS_MAX + 1})).fetchall()
     found = [
         _act_of(row, from_offset, to_offset, queue_id, queue_offset)
         for row in reversed(rows[:_ACTS_MAX])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from confdb.brokers import BrokerRegistry
-from confdb.routes import GroupRoute
+from confdb.routes import GroupRoute, Snapshot
 from confdb.services import Changed
 from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import SubscriberGroupView, SubscriptionView, TopicView
@@ -32,7 +33,7 @@ class Use:
     """How many of their instances are connected."""
     unsettled: int
     """How many messages they have not settled: nobody would be given them any more."""
-    dead_letters: int
+    dead_letters: int = 0
     """How many open dead letters of those groups stay, and could not be redriven any more."""
 
     @property
@@ -65,40 +66,28 @@ class DeletedBy:
 
 
 async def find_group_use(stores: Stores, namespace: str, group: str) -> Use:
-    """Return who uses a group. Raises GroupNotFoundError."""
-    route = get_group(await load_snapshot(stores.config), namespace, group)
-    return await _use_of(stores, [route], dead_letters=await _count_letters(stores, [route]))
+    """Return who uses a group, and what it leaves. Raises GroupNotFoundError."""
+    meant = _of_group(await load_snapshot(stores.config), namespace, group)
+    return replace(await _use_of(stores, meant), dead_letters=await _count_letters(stores, meant))
 
 
 async def find_subscription_use(stores: Stores, namespace: str, group: str, topic: str, event_code: str) -> Use:
-    """Return who uses a subscription: what its group has of the topic. Raises a NotFoundError."""
-    snapshot = await load_snapshot(stores.config)
-    route = get_group(snapshot, namespace, group)
-    topic_id = get_topic(snapshot, namespace, topic).topic_id
-    asking = [each for each in route.subscriptions if each.topic_id == topic_id]
-    if all(each.event_code != event_code for each in asking):
-        raise SubscriptionNotFoundError(group, topic, event_code)
-    # By another subscription to the topic they could still be redriven.
-    dead_letters = await _count_letters(stores, [route], topic) if len(asking) == 1 else 0
-    return await _use_of(stores, [route], topic, dead_letters=dead_letters)
+    """Return who uses a subscription: what its group has of the topic, and leaves. Raises a NotFoundError."""
+    meant = _of_subscription(await load_snapshot(stores.config), namespace, group, topic, event_code)
+    return replace(await _use_of(stores, meant), dead_letters=await _count_letters(stores, meant))
 
 
 async def find_topic_use(stores: Stores, namespace: str, topic: str) -> Use:
-    """Return who uses a topic: the groups that subscribe to it. Raises TopicNotFoundError."""
-    snapshot = await load_snapshot(stores.config)
-    topic_id = get_topic(snapshot, namespace, topic).topic_id
-    groups = [
-        group
-        for _, group in sorted(snapshot.groups.items())
-        if any(subscription.topic_id == topic_id for subscription in group.subscriptions)
-    ]
-    return await _use_of(stores, groups, topic, dead_letters=await _count_letters(stores, groups, topic))
+    """Return who uses a topic: the groups that subscribe to it, and what they leave. Raises TopicNotFoundError."""
+    meant = _of_topic(await load_snapshot(stores.config), namespace, topic)
+    return replace(await _use_of(stores, meant), dead_letters=await _count_letters(stores, meant))
 
 
 async def delete_group(stores: Stores, namespace: str, group: str, *, by: DeletedBy) -> Changed[SubscriberGroupView]:
     """Delete a group with its subscriptions. Raises ThingInUseError while it is in use, unless by force."""
     if not by.force:
-        _refuse_used("group", group, await find_group_use(stores, namespace, group))
+        meant = _of_group(await load_snapshot(stores.config), namespace, group)
+        _refuse_used("group", group, await _use_of(stores, meant))
     return await stores.service(by.actor, by.reason).subscriber_groups.delete(namespace, group)
 
 
@@ -114,15 +103,15 @@ async def delete_subscription(
     """Unsubscribe a group. Raises ThingInUseError while the group is at work on the topic, unless by force."""
     if not by.force:
         name = describe_subscription(group, topic, event_code)
-        use = await find_subscription_use(stores, namespace, group, topic, event_code)
-        _refuse_used("subscription", name, use)
+        meant = _of_subscription(await load_snapshot(stores.config), namespace, group, topic, event_code)
+        _refuse_used("subscription", name, await _use_of(stores, meant))
     return await stores.service(by.actor, by.reason).subscriptions.delete(namespace, group, topic, event_code)
 
 
 async def delete_topic(stores: Stores, namespace: str, topic: str, *, by: DeletedBy) -> Changed[TopicView]:
     """Delete a topic. Raises ThingInUseError while a group subscribes to it; by force that goes with it."""
     if not by.force:
-        use = await find_topic_use(stores, namespace, topic)
+        use = await _use_of(stores, _of_topic(await load_snapshot(stores.config), namespace, topic))
         if use.groups:
             raise ThingInUseError("topic", topic, _used_by(use))
     return await stores.service(by.actor, by.reason).topics.delete(namespace, topic, with_subscriptions=by.force)
@@ -139,28 +128,62 @@ def _used_by(use: Use, *, is_group: bool = False) -> str:
     return f"{groups}{use.text} (--force deletes it all the same)"
 
 
-async def _count_letters(stores: Stores, groups: list[GroupRoute], topic: str | None = None) -> int:
-    """Return how many open dead letters groups have, of one topic or of all."""
+class _Meant(NamedTuple):
+    """The groups that would lose something, and what of them is looked at."""
+
+    groups: list[GroupRoute]
+    topic: str | None = None
+    """None: all that they read."""
+    are_letters_left: bool = True
+    """Whether their dead letters could not be redriven any more."""
+
+
+def _of_group(snapshot: Snapshot, namespace: str, group: str) -> _Meant:
+    return _Meant([get_group(snapshot, namespace, group)])
+
+
+def _of_subscription(snapshot: Snapshot, namespace: str, group: str, topic: str, event_code: str) -> _Meant:
+    route = get_group(snapshot, namespace, group)
+    topic_id = get_topic(snapshot, namespace, topic).topic_id
+    asking = [each for each in route.subscriptions if each.topic_id == topic_id]
+    if all(each.event_code != event_code for each in asking):
+        raise SubscriptionNotFoundError(group, topic, event_code)
+    # By another subscription to the topic they could still be redriven.
+    return _Meant([route], topic, are_letters_left=len(asking) == 1)
+
+
+def _of_topic(snapshot: Snapshot, namespace: str, topic: str) -> _Meant:
+    topic_id = get_topic(snapshot, namespace, topic).topic_id
+    groups = [
+        group
+        for _, group in sorted(snapshot.groups.items())
+        if any(subscription.topic_id == topic_id for subscription in group.subscriptions)
+    ]
+    return _Meant(groups, topic)
+
+
+async def _count_letters(stores: Stores, meant: _Meant) -> int:
+    """Return how many open dead letters stay: of very many that takes a while, so only who asks for it waits."""
+    if not meant.are_letters_left:
+        return 0
+    letters = 0
     async with stores.messages.looking(COUNT_SECONDS_MAX) as conn:
-        sums = [
-            each
-            for group in groups
-            for each in await count_wanted(
-                conn, WantedDeadLetters(namespace=group.namespace, group_id=group.group_id, topic=topic, is_open=True)
+        for group in meant.groups:
+            wanted = WantedDeadLetters(
+                namespace=group.namespace, group_id=group.group_id, topic=meant.topic, is_open=True
             )
-        ]
-    return sum(each.letters for each in sums)
+            letters += sum(each.letters for each in await count_wanted(conn, wanted))
+    return letters
 
 
-async def _use_of(stores: Stores, groups: list[GroupRoute], topic: str | None = None, *, dead_letters: int) -> Use:
+async def _use_of(stores: Stores, meant: _Meant) -> Use:
     live = await BrokerRegistry(stores.config).list_live()
     unsettled = 0
-    for group in groups:
-        queues = (await read_lag(stores, WantedFigures(group.namespace, group.name, topic))).queues
+    for group in meant.groups:
+        queues = (await read_lag(stores, WantedFigures(group.namespace, group.name, meant.topic))).queues
         unsettled += sum(lag.behind + lag.redeliveries for lag in queues)
     return Use(
-        groups=tuple(group.name for group in groups),
-        instances=sum(broker.groups.get(group.group_id, 0) for broker in live for group in groups),
+        groups=tuple(group.name for group in meant.groups),
+        instances=sum(broker.groups.get(group.group_id, 0) for broker in live for group in meant.groups),
         unsettled=unsettled,
-        dead_letters=dead_letters,
     )

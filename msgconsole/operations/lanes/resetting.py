@@ -17,7 +17,7 @@ from msgbroker.contract.errors import (
 )
 from msgbroker.engine.selection import Selection, Wish
 from msgbroker.engine.stress import StressGate
-from msgconsole.operations.counting import asked_by, count_selected
+from msgconsole.operations.counting import asked_by, count_selected, denied_to
 from msgconsole.operations.lanes.obeying import until_obeyed
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
@@ -33,7 +33,6 @@ from msgdb.lanes.resets import (
     lock_places,
     reset_lanes,
 )
-from msgdb.log.heads import MessageHead
 from msgdb.log.queues import QueueRow, list_topic_queues
 from msgdb.log.reads import next_offsets, offset_at_time
 from msgdb.postgres.binary_rows import micros_of
@@ -217,12 +216,8 @@ async def _plan_queue(
         for asked in asked_by(group, topic)
     )
     changed = [(queue.queue_id, first, end) for first, end in (*effect.skipped, *effect.again)]
-
-    def is_denied(head: MessageHead) -> bool:
-        return head.stress and not meant.gate.allows(group.group_id, topic.topic_id, head.event_code)
-
     selection = Selection(wishes=wishes, copies_for=group.group_id)
-    counted = await count_selected(conn, changed, selection, is_denied)
+    counted = await count_selected(conn, changed, selection, denied_to(group, topic, meant.gate))
     return QueueReset(
         topic=topic.name,
         queue_id=queue.queue_id,

@@ -15,7 +15,7 @@ from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import InvalidSettingError, NothingSelectedError, ThingNotFoundError
 from msgbroker.engine.selection import selection_of
 from msgbroker.engine.stress import StressGate
-from msgconsole.operations.counting import asked_by, count_selected
+from msgconsole.operations.counting import asked_by, count_selected, denied_to
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, get_subscribed_topic
 from msgconsole.operations.times import check_order
@@ -23,7 +23,6 @@ from msgdb.jobs.records import RATE_DEFAULT, JobKind, NewJob
 from msgdb.jobs.specs import Place, ReplaySpec
 from msgdb.jobs.steering import begin_job
 from msgdb.log.copies import find_copies
-from msgdb.log.heads import MessageHead
 from msgdb.log.queues import list_topic_queues
 from msgdb.log.reads import first_offsets, next_offsets, offset_at_time
 from msgdb.postgres.binary_rows import micros_of
@@ -149,11 +148,7 @@ async def _plan_ranges(
         headers=wanted.headers,
         asked=asked,
     )
-    gate = StressGate(snapshot)
-
-    def is_denied(head: MessageHead) -> bool:
-        return head.stress and not gate.allows(group.group_id, topic.topic_id, head.event_code)
-
+    is_denied = denied_to(group, topic, StressGate(snapshot))
     counted = await count_selected(conn, spec.ranges, selection_of(spec, compile_expression), is_denied)
     thing = f"{wanted.topic}{'' if wanted.event_code is None else f'/{wanted.event_code}'} to {group.name}"
     return ReplayPlan(spec, thing, counted.looked_at, counted.selected, counted.denied, is_exact=counted.is_exact)

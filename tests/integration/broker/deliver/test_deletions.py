@@ -17,6 +17,7 @@ from msgbroker.contract.errors import (
     TopicNotFoundError,
 )
 from msgbroker.server.app import Broker
+from msgconsole.operations.configuration import deletions
 from msgconsole.operations.configuration.deletions import (
     DeletedBy,
     delete_group,
@@ -117,6 +118,23 @@ async def test_the_dead_letters_that_could_not_be_redriven_any_more_are_counted(
 def test_nothing_is_deleted_by_force_without_a_reason() -> None:
     with pytest.raises(InvalidSettingError, match="reason"):
         DeletedBy("ada", " ", force=True)
+
+
+async def test_whoever_deletes_does_not_wait_until_dead_letters_are_counted(
+    trade: ConfigService, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_group(trade)
+
+    async def count(*_: object) -> None:
+        pytest.fail("of very many that takes a minute, and may fail")
+
+    monkeypatch.setattr(deletions, "count_wanted", count)
+    for delete in (
+        delete_subscription(stores, "default", GROUP, TOPIC, PAID, by=DeletedBy("ada")),
+        delete_group(stores, "default", GROUP, by=DeletedBy("ada")),
+        delete_topic(stores, "default", TOPIC, by=DeletedBy("ada")),
+    ):
+        await delete
 
 
 async def test_a_group_that_nobody_uses_is_deleted(trade: ConfigService, stores: Stores) -> None:

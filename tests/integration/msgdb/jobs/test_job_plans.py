@@ -101,7 +101,7 @@ STATEMENTS = {
     "a page of acts": Hot(acts._LIST, PAGE, {**ACTS_OF, "action": ""}),
     "a page of acts of a kind": Hot(acts._LIST, 50 * PAGE, {**ACTS_OF, "action": "message."}),
     "acts that there are none of": Hot(acts._LIST, ACTS, {**ACTS_OF, "action": "archive."}),
-    "resets": Hot(reset_acts._LIST, ACTS, {"limit": 1_001}),
+    "resets": Hot(reset_acts._LIST, ACTS, {"of_queue": Jsonb({"queues": [[1]]}), "limit": 1_001}),
     "lanes put back": Hot(reset_acts._LIST_PUT_BACK, ACTS, {"of_queue": Jsonb({"queue_ids": [1]}), "limit": 1_000}),
     "an act shown": Hot(acts._GET, 1, {}),
     "acts forgotten": Hot(acts._FORGET, 2 * 1_000, {"kept_days": 200, "limit": 1_000}),

@@ -73,6 +73,11 @@ async def test_that_a_group_was_put_somewhere_before_is_not_taken_for_complete_w
         await note(conn, detail_of(8, 70, {OTHER: 4}, PLACES))
     monkeypatch.setattr(reset_acts, "_ACTS_MAX", 1)
 
-    later = await list_reset_acts(conn, QUEUE, 3, datetime.now(UTC) + timedelta(hours=1))
+    in_an_hour = datetime.now(UTC) + timedelta(hours=1)
 
-    assert 7 in later.before or not later.is_complete
+    of_other_queues = await list_reset_acts(conn, QUEUE, 3, in_an_hour)
+    await note(conn, detail_of(8, 70, {QUEUE: 4}, PLACES))
+    of_this_one = await list_reset_acts(conn, QUEUE, 3, in_an_hour)
+
+    assert (list(of_other_queues.before), of_other_queues.is_complete) == ([7], True)
+    assert (list(of_this_one.before), of_this_one.is_complete) == ([8], False)
