@@ -62,7 +62,6 @@ class TriedMessage:
 
     message_id: str
     outcome: str
-    """None: it was not its turn."""
     seconds: float
     error: str
 

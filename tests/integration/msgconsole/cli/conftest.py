@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 
 from msgconsole.cli.main import main
 from msgconsole.local.broker_process import BROKER_COMMAND, BrokerProcess
+from msgdb.postgres.connections import Connection
+from msgdb.store import MessageStore
 
 
 @dataclass(frozen=True)
@@ -72,3 +75,28 @@ def running_broker(
         yield address
     finally:
         process.stop()
+
+
+@pytest.fixture
+def topic(msgcenter: Msgcenter, database_url: str) -> str:
+    """Register a topic and a group; return the database's URL."""
+    for arguments in (("topic", "create", "TP_TRADE"), ("group", "create", "SG_POINTS")):
+        assert msgcenter(*arguments, "--no-wait").status == 0
+    return database_url
+
+
+Do = Callable[[Callable[[Connection], Awaitable[Any]]], Any]
+
+
+@pytest.fixture
+def do(database_url: str) -> Do:
+    """Return a function that does something in the test's store, and returns what came of it."""
+
+    def run(act: Callable[[Connection], Awaitable[Any]]) -> Any:
+        async def inner() -> Any:
+            async with MessageStore.open(database_url, pool_size=1) as store, store.connection() as connection:
+                return await act(connection)
+
+        return asyncio.run(inner())
+
+    return run

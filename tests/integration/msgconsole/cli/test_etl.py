@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable
 from datetime import date, datetime, timedelta
 from uuid import uuid4
 
@@ -16,27 +15,10 @@ from msgdb.archive import claims, policy
 from msgdb.log.partitions import day_bounds
 from msgdb.names import DEAD_LETTER, MESSAGE
 from msgdb.postgres.connections import Connection
-from msgdb.store import MessageStore
-from tests.integration.msgconsole.cli.conftest import Msgcenter
+from tests.integration.msgconsole.cli.conftest import Do, Msgcenter
 from tests.support.archive_runs import HOLDER, archive_day, bury, claim_day, days_ago, put_on
 from tests.support.rows import make_queue
 from tests.support.typed_commands import typed_in
-
-Do = Callable[[Callable[[Connection], Awaitable[None]]], None]
-
-
-@pytest.fixture
-def do(database_url: str) -> Do:
-    """Return a function that does something in the test's store."""
-
-    def run(act: Callable[[Connection], Awaitable[None]]) -> None:
-        async def inner() -> None:
-            async with MessageStore.open(database_url, pool_size=1) as store, store.connection() as connection:
-                await act(connection)
-
-        asyncio.run(inner())
-
-    return run
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -19,8 +19,7 @@ from msgbroker.engine.matching_share import asked_of
 from msgdb.figures.latency import CLASSES
 from msgdb.figures.usage import MINUTE_US, UsageBroker, UsageRow, write_usage
 from msgdb.postgres.connections import Connection
-from msgdb.store import MessageStore
-from tests.integration.msgconsole.cli.conftest import Msgcenter
+from tests.integration.msgconsole.cli.conftest import Do, Msgcenter
 from tests.support.broker_builders import subscription
 from tests.support.examples import examples_of
 
@@ -41,22 +40,6 @@ INSERT INTO message (queue_id, queue_offset, stored_at, message_id, namespace, t
 SELECT %s, o, clock_timestamp(), gen_random_uuid(), 'default', 'TP_TRADE', 'EC_PAID', '', now(), false
 FROM generate_series(%s::int, %s::int - 1) o
 """
-
-Do = Callable[[Callable[[Connection], Awaitable[Any]]], Any]
-
-
-@pytest.fixture
-def do(database_url: str) -> Do:
-    """Return a function that does something in the test's store."""
-
-    def run(act: Callable[[Connection], Awaitable[Any]]) -> Any:
-        async def inner() -> Any:
-            async with MessageStore.open(database_url, pool_size=1) as store, store.connection() as connection:
-                return await act(connection)
-
-        return asyncio.run(inner())
-
-    return run
 
 
 @pytest.fixture

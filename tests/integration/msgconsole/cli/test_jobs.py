@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -19,29 +17,14 @@ from msgdb.jobs.steering import begin_job
 from msgdb.jobs.steps import claim_jobs, end_job
 from msgdb.postgres.connections import Connection
 from msgdb.store import MessageStore
-from tests.integration.msgconsole.cli.conftest import Msgcenter, Outcome
+from tests.integration.msgconsole.cli.conftest import Do, Msgcenter, Outcome
 from tests.support.dead_letter_rows import bury
 from tests.support.examples import examples_of
 from tests.support.jobs import buried
 from tests.support.rows import OWNER, make_queue, put_messages
 from tests.support.shown_message import put_example
 
-Do = Callable[[Callable[[Connection], Awaitable[Any]]], Any]
 WHY = ("--reason", "the warehouse is open again")
-
-
-@pytest.fixture
-def do(database_url: str) -> Do:
-    """Return a function that does something in the test's store, and returns what came of it."""
-
-    def run(act: Callable[[Connection], Awaitable[Any]]) -> Any:
-        async def inner() -> Any:
-            async with MessageStore.open(database_url, pool_size=1) as store, store.connection() as connection:
-                return await act(connection)
-
-        return asyncio.run(inner())
-
-    return run
 
 
 @pytest.fixture
