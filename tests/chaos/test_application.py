@@ -239,10 +239,12 @@ async def test_an_application_runs_without_a_surprise_while_brokers_come_and_go(
     assert sorted(await dead_letters(database_url)) == sorted(
         [(group, "REJECTED") for group in (POINTS, STOCK) for kind, _ in shop.placed.values() if kind == "never"]
     )
+    in_a_second = len(shop.placed) / _SECONDS
     for name in ("points", "stock"):
-        # Duplicates come of faults alone, and only of what was under way.
+        # Duplicates come of faults alone, and only of what was under way or settled since the last checkpoint: on a
+        # machine with nothing else to do some 60 orders, and never more than a second of them.
         handled = shop.handled(name)
-        assert sum(count - 1 for count in handled.values()) <= 60 * faults
+        assert sum(count - 1 for count in handled.values()) <= in_a_second * faults
 
 
 async def dead_letters(url: str) -> list[tuple[str, str]]:

@@ -139,7 +139,8 @@ async def test_of_two_processes_with_one_instance_id_one_ends_with_the_reason_an
     await eventually(lambda: len(handled_in(tmp_path)) > 50, 30)
     second = subscriber_process(address, name="second", instance_id="same", handler_seconds=0.02)
 
-    await eventually(lambda: first.has_ended, 10)
+    await eventually(lambda: second.is_ready, 60)
+    await eventually(lambda: first.has_ended, 30)
     assert first.process.wait() == 3
     assert "REPLACED another process has attached as instance 'same', from host" in first.log
     await eventually(lambda: set(NEIGHBOURS) <= set(handled_in(tmp_path)), 60)
