@@ -8,6 +8,7 @@ from typing import Final
 
 from msgconsole.bench import catalogue
 from msgconsole.bench.measures.results import PhaseResult, RunResult
+from msgdb.jobs.records import RATE_DEFAULT
 from msgdb.names import TRACE_EVENT
 
 _BACKLOG_RATIO_MIN: Final = 0.95
@@ -270,7 +271,7 @@ _TARGETS: Final = (
         at_most=1.5,
     ),
     _Target(
-        "publish to handler at 500/s beside a redrive at 2,000/s, p99 of alone",
+        f"publish to handler at 500/s beside a redrive at {RATE_DEFAULT:,g}/s, p99 of alone",
         "×",
         _RATIOS["beside a redrive / alone, publish to handler p99"],
         at_most=1.5,

@@ -282,7 +282,7 @@ def test_a_job_of_another_namespace_is_not_there(msgcenter: Msgcenter, do: Do, c
     assert refused.err == f"there is no job '{job_id}' in namespace 'default' (THING_NOT_FOUND)\n"
     assert msgcenter("job", "list", "--json").json == []
     (listed,) = msgcenter("job", "list", "-n", "shop", "--json").json
-    assert (listed["state"], listed["rate"]) == ("RUNNING", 2_000)
+    assert (listed["state"], listed["rate"]) == ("RUNNING", 1_000)
     assert len(msgcenter("act", "list", "--action", "job.", "--json").json) == 1
     own = msgcenter("job", command, job_id, *others, "-n", "shop")
     assert own.status == 0, own.err

@@ -13,7 +13,8 @@ RATES = st.floats(min_value=0.01, max_value=RATE_MAX)
 
 
 @pytest.mark.parametrize(
-    "rate, messages", [(0.5, 1), (100, 10), (500, 50), (RATE_DEFAULT, 50), (4_000, 100), (8_000, 200), (RATE_MAX, 200)]
+    "rate, messages",
+    [(0.5, 1), (100, 10), (500, 50), (RATE_DEFAULT, 50), (2_000, 50), (4_000, 100), (8_000, 200), (RATE_MAX, 200)],
 )
 def test_portions_are_small_unless_haste_was_asked_for(rate: float, messages: int) -> None:
     assert step_messages(rate) == messages
