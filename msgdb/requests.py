@@ -38,7 +38,8 @@ class NewRequest(NamedTuple):
     """A connection that is to be ended."""
 
     broker_id: UUID
-    group_id: int
+    group_id: int | None
+    """The group of the instance whose connection it is; None: it is that of a publisher."""
     attachment: str
     """The connection, as its broker names it."""
     thing: str
@@ -49,7 +50,7 @@ class Request(NamedTuple):
     """What is asked of a broker."""
 
     request_id: int
-    group_id: int
+    group_id: int | None
     attachment: str
     thing: str
     actor: str
@@ -133,7 +134,7 @@ async def end_request(conn: Connection, request: Request, outcome: RequestOutcom
         await write_act(
             conn,
             actor=request.actor,
-            action="instance.disconnect",
+            action="publisher.disconnect" if request.group_id is None else "instance.disconnect",
             thing=request.thing,
             reason=request.reason,
             detail=detail,

@@ -162,15 +162,14 @@ class ConfigOutdatedError(UnavailableError):
 
 
 class DisconnectedError(UnavailableError):
-    """An operator has ended this connection of the instance: connect again, and go on."""
+    """An operator has ended this connection, of an instance or of a publisher: connect again, and go on."""
 
     reason = "DISCONNECTED"
     instance_id = Fact(str, "")
 
-    def __init__(self, instance_id: str) -> None:
-        super().__init__(
-            f"an operator has ended this connection of instance {instance_id!r}: connect again", instance_id=instance_id
-        )
+    def __init__(self, instance_id: str = "") -> None:
+        whose = f" of instance {instance_id!r}" if instance_id else ""
+        super().__init__(f"an operator has ended this connection{whose}: connect again", instance_id=instance_id)
 
 
 class BrokerUnavailableError(UnavailableError):

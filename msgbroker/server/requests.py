@@ -1,4 +1,4 @@
-"""Carries out what operators ask of this very broker: to end the connection of an instance.
+"""Carries out what operators ask of this very broker: to end the connection of an instance, or of a publisher.
 
 What is asked is a row. It is written down as done, with the act, before the connection ends: whatever happens in
 between, the connection ends with the broker or, where the commit was not heard of, with the next look at the row.
@@ -7,7 +7,9 @@ between, the connection ends with the broker or, where the commit was not heard 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Final, Protocol
 from uuid import UUID
 
 import structlog
@@ -25,14 +27,33 @@ log = structlog.get_logger(__name__)
 _LOOK_SECONDS: Final = 1.0
 
 
+class PublisherStream(Protocol):
+    """The stream of a publisher, to whoever ends it."""
+
+    name: str
+    """A name that no other stream has."""
+
+    def disconnect(self) -> None:
+        """End it, once what was taken in is answered."""
+        ...
+
+
 class BrokerRequests:
     """Looks for what is asked of this broker, and carries it out."""
 
-    def __init__(self, *, store: MessageStore, hub: DeliveryHub, broker_id: UUID) -> None:
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        hub: DeliveryHub,
+        publishers: Callable[[], Collection[PublisherStream]],
+        broker_id: UUID,
+    ) -> None:
         self.wake = asyncio.Event()
         """Set by whoever hears that something is asked."""
         self._store = store
         self._hub = hub
+        self._publishers = publishers
         self._broker_id = broker_id
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -63,20 +84,25 @@ class BrokerRequests:
                     # Its time was over.
                     return False
         # Looked for once more: it may have gone meanwhile, and that is all that was asked.
-        attached = self._find(request)
-        if attached is None:
+        end = self._find(request)
+        if end is None:
             return False
-        self._disconnect(*attached)
-        log.info("requests.instance_disconnected", request_id=request.request_id, attachment=request.attachment)
+        end()
+        log.info("requests.disconnected", request_id=request.request_id, thing=request.thing)
         return True
 
-    def _find(self, request: Request) -> tuple[GroupDelivery, Instance] | None:
+    def _find(self, request: Request) -> Callable[[], None] | None:
+        """Return what ends that connection; None: it is not there."""
+        if request.group_id is None:
+            streams = (stream for stream in self._publishers() if stream.name == request.attachment)
+            stream = next(streams, None)
+            return None if stream is None else stream.disconnect
         group = self._hub.groups.get(request.group_id)
         instance = None if group is None else group.instances.get(request.attachment)
-        return None if group is None or instance is None else (group, instance)
+        return None if group is None or instance is None else partial(self._disconnect, group, instance)
 
     def _disconnect(self, group: GroupDelivery, instance: Instance) -> None:
-        """End a connection: what the instance held is its group's again at once, whether it reads or not."""
+        """End the connection of an instance: what it held is its group's again at once, whether it reads or not."""
         because = DisconnectedError(instance.instance_id)
         instance.close(because)
         self._hub.detach(group, instance)

@@ -5,6 +5,7 @@ Like `parts`, which made what is given here: none of it runs yet.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Final
 
 from msgbroker.server.cluster.cluster import Cluster
@@ -22,7 +23,7 @@ from msgbroker.server.jobs.trying import TrialRunner
 from msgbroker.server.jobs.work import JobWork
 from msgbroker.server.parts import Foundation
 from msgbroker.server.publish.committer import Committer
-from msgbroker.server.requests import BrokerRequests
+from msgbroker.server.requests import BrokerRequests, PublisherStream
 from msgdb import names
 from msgdb.days.maintenance import Maintenance, MaintenanceConfig
 from msgdb.jobs.records import JobKind
@@ -31,9 +32,11 @@ _DAY_SECONDS: Final = 86_400.0
 _HOUR_SECONDS: Final = 3_600.0
 
 
-def make_requests(base: Foundation, hub: DeliveryHub) -> BrokerRequests:
+def make_requests(
+    base: Foundation, hub: DeliveryHub, publishers: Callable[[], Collection[PublisherStream]]
+) -> BrokerRequests:
     """Make what carries out what operators ask of this very broker."""
-    return BrokerRequests(store=base.stores.messages, hub=hub, broker_id=base.identity.broker_id)
+    return BrokerRequests(store=base.stores.messages, hub=hub, publishers=publishers, broker_id=base.identity.broker_id)
 
 
 def make_jobs(base: Foundation, committer: Committer) -> JobRunner:

@@ -101,7 +101,8 @@ broker_request = Table(
     Column("request_id", BigInteger, Identity(always=True), primary_key=True),
     # Of confdb's registry: a broker that is started anew has another one.
     Column("broker_id", Uuid, nullable=False),
-    Column("group_id", BigInteger, nullable=False),
+    # Of the instance; empty: it is a publisher.
+    Column("group_id", BigInteger),
     # A connection there, by a name that it gives once.
     Column("attachment", Text, nullable=False),
     Column("thing", Text, nullable=False),

@@ -105,6 +105,8 @@ class ConnectedPublisher:
     since_us: int
     unanswered_frames: int
     messages_per_second: float
+    attachment: str
+    """This stream; empty where its broker is of a version that gives it no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,4 +230,5 @@ def _publisher_of(said: inspection_pb2.ConnectedPublisher) -> ConnectedPublisher
         since_us=said.since_us,
         unanswered_frames=said.unanswered_frames,
         messages_per_second=said.messages_per_second,
+        attachment=said.attachment,
     )

@@ -55,6 +55,9 @@ class PublisherRow:
     since: datetime
     unanswered_frames: int
     messages_per_second: float
+    broker_id: UUID
+    attachment: str
+    """Empty where the broker is of a version that gives it no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,12 @@ def _instance_row(answer: Answer[list[ConnectedInstance]], said: ConnectedInstan
 
 
 def _publisher_row(answer: Answer[list[ConnectedPublisher]], said: ConnectedPublisher) -> PublisherRow:
-    return PublisherRow(**_same(said, PublisherRow), broker=answer.broker.address, since=_time(said.since_us))
+    return PublisherRow(
+        **_same(said, PublisherRow),
+        broker=answer.broker.address,
+        broker_id=answer.broker.broker_id,
+        since=_time(said.since_us),
+    )
 
 
 def _same(said: ConnectedInstance | ConnectedPublisher, row: type[InstanceRow | PublisherRow]) -> dict[str, Any]:

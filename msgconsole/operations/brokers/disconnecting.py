@@ -1,30 +1,33 @@
-"""Disconnecting an instance: its connections, asking their brokers to end them, and what came of it."""
+"""Disconnecting an instance or a publisher: its connections, and asking their brokers to end them."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from msgbroker.client.connect.inspection import WhichInstances
-from msgbroker.contract.errors import InvalidSettingError
+from msgbroker.contract.errors import FeatureNotEverywhereError, InvalidSettingError
 from msgconsole.operations.brokers.asking import Unanswered
-from msgconsole.operations.brokers.connected import InstanceRow, list_instances
+from msgconsole.operations.brokers.connected import (
+    COUNT_MAX,
+    InstanceRow,
+    PublisherRow,
+    list_instances,
+    list_publishers,
+)
+from msgconsole.operations.brokers.requesting import ANSWER_SECONDS, carry_out
 from msgconsole.operations.stores import Stores
-from msgdb.requests import ASKED_AT_ONCE_MAX, NewRequest, RequestOutcome, ask, expire, find_outcomes, hint
+from msgdb.requests import ASKED_AT_ONCE_MAX, NewRequest, RequestOutcome
 
-ANSWER_SECONDS: Final = 10.0
-"""How long brokers have for what is asked of them; they look each second."""
-_POLL_SECONDS: Final = 0.1
 _NAMED_MAX: Final = 10
-_TELL_SECONDS: Final = 2.0
-"""Mostly it is done before that, and there is nothing to tell of waiting."""
+ID_DIGITS_MIN: Final = 4
+"""So much of a publisher's id has to be given."""
 
 
 @dataclass(frozen=True, slots=True)
 class DisconnectPlan:
-    """What would be ended."""
+    """What would be ended of an instance."""
 
     connections: Sequence[InstanceRow]
     """One for each group that the instance is connected for."""
@@ -33,12 +36,33 @@ class DisconnectPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PublisherDisconnectPlan:
+    """What would be ended of a publisher."""
+
+    connections: Sequence[PublisherRow]
+    """Mostly one. A publisher that just went to another broker may have two."""
+    unanswered: Sequence[Unanswered]
+    """Brokers that have not answered: it may be connected there, too, and would stay so."""
+
+
+@dataclass(frozen=True, slots=True)
 class Disconnected:
-    """What came of one connection."""
+    """What came of one connection of an instance."""
 
     namespace: str
     group: str
     instance_id: str
+    broker: str
+    outcome: RequestOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherDisconnected:
+    """What came of one connection of a publisher."""
+
+    namespace: str
+    publisher_group: str
+    publisher_id: str
     broker: str
     outcome: RequestOutcome
 
@@ -55,9 +79,29 @@ async def plan_disconnect(stores: Stores, which: WhichInstances) -> DisconnectPl
     namespaces = sorted({each.namespace for each in report.instances})
     if len(namespaces) > 1:
         # Each tenant gives its instances what names it likes.
-        named = ", ".join(namespaces[:_NAMED_MAX]) + (", ..." if namespaces[_NAMED_MAX:] else "")
-        raise InvalidSettingError("namespace", f"must be given: {named} have an instance of that id")
+        raise InvalidSettingError("namespace", f"must be given: {_some(namespaces)} have an instance of that id")
     return DisconnectPlan(report.instances, report.unanswered)
+
+
+async def plan_publisher_disconnect(stores: Stores, namespace: str, publisher_id: str) -> PublisherDisconnectPlan:
+    """Return the connections of a publisher of *namespace* whose id begins so. Changes nothing.
+
+    Raises NamespaceNotFoundError, InvalidSettingError where it is not an id, or the ids of several begin so,
+    FeatureNotEverywhereError where a broker of an earlier version has one of its connections.
+    """
+    wanted = publisher_id.lower()
+    if len(wanted) < ID_DIGITS_MIN or not set(wanted) <= set("0123456789abcdef"):
+        raise InvalidSettingError("id", f"must be the hexadecimal digits of an id, the first {ID_DIGITS_MIN} at least")
+    report = await list_publishers(stores, namespace, "", COUNT_MAX)
+    if report.has_more:
+        raise InvalidSettingError("namespace", f"has over {COUNT_MAX:,} publishers: which one is meant cannot be told")
+    found = [each for each in report.publishers if each.publisher_id.startswith(wanted)]
+    ids = sorted({each.publisher_id for each in found})
+    if len(ids) > 1:
+        raise InvalidSettingError("id", f"must be one publisher's: {_some(ids)} begin so")
+    if earlier := sorted({each.broker for each in found if not each.attachment}):
+        raise FeatureNotEverywhereError("disconnecting a publisher", earlier)
+    return PublisherDisconnectPlan(found, report.unanswered)
 
 
 async def disconnect(
@@ -74,41 +118,44 @@ async def disconnect(
     Each connection is ended once: one that the instance makes afterwards is another. *on_waiting* is told the brokers
     that have not said anything yet. Raises InvalidSettingError where it is not said who asks, or why.
     """
-    new = [
-        NewRequest(each.broker_id, each.group_id, each.attachment, f"instance {each.instance_id} of {each.group}")
+    new = {
+        each: NewRequest(each.broker_id, each.group_id, each.attachment, f"instance {each.instance_id} of {each.group}")
         for each in connections
-    ]
-    async with stores.messages.transaction() as conn:
-        asked = await ask(conn, new, actor=actor, reason=reason, seconds=seconds)
-    async with stores.messages.connection() as conn:
-        await hint(conn)
-    by_name = {(each.broker_id, each.attachment): each for each in connections}
-    of_request = {id_: by_name[each.broker_id, each.attachment] for id_, each in asked.items()}
-    outcomes = await _until_answered(stores, of_request, seconds, on_waiting)
+    }
+    outcomes = await carry_out(stores, new, actor=actor, reason=reason, on_waiting=on_waiting, seconds=seconds)
     return [
-        Disconnected(each.namespace, each.group, each.instance_id, each.broker, outcomes[id_])
-        for id_, each in sorted(of_request.items())
+        Disconnected(each.namespace, each.group, each.instance_id, each.broker, outcome)
+        for each, outcome in outcomes.items()
     ]
 
 
-async def _until_answered(
+async def disconnect_publisher(
     stores: Stores,
-    of_request: dict[int, InstanceRow],
-    seconds: float,
+    connections: Sequence[PublisherRow],
+    *,
+    actor: str,
+    reason: str,
     on_waiting: Callable[[Sequence[str]], None],
-) -> dict[int, RequestOutcome]:
-    """Return what came of each request; those that nobody has taken in time are closed."""
-    loop = asyncio.get_running_loop()
-    deadline, tell_at = loop.time() + seconds, loop.time() + _TELL_SECONDS
-    while True:
-        is_late = loop.time() >= deadline
-        async with stores.messages.transaction() as conn:
-            if is_late:
-                # A broker that is in the middle of it is waited for, in the row.
-                await expire(conn, list(of_request))
-            outcomes = await find_outcomes(conn, list(of_request))
-        if is_late or len(outcomes) == len(of_request):
-            return outcomes
-        if loop.time() >= tell_at:
-            on_waiting(sorted({each.broker for id_, each in of_request.items() if id_ not in outcomes}))
-        await asyncio.sleep(_POLL_SECONDS)
+    seconds: float = ANSWER_SECONDS,
+) -> list[PublisherDisconnected]:
+    """Have the brokers end just these streams, as `disconnect` does with those of instances.
+
+    What was taken in is stored and answered; the publisher sends the rest by another stream, and all is stored once.
+    """
+    new = {
+        each: NewRequest(each.broker_id, None, each.attachment, f"publisher {each.publisher_id} of {_group(each)}")
+        for each in connections
+    }
+    outcomes = await carry_out(stores, new, actor=actor, reason=reason, on_waiting=on_waiting, seconds=seconds)
+    return [
+        PublisherDisconnected(each.namespace, each.publisher_group, each.publisher_id, each.broker, outcome)
+        for each, outcome in outcomes.items()
+    ]
+
+
+def _group(row: PublisherRow) -> str:
+    return row.publisher_group or "no group"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED_MAX]) + (", ..." if names[_NAMED_MAX:] else "")

@@ -55,4 +55,5 @@ def publisher_of(connection: PublisherConnection, wall: WallClock) -> inspection
         since_us=wall.us(connection.since),
         unanswered_frames=connection.unanswered_frames,
         messages_per_second=connection.arrived.a_second(wall.now),
+        attachment=connection.name,
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from msgbroker.contract.errors import InvalidRequestFieldError, MessageCenterError
+from msgbroker.contract.errors import DisconnectedError, InvalidRequestFieldError, MessageCenterError
 from msgbroker.server import clock
 from msgbroker.server.edge.calls.ending import write
 from msgbroker.server.edge.decoding import Received
@@ -59,6 +59,8 @@ class PublisherConnection:
         self._context = context
         self.publisher = publisher
         self.serial = next(_serials)
+        self.name = f"{publisher.publisher_id.hex()}#{self.serial}"
+        """A name that no other stream has: a publisher that connects again has another one."""
         self.since = clock.now()
         self.arrived = Rate(self.since)
         """The messages that have come, those that are refused too."""
@@ -67,6 +69,7 @@ class PublisherConnection:
         self._committer = committer
         self._must_say_draining = False
         self._has_ended = False
+        self._is_left = False
 
     @property
     def is_idle(self) -> bool:
@@ -83,12 +86,22 @@ class PublisherConnection:
         self._must_say_draining = True
         self._answers.wake.set()
 
+    def disconnect(self) -> None:
+        """End the stream: nothing more is taken in, what was is answered. The publisher sends the rest elsewhere."""
+        self._is_left = True
+        self.drain()
+        outlet = self._answers.outlet
+        if outlet.is_writing:
+            # It would end behind what its publisher does not read.
+            outlet.end(DisconnectedError())
+
     async def serve(self) -> None:
-        """Serve until the publisher ends the stream and all is answered."""
+        """Serve until the publisher ends the stream, or it is ended here, and all is answered."""
         reader = asyncio.ensure_future(self._read())
         try:
             await self._write()
-            await reader
+            if not self._is_left:
+                await reader
         finally:
             reader.cancel()
             # What is in the committer is stored all the same: the publisher will ask again under the same number.
@@ -96,7 +109,7 @@ class PublisherConnection:
 
     async def _read(self) -> None:
         try:
-            while (received := await self._frames.next()) is not None:
+            while (received := await self._frames.next()) is not None and not self._is_left:
                 if received.spans:
                     await self._take_in(received)
                 # It is not kept here while the next one is awaited, nor its room, whatever there was in it.
@@ -143,7 +156,7 @@ class PublisherConnection:
                 await self._write_one(publisher_pb2.PublishResult(draining=True).SerializeToString())
             while answer := answers.next():
                 await self._write_one(answer)
-            if self._has_ended and answers.are_given:
+            if (self._has_ended or self._is_left) and answers.are_given:
                 return
 
     async def _write_one(self, answer: bytes) -> None:

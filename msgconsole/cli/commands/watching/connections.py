@@ -1,13 +1,17 @@
-"""What `msgcenter instance` and `publisher` share: showing who is connected."""
+"""What `msgcenter instance` and `publisher` share: showing who is connected, and who was to be disconnected."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
 import typer
 
+from msgbroker.contract.errors import BrokerUnavailableError
 from msgconsole.operations.brokers.connected import COUNT_MAX
+from msgconsole.operations.brokers.disconnecting import Disconnected, PublisherDisconnected
+from msgdb.requests import RequestOutcome
 
 Many = Annotated[int, typer.Option("--limit", min=1, max=COUNT_MAX, help="How many at most.")]
 
@@ -23,3 +27,10 @@ def shown_age(at: datetime, now: datetime) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s ago"
     return f"{seconds / 60:.0f} min ago" if seconds < 7_200 else f"{seconds / 3_600:.0f} h ago"
+
+
+def check_taken(done: Sequence[Disconnected | PublisherDisconnected]) -> None:
+    """Raise BrokerUnavailableError where a broker has not done in time what was asked of it, and will not."""
+    late = sorted({each.broker for each in done if each.outcome is RequestOutcome.EXPIRED})
+    if late:
+        raise BrokerUnavailableError(f"not done, and it will not be: broker {', '.join(late)} has not taken it in time")

@@ -9,10 +9,10 @@ from typing import Annotated, Final
 import typer
 
 from msgbroker.client.connect.inspection import WhichInstances
-from msgbroker.contract.errors import BrokerUnavailableError, ThingNotFoundError
+from msgbroker.contract.errors import ThingNotFoundError
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.service import actor
-from msgconsole.cli.commands.watching.connections import Many, shown_age, shown_rate
+from msgconsole.cli.commands.watching.connections import Many, check_taken, shown_age, shown_rate
 from msgconsole.cli.printing.incomplete import tell_cut, tell_unanswered
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.printing.waiting import tell_waiting
@@ -28,7 +28,6 @@ from msgconsole.cli.typed.options import (
 )
 from msgconsole.operations.brokers.connected import InstanceRow, list_instances
 from msgconsole.operations.brokers.disconnecting import disconnect, plan_disconnect
-from msgdb.requests import RequestOutcome
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -103,9 +102,7 @@ def disconnect_(
         lambda stores: disconnect(stores, plan.connections, actor=actor(), reason=why, on_waiting=tell_waiting())
     )
     print_rows(done, _DONE_COLUMNS, as_json=as_json, empty="")
-    late = sorted({each.broker for each in done if each.outcome is RequestOutcome.EXPIRED})
-    if late:
-        raise BrokerUnavailableError(f"not done, and it will not be: broker {', '.join(late)} has not taken it in time")
+    check_taken(done)
 
 
 def _print_table(instances: Sequence[InstanceRow], *, is_wide: bool) -> None:

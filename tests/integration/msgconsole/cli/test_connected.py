@@ -146,6 +146,27 @@ def test_what_a_broker_has_not_done_in_time_is_a_command_that_failed(
     assert f"broker {running_broker} has not taken it in time (BROKER_UNAVAILABLE)" in outcome.err
 
 
+def test_a_publisher_is_disconnected_with_a_reason(msgcenter: Msgcenter, instance: str, running_broker: str) -> None:
+    shown = msgcenter("publisher", "list").out.splitlines()[2].split()
+    (row,) = msgcenter("publisher", "list", "--json").json["publishers"]
+    short = row["publisher_id"][:8]
+    unexplained = msgcenter("publisher", "disconnect", short)
+    looked = msgcenter("publisher", "disconnect", short, "--dry-run")
+    elsewhere = msgcenter("publisher", "disconnect", "00000000", "--reason", "x")
+    done = msgcenter("publisher", "disconnect", short, "--reason", "it floods")
+
+    assert short in shown
+    assert (unexplained.status, "say why" in unexplained.err) == (2, True)
+    assert "1 would be ended. Nothing was changed." in looked.out
+    assert (elsewhere.status, elsewhere.err) == (
+        1,
+        "there is no connected publisher '00000000' in namespace 'default' (THING_NOT_FOUND)\n",
+    )
+    assert (done.status, row["publisher_id"] in done.out, "DISCONNECTED" in done.out) == (0, True, True)
+    (act,) = msgcenter("act", "list", "--json").json
+    assert (act["action"], act["reason"]) == ("publisher.disconnect", "it floods")
+
+
 def test_a_broker_that_is_not_there_makes_an_answer_incomplete(
     msgcenter: Msgcenter, running_broker: str, database_url: str, free_port: int
 ) -> None:
@@ -163,6 +184,9 @@ def test_a_broker_that_is_not_there_makes_an_answer_incomplete(
 
 
 def test_the_examples_of_help_run(msgcenter: Msgcenter, instance: str) -> None:
-    for example in examples_of("instance", "publisher"):
+    (publisher,) = msgcenter("publisher", "list", "--json").json["publishers"]
+    for typed in examples_of("instance", "publisher"):
+        # Publishers give themselves their ids.
+        example = [publisher["publisher_id"][:8] if word == "7f3a91c2" else word for word in typed]
         outcome = msgcenter(*example)
         assert outcome.status == 0, (example, outcome.err)

@@ -14,12 +14,25 @@ from confdb.services import ConfigService
 from confdb.store import ConfigStore
 from msgbroker.client import MessageCenter
 from msgbroker.client.connect.inspection import WhichInstances
-from msgbroker.contract.errors import InvalidSettingError
+from msgbroker.contract.errors import FeatureNotEverywhereError, InvalidSettingError
 from msgbroker.server.app import Broker
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
-from msgconsole.operations.brokers import disconnecting
-from msgconsole.operations.brokers.connected import InstanceRow, list_instances, list_publishers
-from msgconsole.operations.brokers.disconnecting import DisconnectPlan, disconnect, plan_disconnect
+from msgconsole.operations.brokers import disconnecting, requesting
+from msgconsole.operations.brokers.connected import (
+    InstanceRow,
+    PublisherRow,
+    PublishersReport,
+    list_instances,
+    list_publishers,
+)
+from msgconsole.operations.brokers.disconnecting import (
+    DisconnectPlan,
+    PublisherDisconnectPlan,
+    disconnect,
+    disconnect_publisher,
+    plan_disconnect,
+    plan_publisher_disconnect,
+)
 from msgconsole.operations.stores import Stores
 from msgdb.acts import list_acts
 from msgdb.requests import RequestOutcome
@@ -213,7 +226,7 @@ async def test_an_instance_of_another_namespace_is_disconnected_only_where_that_
 async def test_a_broker_that_does_not_take_it_in_time_will_not_and_is_named_meanwhile(
     stores: Stores, broker: Broker, trade: ConfigService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disconnecting, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(requesting, "_TELL_SECONDS", 0.0)
     waited_for: set[str] = set()
     async with raw_subscriber(broker.address) as subscriber:
         row = await named(stores, "raw")
@@ -225,3 +238,68 @@ async def test_a_broker_that_does_not_take_it_in_time_will_not_and_is_named_mean
 
         assert (done.outcome, waited_for) == (RequestOutcome.EXPIRED, {broker.address})
         assert not subscriber.has_ended
+
+
+async def connected_publisher(stores: Stores) -> PublisherRow:
+    """Return the one publisher there is, once it is connected."""
+
+    async def look() -> list[PublisherRow]:
+        return list((await list_publishers(stores, "", "", 10)).publishers)
+
+    (row,) = await eventually(look)
+    return row
+
+
+async def test_a_publisher_is_disconnected_by_what_its_id_begins_with(
+    stores: Stores, broker: Broker, trade: ConfigService
+) -> None:
+    await trade.namespaces.create("other")
+    async with MessageCenter(broker.address) as center:
+        await center.publish(TOPIC, PAID, "x")
+        row = await connected_publisher(stores)
+        plan = await plan_publisher_disconnect(stores, "default", row.publisher_id[:8].upper())
+        elsewhere = await plan_publisher_disconnect(stores, "other", row.publisher_id)
+        (done,) = await disconnect_publisher(
+            stores, plan.connections, actor="ada", reason="floods", on_waiting=lambda _: None
+        )
+        await center.publish(TOPIC, PAID, "y")
+        after = await connected_publisher(stores)
+
+    assert [each.attachment for each in plan.connections] == [row.attachment]
+    assert elsewhere == PublisherDisconnectPlan([], [])
+    assert (done.publisher_id, done.broker, done.outcome) == (
+        row.publisher_id,
+        broker.address,
+        RequestOutcome.DISCONNECTED,
+    )
+    assert (after.publisher_id, after.attachment == row.attachment) == (row.publisher_id, False)
+    async with stores.messages.connection() as conn:
+        (act,) = await list_acts(conn)
+    assert (act.action, act.thing) == ("publisher.disconnect", f"publisher {row.publisher_id} of no group")
+
+
+@pytest.mark.parametrize("publisher_id", ["", "abc", "not an id", "12345x"])
+async def test_what_is_no_publishers_id_is_refused(
+    stores: Stores, broker: Broker, trade: ConfigService, publisher_id: str
+) -> None:
+    with pytest.raises(InvalidSettingError, match="must be the hexadecimal digits of an id, the first 4 at least"):
+        await plan_publisher_disconnect(stores, "default", publisher_id)
+
+
+async def test_an_id_that_several_begin_with_is_refused_and_so_is_a_broker_that_names_no_streams(
+    stores: Stores, broker: Broker, trade: ConfigService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with MessageCenter(broker.address) as center:
+        await center.publish(TOPIC, PAID, "x")
+        row = await connected_publisher(stores)
+    told = [row, dataclasses.replace(row, publisher_id=row.publisher_id[:-4] + "xxxx")]
+
+    async def list_two(*_: object) -> PublishersReport:
+        return PublishersReport(told, has_more=False, unanswered=[])
+
+    monkeypatch.setattr(disconnecting, "list_publishers", list_two)
+    with pytest.raises(InvalidSettingError, match=f"must be one publisher's: {told[0].publisher_id}, .* begin so"):
+        await plan_publisher_disconnect(stores, "default", row.publisher_id[:6])
+    told[:] = [dataclasses.replace(row, attachment="")]
+    with pytest.raises(FeatureNotEverywhereError, match=f"upgrade first: {broker.address}"):
+        await plan_publisher_disconnect(stores, "default", row.publisher_id[:6])
