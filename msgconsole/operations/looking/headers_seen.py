@@ -22,7 +22,7 @@ class HeadersSeen:
 
     headers: list[HeaderSeen]
     looked_at: int
-    """How many messages were looked at."""
+    """How many messages were looked at: each counts once, however often it was redriven or replayed."""
     is_cut: bool
     """Whether there are names that are not told: the rarest."""
 
@@ -35,6 +35,5 @@ async def find_headers(stores: Stores, namespace: str, topic: str) -> HeadersSee
         firsts, ends = await first_offsets(conn, queue_ids), await next_offsets(conn, queue_ids)
         each = max(1, SAMPLED_MAX // (len(queue_ids) or 1))
         spans = [Span(queue_id, max(firsts[queue_id], ends[queue_id] - each), ends[queue_id]) for queue_id in queue_ids]
-        seen = await headers_seen.list_headers_seen(conn, spans)
-    looked_at = sum(span.end - span.first for span in spans)
+        seen, looked_at = await headers_seen.list_headers_seen(conn, spans)
     return HeadersSeen(seen[: headers_seen.NAMES_MAX], looked_at, len(seen) > headers_seen.NAMES_MAX)
