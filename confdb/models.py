@@ -261,8 +261,11 @@ class AuditEntry(Base):
     """One change: who, what, before and after. Written in the transaction of the change, never changed."""
 
     __tablename__ = "audit_entry"
-    # The history of one thing, newest first.
-    __table_args__ = (Index(None, "kind", "namespace", "name", "audit_id"),)
+    # The history of one thing, newest first; and that of a namespace, without reading what others changed.
+    __table_args__ = (
+        Index(None, "kind", "namespace", "name", "audit_id"),
+        Index(None, "namespace", "audit_id"),
+    )
 
     audit_id: Mapped[int] = _identity()
     at: Mapped[datetime] = _now()

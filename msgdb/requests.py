@@ -124,22 +124,33 @@ async def list_requests(conn: Connection, broker_id: UUID) -> list[Request]:
     return [Request._make(row) for row in await rows.fetchall()]
 
 
-async def end_request(conn: Connection, request: Request, outcome: RequestOutcome) -> bool:
-    """Write down what came of a request, and the act where something was done; return whether it was still open."""
-    parameters = {"request_id": request.request_id, "outcome": outcome}
-    if await (await conn.execute(_END, parameters)).fetchone() is None:
+async def note_disconnected(conn: Connection, request: Request, *, namespace: str) -> bool:
+    """Write down that a request is carried out, and the act; return whether it was still open.
+
+    *namespace*: of the instance or the publisher, as the broker knows it, whatever version of a command asks.
+    """
+    if not await _end(conn, request, RequestOutcome.DISCONNECTED):
         return False
-    if outcome is RequestOutcome.DISCONNECTED:
-        detail = {"request_id": request.request_id, "attachment": request.attachment}
-        await write_act(
-            conn,
-            actor=request.actor,
-            action="publisher.disconnect" if request.group_id is None else "instance.disconnect",
-            thing=request.thing,
-            reason=request.reason,
-            detail=detail,
-        )
+    await write_act(
+        conn,
+        actor=request.actor,
+        action="publisher.disconnect" if request.group_id is None else "instance.disconnect",
+        namespace=namespace,
+        thing=request.thing,
+        reason=request.reason,
+        detail={"request_id": request.request_id, "attachment": request.attachment},
+    )
     return True
+
+
+async def note_gone(conn: Connection, request: Request) -> bool:
+    """Write down that the connection was not there any more; return whether the request was still open."""
+    return await _end(conn, request, RequestOutcome.GONE)
+
+
+async def _end(conn: Connection, request: Request, outcome: RequestOutcome) -> bool:
+    parameters = {"request_id": request.request_id, "outcome": outcome}
+    return await (await conn.execute(_END, parameters)).fetchone() is not None
 
 
 async def expire(conn: Connection, request_ids: Sequence[int]) -> None:

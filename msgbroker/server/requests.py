@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 import structlog
@@ -19,7 +19,7 @@ from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.loops import woken
-from msgdb.requests import Request, RequestOutcome, end_request, list_requests
+from msgdb.requests import Request, list_requests, note_disconnected, note_gone
 from msgdb.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -33,9 +33,21 @@ class PublisherStream(Protocol):
     name: str
     """A name that no other stream has."""
 
+    @property
+    def namespace(self) -> str:
+        """The namespace that it publishes in."""
+        ...
+
     def disconnect(self) -> None:
         """End it, once what was taken in is answered."""
         ...
+
+
+class _Connection(NamedTuple):
+    """What is to be ended."""
+
+    namespace: str
+    end: Callable[[], None]
 
 
 class BrokerRequests:
@@ -78,28 +90,34 @@ class BrokerRequests:
 
     async def _carry_out(self, request: Request) -> bool:
         if not request.is_done:
-            outcome = RequestOutcome.GONE if self._find(request) is None else RequestOutcome.DISCONNECTED
+            found = self._find(request)
             async with self._store.transaction() as connection:
-                if not await end_request(connection, request, outcome):
-                    # Its time was over.
-                    return False
+                if found is None:
+                    is_noted = await note_gone(connection, request)
+                else:
+                    is_noted = await note_disconnected(connection, request, namespace=found.namespace)
+            if not is_noted:
+                # Its time was over.
+                return False
         # Looked for once more: it may have gone meanwhile, and that is all that was asked.
-        end = self._find(request)
-        if end is None:
+        found = self._find(request)
+        if found is None:
             return False
-        end()
+        found.end()
         log.info("requests.disconnected", request_id=request.request_id, thing=request.thing)
         return True
 
-    def _find(self, request: Request) -> Callable[[], None] | None:
-        """Return what ends that connection; None: it is not there."""
+    def _find(self, request: Request) -> _Connection | None:
+        """Return that connection; None: it is not there."""
         if request.group_id is None:
             streams = (stream for stream in self._publishers() if stream.name == request.attachment)
             stream = next(streams, None)
-            return None if stream is None else stream.disconnect
+            return None if stream is None else _Connection(stream.namespace, stream.disconnect)
         group = self._hub.groups.get(request.group_id)
         instance = None if group is None else group.instances.get(request.attachment)
-        return None if group is None or instance is None else partial(self._disconnect, group, instance)
+        if group is None or instance is None:
+            return None
+        return _Connection(group.route.namespace, partial(self._disconnect, group, instance))
 
     def _disconnect(self, group: GroupDelivery, instance: Instance) -> None:
         """End the connection of an instance: what it held is its group's again at once, whether it reads or not."""

@@ -182,7 +182,7 @@ async def waive(conn: Connection, table: str, day: date, *, actor: str, reason: 
     if not await is_stored(conn, day_table, day):
         raise ThingNotFoundError(f"day of {table}", f"{day}")
     await conn.execute(_WAIVE, {"table": table, "day": day, "reason": reason})
-    await write_act(conn, actor=actor, action="archive.waive", thing=f"{table} {day}", reason=reason)
+    await write_act(conn, actor=actor, action="archive.waive", namespace=None, thing=f"{table} {day}", reason=reason)
 
 
 async def _end_lapsed(conn: Connection, table: str, day: date) -> None:

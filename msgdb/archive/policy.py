@@ -61,7 +61,9 @@ async def require(conn: Connection, table: str, *, actor: str, reason: str, from
     assert row is not None, "one row is returned"
     policy = Policy._make(row)
     detail = {"required_from": f"{policy.required_from}"}
-    await write_act(conn, actor=actor, action="archive.require", thing=name, reason=reason, detail=detail)
+    await write_act(
+        conn, actor=actor, action="archive.require", namespace=None, thing=name, reason=reason, detail=detail
+    )
     return policy
 
 
@@ -70,5 +72,5 @@ async def stop_requiring(conn: Connection, table: str, *, actor: str, reason: st
     name = get_archivable(table).name
     is_stopped = (await conn.execute(_STOP, (name,))).rowcount > 0
     if is_stopped:
-        await write_act(conn, actor=actor, action="archive.stop_requiring", thing=name, reason=reason)
+        await write_act(conn, actor=actor, action="archive.stop_requiring", namespace=None, thing=name, reason=reason)
     return is_stopped

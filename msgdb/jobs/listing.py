@@ -57,18 +57,21 @@ CASE WHEN state = 'RUNNING' THEN greatest(0, extract(epoch FROM not_before - clo
 tries, last_error
 """
 # By the primary key, backwards. Nobody has so many jobs in 90 days that leaving some out would take long.
-_LIST: Final = f"""
-SELECT {_COLUMNS} FROM job
-WHERE job_id < %(before_id)s AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
-  AND (NOT %(only_open)s OR state IN ('RUNNING', 'PAUSED'))
-ORDER BY job_id DESC LIMIT %(limit)s
+_WANTED: Final = "job_id < %(before_id)s AND (NOT %(only_open)s OR state IN ('RUNNING', 'PAUSED'))"
+_LIST: Final = f"SELECT {_COLUMNS} FROM job WHERE {_WANTED} ORDER BY job_id DESC LIMIT %(limit)s"
+# By the index on the namespace, backwards: the jobs of others are not read.
+_LIST_OF_NAMESPACE: Final = f"""
+SELECT {_COLUMNS} FROM job WHERE namespace = %(namespace)s AND {_WANTED} ORDER BY job_id DESC LIMIT %(limit)s
 """
+# By the primary key, all of these.
 _GET: Final = f"""
 SELECT {_COLUMNS} FROM job
 WHERE job_id = %(job_id)s AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
 """
-_SPEC: Final = "SELECT spec FROM job WHERE job_id = %s"
-# By the primary key.
+_SPEC: Final = """
+SELECT spec FROM job
+WHERE job_id = %(job_id)s AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
+"""
 _FAILURES: Final = """
 SELECT item, error FROM job_failure WHERE job_id = %(job_id)s ORDER BY failure_id LIMIT %(limit)s
 """
@@ -91,14 +94,18 @@ async def list_jobs(
     before_id: int | None = None,
     limit: int = 100,
 ) -> list[JobStatus]:
-    """Return a page of jobs, the newest first; the last one's id begins the next page."""
+    """Return a page of jobs, of this namespace where it is given, the newest first.
+
+    The last one's id begins the next page.
+    """
+    statement = _LIST if namespace is None else _LIST_OF_NAMESPACE
     parameters: dict[str, Any] = {
         "namespace": namespace,
         "only_open": only_open,
         "before_id": _NEWEST if before_id is None else before_id,
         "limit": min(limit, PAGE_MAX),
     }
-    return [JobStatus._make(row) for row in await (await conn.execute(_LIST, parameters)).fetchall()]
+    return [JobStatus._make(row) for row in await (await conn.execute(statement, parameters)).fetchall()]
 
 
 async def get_job(conn: Connection, job_id: int, *, namespace: str | None = None) -> JobStatus:
@@ -109,17 +116,23 @@ async def get_job(conn: Connection, job_id: int, *, namespace: str | None = None
     return JobStatus._make(row)
 
 
-async def get_spec(conn: Connection, job_id: int) -> dict[str, Any]:
-    """Return all that a job goes by. Raises ThingNotFoundError."""
-    row = await (await conn.execute(_SPEC, (job_id,))).fetchone()
+async def get_spec(conn: Connection, job_id: int, *, namespace: str | None = None) -> dict[str, Any]:
+    """Return all that a job goes by. Raises as `get_job` does."""
+    row = await (await conn.execute(_SPEC, {"job_id": job_id, "namespace": namespace})).fetchone()
     if row is None:
-        raise ThingNotFoundError("job", str(job_id))
+        raise ThingNotFoundError("job", str(job_id), namespace=namespace)
     spec: dict[str, Any] = row[0]
     return spec
 
 
-async def list_failures(conn: Connection, job_id: int, limit: int = PAGE_MAX) -> list[JobFailure]:
-    """Return what a job could not do, in the order in which it came to it: the first thousand are kept."""
+async def list_failures(
+    conn: Connection, job_id: int, limit: int = PAGE_MAX, *, namespace: str | None = None
+) -> list[JobFailure]:
+    """Return what a job could not do, in the order in which it came to it: the first thousand are kept.
+
+    Raises as `get_job` does.
+    """
+    await get_job(conn, job_id, namespace=namespace)
     rows = await (await conn.execute(_FAILURES, {"job_id": job_id, "limit": min(limit, PAGE_MAX)})).fetchall()
     return [JobFailure._make(row) for row in rows]
 

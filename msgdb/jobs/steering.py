@@ -20,7 +20,7 @@ RETURNING job_id
 """
 # By the primary key. Whoever is at the job writes a step down in a moment, and is waited for.
 _LOCK: Final = """
-SELECT state, thing FROM job
+SELECT state, namespace, thing FROM job
 WHERE job_id = %(job_id)s AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s) FOR UPDATE
 """
 # Whoever is at it ends its step, and hears of it then.
@@ -65,7 +65,8 @@ async def begin_job(
     job_id: int = row[0]
     said = {"job_id": job_id, "counted": job.total, **detail}
     action = f"job.{job.kind.lower()}"
-    await write_act(conn, actor=actor, action=action, thing=job.thing, reason=reason, detail=said)
+    about = {"namespace": job.namespace, "thing": job.thing}
+    await write_act(conn, actor=actor, action=action, reason=reason, detail=said, **about)
     return job_id
 
 
@@ -76,13 +77,13 @@ async def set_state(
 
     Raises ThingNotFoundError, also where it is of another *namespace*, or JobStateError where that is not possible.
     """
-    found, thing = await _lock(conn, job_id, namespace)
+    found, about = await _lock(conn, job_id, namespace)
     if found is state:
         return
     if found not in _POSSIBLE_FROM[state]:
         raise JobStateError(job_id, found)
     await conn.execute(_SET_STATE, {"job_id": job_id, "state": state})
-    await write_act(conn, actor=actor, action=_ACTIONS[state], thing=thing, reason=reason, detail={"job_id": job_id})
+    await write_act(conn, actor=actor, action=_ACTIONS[state], **about, reason=reason, detail={"job_id": job_id})
 
 
 async def set_rate(
@@ -90,12 +91,12 @@ async def set_rate(
 ) -> None:
     """Let a job do so many messages a second at most, from its next step on. Raises as `set_state` does."""
     _check_rate(rate)
-    found, thing = await _lock(conn, job_id, namespace)
+    found, about = await _lock(conn, job_id, namespace)
     if found not in _RUNNING_OR_PAUSED:
         raise JobStateError(job_id, found)
     await conn.execute(_SET_RATE, {"job_id": job_id, "rate": rate})
     detail = {"job_id": job_id, "rate": rate}
-    await write_act(conn, actor=actor, action="job.set_rate", thing=thing, reason=reason, detail=detail)
+    await write_act(conn, actor=actor, action="job.set_rate", **about, reason=reason, detail=detail)
 
 
 def _check_rate(rate: float) -> None:
@@ -103,8 +104,9 @@ def _check_rate(rate: float) -> None:
         raise InvalidSettingError("rate", f"must be more than 0, and {RATE_MAX:,.0f} messages a second at most")
 
 
-async def _lock(conn: Connection, job_id: int, namespace: str | None) -> tuple[JobState, str]:
+async def _lock(conn: Connection, job_id: int, namespace: str | None) -> tuple[JobState, dict[str, str]]:
+    """Return a job's state, and what an act on it is about."""
     row = await (await conn.execute(_LOCK, {"job_id": job_id, "namespace": namespace})).fetchone()
     if row is None:
         raise ThingNotFoundError("job", str(job_id), namespace=namespace)
-    return JobState(row[0]), row[1]
+    return JobState(row[0]), {"namespace": row[1], "thing": row[2]}

@@ -88,8 +88,8 @@ class TrialStatus(NamedTuple):
 # What is old goes with what is new: people type trials, and there are few of them.
 _FORGET: Final = "DELETE FROM trial WHERE created_at < clock_timestamp() - %(kept_days)s * interval '24 hours'"
 _BEGIN: Final = """
-INSERT INTO trial (state, group_id, instance_id, places)
-VALUES ('WANTED', %(group_id)s, %(instance_id)s, %(places)s)
+INSERT INTO trial (state, namespace, group_id, instance_id, places)
+VALUES ('WANTED', %(namespace)s, %(group_id)s, %(instance_id)s, %(places)s)
 RETURNING trial_id
 """
 # Whoever waited for it may have been killed, and nobody shall be handed anything then; also where the clock was set
@@ -120,7 +120,7 @@ WHERE trial_id = %(trial_id)s AND state = ANY(%(from)s)
 """
 _GET: Final = """
 SELECT state, outcomes, error, extract(epoch FROM clock_timestamp() - changed_at)::float8 FROM trial
-WHERE trial_id = %s
+WHERE trial_id = %(trial_id)s AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
 """
 _OPEN: Final = (TrialState.WANTED, TrialState.TRYING)
 
@@ -131,6 +131,7 @@ async def begin_trial(
     instance_id: str,
     places: Sequence[Place],
     *,
+    namespace: str,
     actor: str,
     reason: str,
     thing: str,
@@ -138,12 +139,18 @@ async def begin_trial(
 ) -> int:
     """Write down a trial, and who has begun it; return its id."""
     await conn.execute(_FORGET, {"kept_days": KEPT_DAYS})
-    parameters = {"group_id": group_id, "instance_id": instance_id, "places": Jsonb([list(each) for each in places])}
+    parameters = {
+        "namespace": namespace,
+        "group_id": group_id,
+        "instance_id": instance_id,
+        "places": Jsonb([list(each) for each in places]),
+    }
     row = await (await conn.execute(_BEGIN, parameters)).fetchone()
     assert row is not None, "one row is returned"
     trial_id: int = row[0]
     said = {"trial_id": trial_id, **detail}
-    await write_act(conn, actor=actor, action="message.try", thing=thing, reason=reason, detail=said)
+    about = {"namespace": namespace, "thing": thing}
+    await write_act(conn, actor=actor, action="message.try", **about, reason=reason, detail=said)
     return trial_id
 
 
@@ -182,11 +189,11 @@ async def end_trial(
     return (await conn.execute(_END, parameters)).rowcount == 1
 
 
-async def get_trial(conn: Connection, trial_id: int) -> TrialStatus:
-    """Return how far a trial is. Raises ThingNotFoundError."""
-    row = await (await conn.execute(_GET, (trial_id,))).fetchone()
+async def get_trial(conn: Connection, trial_id: int, *, namespace: str | None = None) -> TrialStatus:
+    """Return how far a trial is, of this namespace where it is given. Raises ThingNotFoundError."""
+    row = await (await conn.execute(_GET, {"trial_id": trial_id, "namespace": namespace})).fetchone()
     if row is None:
-        raise ThingNotFoundError("trial", str(trial_id))
+        raise ThingNotFoundError("trial", str(trial_id), namespace=namespace)
     state, outcomes, error, silent_seconds = row
     tried = [Tried(TrialOutcome(outcome), seconds, said) for outcome, seconds, said in outcomes]
     return TrialStatus(TrialState(state), tried, error, silent_seconds)

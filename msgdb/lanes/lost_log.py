@@ -91,7 +91,7 @@ async def clamp_to_ends(
             detail = detail_of_put_back([(key.group_id, key.queue_id, ends[key.queue_id]) for key in sorted(clamped)])
             thing = f"{len(clamped)} lane{'s' if len(clamped) != 1 else ''}"
             said = {"actor": f"broker {owner}", "reason": "the log had lost its end"}
-            await write_act(conn, action=PUT_BACK, thing=thing, detail=detail, **said)
+            await write_act(conn, action=PUT_BACK, namespace=None, thing=thing, detail=detail, **said)
     return {key: ends[key.queue_id] for key in clamped}
 
 

@@ -21,7 +21,10 @@ act = Table(
     Column("thing", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("detail", JSONB),
+    # Of what concerns the center as a whole there is none; nor of what versions of before wrote.
+    Column("namespace", Text),
     Index(None, "at"),
+    Index("act_of_namespace_idx", "namespace", "act_id"),
 )
 
 # msgdb.jobs: acts on many messages, carried out step by step by whichever broker holds the lease.
@@ -62,6 +65,7 @@ job = Table(
     Column("not_before", timestamp(), nullable=False, server_default=func.clock_timestamp()),
     Column("tries", Integer, nullable=False, server_default=text("0")),
     Column("last_error", Text),
+    Index("job_of_namespace_idx", "namespace", "job_id"),
     Index("job_to_do_idx", "job_id", postgresql_where=text("state = 'RUNNING' OR batch IS NOT NULL")),
     postgresql_with=UPDATED_IN_PLACE,
 )

@@ -29,5 +29,7 @@ trial = Table(
     Column("changed_at", timestamp(), nullable=False, server_default=func.clock_timestamp()),
     # By whoever waits for it, every second.
     Column("waited_at", timestamp(), nullable=False, server_default=func.clock_timestamp()),
+    # Of the group; commands of earlier versions do not say.
+    Column("namespace", Text),
     Index("trial_wanted_idx", "trial_id", postgresql_where=text("state = 'WANTED'")),
 )

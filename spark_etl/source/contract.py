@@ -244,6 +244,7 @@ _ACT: Final = SourceTable(
         *_plain(_TIME, "at"),
         *_plain(_TEXT, "actor", "action", "thing", "reason"),
         *_as_text("jsonb", "detail"),
+        *_plain(_TEXT, "namespace"),
     ),
     key=("act_id",),
 )

@@ -72,7 +72,9 @@ async def _begin(center: BenchCenter) -> int:
 
 async def _end(center: BenchCenter, job_id: int) -> None:
     async with MessageStore.open(center.msgdb_url) as messages, messages.transaction() as conn:
-        job = await get_job(conn, job_id)
+        job = await get_job(conn, job_id, namespace=NAMESPACE)
         if job.state != JobState.RUNNING or not job.done:
             raise BenchFailedError(f"the redrive beside the load is {job.state} after {job.done} of {job.total}")
-        await set_state(conn, job_id, JobState.CANCELLED, actor="bench", reason="the load has ended")
+        await set_state(
+            conn, job_id, JobState.CANCELLED, namespace=NAMESPACE, actor="bench", reason="the load has ended"
+        )

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import typer
 
-from confdb.services import Changed, ConfigService, Page
+from confdb.services import Changed, ConfigService, Page, WantedChanges
 from msgbroker.contract import limits
 from msgbroker.contract.errors import StoreUnavailableError, SubscriptionNotActiveError
 from msgconsole.cli.carrying_out.acting import open_stores
@@ -34,6 +34,12 @@ def look_up(act: Callable[[ConfigService], Awaitable[ThingT]]) -> ThingT:
             return await act(service)
 
     return asyncio.run(run())
+
+
+def check_known(namespace: str | None) -> None:
+    """Refuse a namespace that neither is registered nor was: of a misspelt one, "there is none" would be believed."""
+    if namespace is not None:
+        look_up(lambda service: service.audit.list(WantedChanges(namespace=namespace), limit=1))
 
 
 def look_up_all(

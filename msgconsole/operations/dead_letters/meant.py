@@ -9,7 +9,12 @@ from typing import Final
 from confdb.deleted import read_earlier_groups, was_topic
 from confdb.routes import GroupRoute, Snapshot
 from confdb.snapshot import load_snapshot
-from msgbroker.contract.errors import GroupNotFoundError, NamespaceNotFoundError, TopicNotFoundError
+from msgbroker.contract.errors import (
+    GroupNotFoundError,
+    InvalidSettingError,
+    NamespaceNotFoundError,
+    TopicNotFoundError,
+)
 from msgbroker.engine.stress import StressGate
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.times import check_order
@@ -127,6 +132,16 @@ async def sum_letters(stores: Stores, wanted: WantedDeadLetters) -> tuple[list[L
         sums = await count_wanted(conn, wanted)
     groups = {group.group_id: group for group in snapshot.groups.values()}
     return [_judged(each, groups.get(each.group_id), snapshot) for each in sums], max(_last_ids(sums), default=0)
+
+
+def namespace_of(wanted: WantedDeadLetters) -> str:
+    """Return of which namespace a job on them is, and its act: whoever may see that one sees both.
+
+    Raises InvalidSettingError where *wanted* may be of several.
+    """
+    if wanted.namespace is None:
+        raise InvalidSettingError("namespace", "must be given: a job on dead letters is of one")
+    return wanted.namespace
 
 
 def thing_of(sums: Sequence[LetterSum], total: int) -> str:

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 
 from confdb.features import Feature
 from msgbroker.contract.errors import NothingSelectedError
-from msgbroker.contract.names import DEFAULT_NAMESPACE
-from msgconsole.operations.dead_letters.meant import COUNT_SECONDS_MAX, Begun, LetterSum, sum_letters, thing_of
+from msgconsole.operations.dead_letters.meant import (
+    COUNT_SECONDS_MAX,
+    Begun,
+    LetterSum,
+    namespace_of,
+    sum_letters,
+    thing_of,
+)
 from msgconsole.operations.stores import Stores
 from msgdb import names
 from msgdb.archive.listing import list_all_days
@@ -52,10 +58,13 @@ async def purge(
     rate: float = RATE_DEFAULT,
     include_unarchived: bool = False,
 ) -> Begun:
-    """Begin a job that deletes the dead letters that are *wanted* for good. Raises NothingSelectedError.
+    """Begin a job that deletes the dead letters that are *wanted* for good.
+
+    Raises NothingSelectedError, or InvalidSettingError where it is not said of which namespace.
 
     *include_unarchived*: also those that must be archived before they go, and are not.
     """
+    namespace = namespace_of(wanted)
     await stores.service(actor).check_everywhere(Feature.JOBS)
     plan = await plan_purge(stores, wanted, include_unarchived=include_unarchived)
     total = sum(each.letters for each in plan.sums)
@@ -63,7 +72,7 @@ async def purge(
         raise NothingSelectedError("dead letter")
     job = NewJob(
         kind=JobKind.PURGE,
-        namespace=wanted.namespace or DEFAULT_NAMESPACE,
+        namespace=namespace,
         thing=thing_of(plan.sums, total),
         spec=PurgeSpec(wanted, plan.last_id, include_unarchived).as_json(),
         total=total,

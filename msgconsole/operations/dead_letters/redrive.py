@@ -10,7 +10,7 @@ from confdb.features import Feature
 from confdb.snapshot import load_snapshot
 from msgbroker.contract import limits, names
 from msgbroker.contract.errors import BodyTooLargeError, InvalidSettingError, NothingSelectedError
-from msgconsole.operations.dead_letters.meant import Begun, LetterSum, sum_letters, thing_of
+from msgconsole.operations.dead_letters.meant import Begun, LetterSum, namespace_of, sum_letters, thing_of
 from msgconsole.operations.stores import Stores
 from msgdb.dead_letters.reading import get_dead_letter
 from msgdb.dead_letters.wanted import WantedDeadLetters
@@ -49,9 +49,11 @@ async def redrive(
 ) -> Begun:
     """Begin a job that delivers the dead letters that are *wanted* again, each to the group it failed in.
 
-    *edit*: with another body or other headers, of a single one. Raises NothingSelectedError where there are none, and
-    FeatureNotEverywhereError while a broker is running that would not keep them to their groups.
+    *edit*: with another body or other headers, of a single one. Raises NothingSelectedError where there are none,
+    InvalidSettingError where it is not said of which namespace, and FeatureNotEverywhereError while a broker is running
+    that would not keep them to their groups.
     """
+    namespace = namespace_of(wanted)
     if edit is not None:
         await _check_edit(stores, wanted, edit)
     await stores.service(actor).check_everywhere(Feature.JOBS)
@@ -61,7 +63,7 @@ async def redrive(
         raise NothingSelectedError("open dead letter" if wanted.is_open else "dead letter")
     job = NewJob(
         kind=JobKind.REDRIVE,
-        namespace=wanted.namespace or names.DEFAULT_NAMESPACE,
+        namespace=namespace,
         thing=thing_of(plan.sums, total),
         spec=RedriveSpec(wanted, plan.last_id, edit).as_json(),
         total=total,

@@ -143,7 +143,8 @@ async def reset_group(
             raise _refused(error) from error
         leases = await find_leases(conn, group.group_id, targets)
         thing = f"group {wanted.group}{'' if wanted.topic is None else f' on {wanted.topic}'}"
-        await write_act(conn, actor=actor, action=RESET, thing=thing, reason=reason, detail=detail)
+        about = {"namespace": wanted.namespace, "thing": thing}
+        await write_act(conn, actor=actor, action=RESET, **about, reason=reason, detail=detail)
     waiting = await until_obeyed(stores, group.group_id, leases, wait_seconds, on_waiting)
     return ResetDone(planned, waiting)
 

@@ -160,6 +160,7 @@ async def steer_message(
             conn,
             actor=actor,
             action=steer.value,
+            namespace=wanted.namespace,
             thing=f"message {plan.message_id} of group {plan.group}",
             reason=reason,
             detail={

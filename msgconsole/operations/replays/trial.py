@@ -107,13 +107,14 @@ async def try_messages(
             group_id,
             wanted.instance_id,
             places,
+            namespace=wanted.namespace,
             actor=actor,
             reason=reason,
             thing=f"instance {wanted.instance_id} of group {wanted.group}",
             detail={"message_ids": ids},
         )
     try:
-        status = await _follow(stores, trial_id, ids, on_tried)
+        status = await _follow(stores, wanted.namespace, trial_id, ids, on_tried)
     finally:
         # Where this is ended by hand: the instance shall not go on with what nobody waits for.
         async with stores.messages.transaction() as conn:
@@ -153,7 +154,7 @@ async def _get_copy(conn: Connection, wanted: WantedTry, group_id: int, message_
 
 
 async def _follow(
-    stores: Stores, trial_id: int, ids: Sequence[str], on_tried: Callable[[TriedMessage], None]
+    stores: Stores, namespace: str, trial_id: int, ids: Sequence[str], on_tried: Callable[[TriedMessage], None]
 ) -> TrialStatus:
     """Return how the trial has ended; end it where nothing happens any more."""
     told, said_at = 0, time.monotonic()
@@ -163,7 +164,7 @@ async def _follow(
             async with stores.messages.transaction() as conn:
                 await wait_for_trial(conn, trial_id)
         async with stores.messages.looking() as conn:
-            status = await get_trial(conn, trial_id)
+            status = await get_trial(conn, trial_id, namespace=namespace)
         for number, tried in enumerate(status.tried[told:], told):
             on_tried(_told(ids[number], tried))
         told = len(status.tried)

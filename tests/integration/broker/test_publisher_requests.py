@@ -103,6 +103,7 @@ async def test_what_was_taken_in_is_answered_then_it_is_told_to_go_and_the_strea
     async with message_store.connection() as conn:
         (act,) = await list_acts(conn)
     assert (act.action, act.actor, act.thing, act.reason) == ("publisher.disconnect", "ada", "publisher x", "it floods")
+    assert act.namespace == "default"
 
 
 async def test_a_publisher_that_has_connected_again_is_left_alone(broker: Broker, message_store: MessageStore) -> None:

@@ -15,7 +15,16 @@ from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.requests import BrokerRequests
 from msgbroker.v1 import subscriber_pb2, subscriber_pb2_grpc
 from msgdb.acts import list_acts
-from msgdb.requests import NewRequest, Request, RequestOutcome, ask, end_request, find_outcomes, hint, list_requests
+from msgdb.requests import (
+    NewRequest,
+    Request,
+    RequestOutcome,
+    ask,
+    find_outcomes,
+    hint,
+    list_requests,
+    note_disconnected,
+)
 from msgdb.store import MessageStore
 from tests.support.collecting import GROUP, PAID, TOPIC, register_group, register_topic, subscribed
 from tests.support.eventually import eventually
@@ -58,9 +67,9 @@ async def outcome_of(store: MessageStore, request_id: int) -> RequestOutcome:
     return outcome
 
 
-async def acts(store: MessageStore) -> list[str]:
+async def acts(store: MessageStore, namespace: str = "default") -> list[str]:
     async with store.connection() as conn:
-        return [act.action for act in await list_acts(conn)]
+        return [act.action for act in await list_acts(conn, namespace=namespace)]
 
 
 @pytest.fixture
@@ -116,7 +125,7 @@ async def test_what_was_committed_without_being_heard_of_is_carried_out_and_is_o
         broker_id = served.cluster.heartbeats.identity.broker_id
         (request_id,) = await ask(conn, [NewRequest(broker_id, group_id, instance.name, "x")], seconds=60.0, **BY_ADA)
         (request,) = await list_requests(conn, broker_id)
-        assert await end_request(conn, request, RequestOutcome.DISCONNECTED)
+        assert await note_disconnected(conn, request, namespace="default")
 
     await eventually(lambda: holding.has_ended)
     assert await acts(message_store) == ["instance.disconnect"]

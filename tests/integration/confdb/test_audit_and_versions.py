@@ -174,3 +174,27 @@ async def _until_somebody_waits(database_url: str) -> None:
         waiting_count = 0
         while not waiting_count:
             ((waiting_count,),) = await (await watching.execute(waiting)).fetchall()
+
+
+_TRAIL = """
+INSERT INTO audit_entry (actor, action, kind, namespace, name, config_version)
+SELECT 'ann', 'topic.update', 'topic', CASE WHEN n % 4000 = 0 THEN 'quiet' ELSE 'busy' END, 'TP', n
+FROM generate_series(1, 20000) n
+"""
+
+
+async def test_a_page_of_a_namespace_is_read_without_what_others_changed(
+    service: ConfigService, database_url: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(_TRAIL)
+        connection.execute("ANALYZE audit_entry")
+        for more in ("", " AND actor LIKE '%bob%'", " AND at >= now() - interval '1 day' AND at < now()"):
+            page = f"SELECT * FROM audit_entry WHERE namespace = 'quiet'{more} ORDER BY audit_id DESC LIMIT 50"
+            plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN {page}"))
+            assert "audit_entry_namespace_audit_id_idx" in plan, plan
+
+    page_of_quiet = await service.audit.list(WantedChanges(namespace="quiet"), limit=50)
+
+    assert {entry.namespace for entry in page_of_quiet.items} == {"quiet"}
+    assert len(page_of_quiet.items) == 5

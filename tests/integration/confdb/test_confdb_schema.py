@@ -70,7 +70,7 @@ def test_up_down_up_ends_where_it_began(empty_database_url: str) -> None:
 
     confdb.schema.upgrade(empty_database_url)
     assert catalogue(empty_database_url) == first
-    assert confdb.schema.find_revision(empty_database_url) == "0008"
+    assert confdb.schema.find_revision(empty_database_url) == "0009"
 
 
 # As brokers and services of the first version write and read; they run on while a rolling upgrade is under way.
@@ -131,7 +131,7 @@ def test_a_migration_waits_for_a_change_and_not_the_other_way_round(empty_databa
             change.execute(f"SELECT count(*) FROM {table}")
     upgrade.join()
 
-    assert confdb.schema.find_revision(empty_database_url) == "0008"
+    assert confdb.schema.find_revision(empty_database_url) == "0009"
 
 
 def test_a_second_upgrade_changes_nothing(empty_database_url: str) -> None:
@@ -157,7 +157,7 @@ def test_an_upgrade_waits_for_the_one_that_runs(empty_database_url: str) -> None
         assert confdb.schema.find_revision(empty_database_url) is None
     upgrade.join()
 
-    assert confdb.schema.find_revision(empty_database_url) == "0008"
+    assert confdb.schema.find_revision(empty_database_url) == "0009"
 
 
 def test_a_path_with_a_percent_sign_is_no_obstacle(
@@ -169,4 +169,4 @@ def test_a_path_with_a_percent_sign_is_no_obstacle(
 
     confdb.schema.upgrade(empty_database_url)
 
-    assert confdb.schema.find_revision(empty_database_url) == "0008"
+    assert confdb.schema.find_revision(empty_database_url) == "0009"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ ACTOR = "ada"
 
 
 async def do(conn: Connection, thing: str, *, actor: str = ACTOR, reason: str = "why") -> int:
-    return await write_act(conn, actor=actor, action="test.do", thing=thing, reason=reason)
+    return await write_act(conn, actor=actor, action="test.do", namespace="shop", thing=thing, reason=reason)
 
 
 async def test_acts_are_paged_the_newest_first(conn: Connection) -> None:
@@ -63,8 +64,8 @@ async def test_acts_are_forgotten_a_thousand_at_a_time_the_oldest_first(conn: Co
 
 
 async def test_acts_are_listed_by_what_was_done(conn: Connection) -> None:
-    for action in ("archive.waive", "group.move", "archive.require"):
-        await write_act(conn, actor=ACTOR, action=action, thing="thing", reason="why")
+    for action, namespace in (("archive.waive", None), ("group.move", "shop"), ("archive.require", None)):
+        await write_act(conn, actor=ACTOR, action=action, namespace=namespace, thing="thing", reason="why")
 
     assert [act.action for act in await list_acts(conn, action="archive.")] == ["archive.require", "archive.waive"]
     assert [act.action for act in await list_acts(conn, action="group.move")] == ["group.move"]
@@ -72,11 +73,41 @@ async def test_acts_are_listed_by_what_was_done(conn: Connection) -> None:
 
 
 async def test_an_act_is_looked_up_with_all_that_is_known_of_it(conn: Connection) -> None:
-    act_id = await write_act(conn, actor=ACTOR, action="test.do", thing="thing", reason="why", detail={"count": 2**63})
+    said: dict[str, Any] = {"actor": ACTOR, "reason": "why", "detail": {"count": 2**63}}
+    act_id = await write_act(conn, action="test.do", namespace="shop", thing="thing", **said)
 
     assert (await get_act(conn, act_id)).detail == {"count": 2**63}
     with pytest.raises(ThingNotFoundError, match="act"):
         await get_act(conn, act_id + 1)
+
+
+async def test_the_acts_of_a_namespace_are_told_without_those_of_others_and_of_the_center(conn: Connection) -> None:
+    for action, namespace in (("a.do", "shop"), ("a.do", "default"), ("archive.waive", None), ("b.do", "shop")):
+        await write_act(conn, actor=ACTOR, action=action, namespace=namespace, thing=action, reason="why")
+    # As versions of before write one.
+    await conn.execute("INSERT INTO act (actor, action, thing, reason) VALUES ('ada', 'a.do', 'of before', 'why')")
+
+    every = await list_acts(conn)
+    first, second = await list_acts(conn, namespace="shop")
+
+    assert [(act.thing, act.namespace, act.is_namespace_noted) for act in every] == [
+        ("of before", None, False),
+        ("b.do", "shop", True),
+        ("archive.waive", None, True),
+        ("a.do", "default", True),
+        ("a.do", "shop", True),
+    ]
+    assert [first.action, second.action] == ["b.do", "a.do"]
+    assert await list_acts(conn, namespace="shop", before_id=first.act_id) == [second]
+    assert await list_acts(conn, namespace="shop", action="b.", actor=ACTOR) == [first]
+    assert await list_acts(conn, namespace="shop", until=second.at) == []
+    assert await list_acts(conn, namespace="") == []
+
+
+@pytest.mark.parametrize("action, namespace", [("group.reset", None), ("archive.waive", "shop"), ("lanes.x", "shop")])
+async def test_an_act_says_which_namespace_it_is_of(conn: Connection, action: str, namespace: str | None) -> None:
+    with pytest.raises(AssertionError, match="namespace"):
+        await write_act(conn, actor=ACTOR, action=action, namespace=namespace, thing="thing", reason="why")
 
 
 async def test_acts_are_listed_by_who_did_them_and_when(conn: Connection) -> None:

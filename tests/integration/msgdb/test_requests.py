@@ -16,10 +16,11 @@ from msgdb.requests import (
     Request,
     RequestOutcome,
     ask,
-    end_request,
     expire,
     find_outcomes,
     list_requests,
+    note_disconnected,
+    note_gone,
 )
 from msgdb.store import MessageStore
 from tests.support.waiting import until_someone_waits_for_a_lock
@@ -69,12 +70,13 @@ async def test_what_was_done_is_an_act_and_is_done_once(conn: Connection) -> Non
     (request_id,) = await asked(conn)
     request = await only(conn)
 
-    assert await end_request(conn, request, RequestOutcome.DISCONNECTED)
-    assert not await end_request(conn, request, RequestOutcome.DISCONNECTED)
+    assert await note_disconnected(conn, request, namespace="shop")
+    assert not await note_disconnected(conn, request, namespace="shop")
 
     (act,) = await list_acts(conn)
     assert (act.actor, act.action, act.thing, act.reason) == ("ada", "instance.disconnect", ONE.thing, "it hangs")
     assert act.detail == {"request_id": request_id, "attachment": "shop#1"}
+    assert act.namespace == "shop"
     assert (await only(conn)).is_done
     assert await find_outcomes(conn, [request_id]) == {request_id: RequestOutcome.DISCONNECTED}
 
@@ -85,7 +87,7 @@ async def test_what_is_not_committed_is_neither_done_nor_an_act(store: MessageSt
 
     async def fail() -> None:
         async with store.transaction() as other:
-            await end_request(other, request, RequestOutcome.DISCONNECTED)
+            await note_disconnected(other, request, namespace="shop")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -97,7 +99,7 @@ async def test_what_is_not_committed_is_neither_done_nor_an_act(store: MessageSt
 
 async def test_what_was_gone_is_no_act_and_is_not_seen_again(conn: Connection) -> None:
     (request_id,) = await asked(conn)
-    await end_request(conn, await only(conn), RequestOutcome.GONE)
+    await note_gone(conn, await only(conn))
 
     assert (await list_acts(conn), await list_requests(conn, BROKER)) == ([], [])
     assert await find_outcomes(conn, [request_id]) == {request_id: RequestOutcome.GONE}
@@ -109,7 +111,7 @@ async def test_what_nobody_took_in_time_nobody_takes_any_more(conn: Connection) 
     await conn.execute("UPDATE broker_request SET expires_at = clock_timestamp()")
 
     assert await list_requests(conn, BROKER) == []
-    assert not await end_request(conn, request, RequestOutcome.DISCONNECTED)
+    assert not await note_disconnected(conn, request, namespace="shop")
     await expire(conn, [request_id])
     assert await find_outcomes(conn, [request_id]) == {request_id: RequestOutcome.EXPIRED}
     assert await list_acts(conn) == []
@@ -128,11 +130,11 @@ async def test_of_the_broker_and_of_whoever_gives_up_the_first_one_wins(
 
     async def carry_out() -> None:
         async with store.transaction() as other:
-            await end_request(other, request, RequestOutcome.DISCONNECTED)
+            await note_disconnected(other, request, namespace="shop")
 
     async with store.transaction() as first:
         if is_broker_first:
-            assert await end_request(first, request, RequestOutcome.DISCONNECTED)
+            assert await note_disconnected(first, request, namespace="shop")
         else:
             await expire(first, [request_id])
         second = asyncio.create_task(give_up() if is_broker_first else carry_out())

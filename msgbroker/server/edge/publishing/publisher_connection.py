@@ -72,6 +72,11 @@ class PublisherConnection:
         self._is_left = False
 
     @property
+    def namespace(self) -> str:
+        """The namespace that it publishes in."""
+        return self.publisher.origin.namespace
+
+    @property
     def is_idle(self) -> bool:
         """Whether every frame is answered."""
         return self._answers.are_given

@@ -7,11 +7,19 @@ from typing import Annotated, Any, Final
 import typer
 
 from msgconsole.cli.carrying_out.following import follow_job, tell_job
-from msgconsole.cli.carrying_out.service import actor
+from msgconsole.cli.carrying_out.service import actor, check_known
 from msgconsole.cli.carrying_out.store import change_store, read_store
 from msgconsole.cli.printing.incomplete import tell_more
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, print_thing
-from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Limit, Namespace, ReasonAlways, require_reason
+from msgconsole.cli.typed.options import (
+    DEFAULT_NAMESPACE,
+    AsJson,
+    Limit,
+    Namespace,
+    OfNamespace,
+    ReasonAlways,
+    require_reason,
+)
 from msgdb.jobs import listing, steering
 from msgdb.jobs.listing import JobStatus
 from msgdb.jobs.records import RATE_MAX, JobFailure, JobState
@@ -20,6 +28,7 @@ from msgdb.postgres.connections import Connection
 app = typer.Typer(no_args_is_help=True)
 
 _COLUMNS: Final = ("job_id", "kind", "state", "thing", "done", "failed", "total", "created_at", "actor")
+_WITH_NAMESPACE: Final = (*_COLUMNS[:3], "namespace", *_COLUMNS[3:])
 
 _Id = Annotated[int, typer.Argument(metavar="ID", help="As listed.")]
 
@@ -29,7 +38,7 @@ def list_(
     is_open: Annotated[bool, typer.Option("--open", help="Only those that have not ended.")] = False,
     before: Annotated[int | None, typer.Option("--before", help="Only jobs older than this id.")] = None,
     limit: Limit = 50,
-    namespace: Namespace = DEFAULT_NAMESPACE,
+    namespace: OfNamespace = None,
     as_json: AsJson = False,
 ) -> None:
     """List jobs (redrive, purge, replay), the newest first. Kept for 90 days after they ended. Times are UTC.
@@ -39,7 +48,10 @@ def list_(
     found = read_store(
         lambda conn: listing.list_jobs(conn, namespace=namespace, only_open=is_open, before_id=before, limit=limit)
     )
-    print_rows(found, _COLUMNS, as_json=as_json, empty="No jobs.", long=["thing"], least=["actor"])
+    if not found:
+        check_known(namespace)
+    columns = _WITH_NAMESPACE if len({status.namespace for status in found}) > 1 else _COLUMNS
+    print_rows(found, columns, as_json=as_json, empty="No jobs.", long=["thing"], least=["actor"])
     tell_more(found, limit, f"go on with --before {found[-1].job_id if found else 0}")
 
 
@@ -52,7 +64,8 @@ def show(job_id: _Id, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson 
 
     async def read(conn: Connection) -> tuple[JobStatus, dict[str, Any], list[JobFailure]]:
         status = await listing.get_job(conn, job_id, namespace=namespace)
-        return status, await listing.get_spec(conn, job_id), await listing.list_failures(conn, job_id)
+        spec = await listing.get_spec(conn, job_id, namespace=namespace)
+        return status, spec, await listing.list_failures(conn, job_id, namespace=namespace)
 
     status, spec, failures = read_store(read)
     record: dict[str, Any] = plain(status) | {"spec": {name: value for name, value in spec.items() if value}}

@@ -58,10 +58,11 @@ def command(
     """Show how far each group is behind, the worst first, as of its last checkpoint.
 
     `behind` counts messages of the topic that are not settled. Those that no subscription of the group selects count as
-    well, until a broker has read past them; a group without an instance reads nothing. `matching`: how many of them the
-    group will get, about, by the share that matched of what was read lately. It is not known before a broker has read
-    50 messages of a queue, nor after the subscriptions changed until it has again; with `+ ?` it is not known on some
-    queues (--by-queue). `redeliveries` counts those that wait for another attempt; they are not in `behind`.
+    well, until a broker has read past them; a group without an instance reads nothing. So does what was just redriven
+    or replayed to another group, in `matching` as well. `matching`: how many of them the group will get, about, by the
+    share that matched of what was read lately. It is not known before a broker has read 50 messages of a queue, nor
+    after the subscriptions changed until it has again; with `+ ?` it is not known on some queues (--by-queue).
+    `redeliveries` counts those that wait for another attempt; they are not in `behind`.
     `since` (UTC): when the message was stored with which it began to be more than a minute late; where it is not, the
     oldest that is not settled. `drains in`: when nothing is behind any more, at the pace of the last ten minutes; or
     `no instance` where none of the group is connected, and `paused` where it, or all that it subscribes to there, is.

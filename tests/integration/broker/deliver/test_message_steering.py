@@ -124,7 +124,7 @@ async def test_a_message_that_waits_for_another_attempt_is_skipped(
     assert await reasons(trade, stores) == [("1", "SKIPPED", 1, "ConnectionError: not yet")]
     async with stores.messages.connection() as conn:
         (act,) = await list_acts(conn)
-    assert (act.action, act.actor, act.reason) == ("message.skip", "ada", "why")
+    assert (act.action, act.namespace, act.actor, act.reason) == ("message.skip", "default", "ada", "why")
     assert act.thing == f"message {blocking} of group {GROUP}"
     assert act.detail == {
         "group_id": (await trade.subscriber_groups.get("default", GROUP)).group_id,

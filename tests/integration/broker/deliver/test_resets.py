@@ -103,6 +103,7 @@ async def test_a_group_goes_back_to_the_beginning_while_it_is_served(
     async with stores.messages.connection() as conn:
         (act,) = await list_acts(conn)
     assert (act.action, act.thing, act.actor, act.reason) == ("group.reset", f"group {GROUP}", "ada", "why")
+    assert act.namespace == "default"
     assert act.detail is not None
     assert (act.detail["skipped"], act.detail["again"]) == (0, 8)
 

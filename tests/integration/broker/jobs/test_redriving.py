@@ -81,6 +81,7 @@ async def test_a_redriven_message_comes_to_its_group_alone_as_the_message_that_i
             )
         (act,) = await list_acts(conn)
     assert (act.actor, act.action, act.reason) == ("ada", "job.redrive", "the warehouse is open again")
+    assert act.namespace == "default"
 
 
 async def test_what_fails_again_is_another_dead_letter_that_counts_its_redrives(
@@ -207,13 +208,17 @@ async def test_what_cannot_be_edited_so_is_refused(groups: ConfigService, broker
     large = Edit(base64.b64encode(bytes(8_193)).decode())
 
     with pytest.raises(InvalidSettingError, match="single"):
-        await redrive(stores, WantedDeadLetters(ids=(first, second)), **BY_ADA, edit=Edit(headers={}))
+        await redrive(
+            stores, WantedDeadLetters(namespace="default", ids=(first, second)), **BY_ADA, edit=Edit(headers={})
+        )
     with pytest.raises(BodyTooLargeError, match="8192"):
         await redrive(stores, one, **BY_ADA, edit=large)
     with pytest.raises(InvalidHeadersError):
         await redrive(stores, one, **BY_ADA, edit=Edit(headers={"": "x"}))
     with pytest.raises(ThingNotFoundError):
-        await redrive(stores, WantedDeadLetters(ids=(10**9,)), **BY_ADA, edit=large)
+        await redrive(stores, WantedDeadLetters(namespace="default", ids=(10**9,)), **BY_ADA, edit=large)
+    with pytest.raises(InvalidSettingError, match="namespace"):
+        await redrive(stores, WantedDeadLetters(ids=(first,)), **BY_ADA)
 
 
 async def test_what_is_purged_meanwhile_is_told(groups: ConfigService, broker: Broker, stores: Stores) -> None:

@@ -162,6 +162,7 @@ async def test_what_an_instance_makes_of_messages_is_told_and_nothing_else_chang
     assert stored == (4,)
     assert await dead_letters(trade, stores.messages) == []
     assert (act.action, act.thing, act.actor) == ("message.try", f"instance {ONE} of group {GROUP}", "ada")
+    assert act.namespace == "default"
     assert act.detail == {"trial_id": done.trial_id, "message_ids": [str(each) for each in ids]}
 
 
@@ -566,7 +567,8 @@ async def test_a_trial_that_nobody_waits_for_any_more_ends_and_the_instance_is_t
             places = [Place(copy.queue_id, copy.queue_offset, copy.stored_at_us) for copy in copies]
             group_id = next(iter(broker.hub.groups.values())).route.group_id
             # As a command leaves it that is killed: nothing more is heard of it.
-            trial_id = await begin_trial(conn, group_id, ONE, places, actor="ada", reason="why", thing="it")
+            said: dict[str, Any] = {"actor": "ada", "reason": "why", "thing": "it"}
+            trial_id = await begin_trial(conn, group_id, ONE, places, namespace="default", **said)
 
         async def is_over() -> TrialStatus | None:
             async with stores.messages.connection() as conn:

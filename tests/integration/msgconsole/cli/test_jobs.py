@@ -280,12 +280,29 @@ def test_a_job_of_another_namespace_is_not_there(msgcenter: Msgcenter, do: Do, c
 
     assert (refused.status, refused.out) == (1, "")
     assert refused.err == f"there is no job '{job_id}' in namespace 'default' (THING_NOT_FOUND)\n"
-    assert msgcenter("job", "list", "--json").json == []
+    assert msgcenter("job", "list", "-n", "default", "--json").json == []
     (listed,) = msgcenter("job", "list", "-n", "shop", "--json").json
     assert (listed["state"], listed["rate"]) == ("RUNNING", 1_000)
+    assert msgcenter("job", "list", "--json").json == [listed]
     assert len(msgcenter("act", "list", "--action", "job.", "--json").json) == 1
     own = msgcenter("job", command, job_id, *others, "-n", "shop")
     assert own.status == 0, own.err
+
+
+def test_jobs_are_listed_with_their_namespaces_where_there_are_several(msgcenter: Msgcenter, do: Do) -> None:
+    async def begin(conn: Connection, namespace: str) -> None:
+        await begin_job(conn, NewJob(JobKind.PURGE, namespace, "dead letters", {}, 5), actor="ada", reason="why")
+
+    do(partial(begin, namespace="default"))
+    assert "namespace" not in msgcenter("job", "list").out
+    do(partial(begin, namespace="shop"))
+
+    head, _, of_shop, of_default = msgcenter("job", "list").out.splitlines()
+
+    assert ("namespace" in head, "shop" in of_shop, "default" in of_default) == (True, True, True)
+    assert "namespace" not in msgcenter("job", "list", "-n", "shop").out
+    misspelt = msgcenter("job", "list", "-n", "shpo")
+    assert (misspelt.status, "(NAMESPACE_NOT_FOUND)" in misspelt.err) == (1, True)
 
 
 def test_a_job_is_named_with_its_namespace_where_it_is_said_how_to_look_at_it(msgcenter: Msgcenter, do: Do) -> None:

@@ -58,12 +58,19 @@ def test_the_audit_trail_is_asked_by_who_and_when(msgcenter: Msgcenter, database
     assert actions("--since", "3h", "--until", "150m") == []
 
 
-def put_act(database_url: str, actor: str, detail: dict[str, Any]) -> int:
+def put_act(
+    database_url: str,
+    actor: str,
+    detail: dict[str, Any],
+    *,
+    namespace: str | None = "default",
+    action: str = "group.reset",
+) -> int:
+    about: dict[str, Any] = {"namespace": namespace, "thing": "SG_ALL", "detail": detail}
+
     async def inner() -> int:
         async with MessageStore.open(database_url, pool_size=1) as store, store.transaction() as connection:
-            return await write_act(
-                connection, actor=actor, action="group.reset", thing="SG_ALL", reason="why", detail=detail
-            )
+            return await write_act(connection, actor=actor, action=action, reason="why", **about)
 
     return asyncio.run(inner())
 
@@ -79,6 +86,47 @@ def test_acts_are_asked_by_who_and_when(msgcenter: Msgcenter, database_url: str)
     assert listed("--actor", "ada") == listed("--until", "1h") == [old]
     assert listed("--actor", "bob") == listed("--since", "1h") == [new]
     assert listed("--actor", "cli") == [new, old]
+
+
+@pytest.mark.usefixtures("groups")
+def test_acts_are_asked_by_their_namespace(msgcenter: Msgcenter, database_url: str) -> None:
+    of_shop = put_act(database_url, "cli:ada", {"secret": 1}, namespace="shop")
+    assert "namespace" not in msgcenter("act", "list").out
+    mine = put_act(database_url, "cli:bob", {})
+    of_center = put_act(database_url, "cli:eve", {}, namespace=None, action="archive.waive")
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO act (actor, action, thing, reason) VALUES ('cli:ada', 'job.purge', 'it', 'why')"
+        )
+
+    every = msgcenter("act", "list", "--json").json
+    head, _, of_before, *lines = msgcenter("act", "list").out.splitlines()
+
+    assert [(each["act_id"], each["namespace"], each["is_namespace_noted"]) for each in every] == [
+        (of_center + 1, None, False),
+        (of_center, None, True),
+        (mine, "default", True),
+        (of_shop, "shop", True),
+    ]
+    assert ("namespace" in head, " ? " in of_before, " - " in lines[0], "default" in lines[1]) == (True,) * 4
+    assert [each["act_id"] for each in msgcenter("act", "list", "-n", "shop", "--json").json] == [of_shop]
+    assert "namespace" not in msgcenter("act", "list", "-n", "shop").out
+    refused = msgcenter("act", "show", str(of_shop), "-n", "default")
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err == f"there is no act '{of_shop}' in namespace 'default' (THING_NOT_FOUND)\n"
+    for options in ((), ("-n", "shop")):
+        assert msgcenter("act", "show", str(of_shop), "--json", *options).json["namespace"] == "shop"
+    assert "namespace  ?" in " ".join(msgcenter("act", "show", str(of_center + 1)).out.replace("\n", " ").split("   "))
+
+
+def test_a_namespace_that_never_was_is_refused_and_one_that_was_is_not(msgcenter: Msgcenter) -> None:
+    for typed in (("create", "shop"), ("delete", "shop")):
+        assert msgcenter("namespace", *typed, "--no-wait").status == 0
+
+    misspelt = msgcenter("act", "list", "-n", "shpo")
+
+    assert (misspelt.status, "(NAMESPACE_NOT_FOUND)" in misspelt.err) == (1, True)
+    assert msgcenter("act", "list", "-n", "shop").out == "No acts.\n"
 
 
 def test_the_detail_of_an_act_is_shown_on_lines(

@@ -110,7 +110,7 @@ async def test_failures_of_expressions_are_forgotten_weeks_after_the_last_one(
 
 async def test_acts_are_forgotten_after_a_year(store: MessageStore, conn: Connection) -> None:
     for thing in ("old", "new"):
-        await write_act(conn, actor="ada", action="archive.waive", thing=thing, reason="a test's")
+        await write_act(conn, actor="ada", action="archive.waive", namespace=None, thing=thing, reason="a test's")
     await conn.execute("UPDATE act SET at = at - interval '367 days' WHERE thing = 'old'")
 
     await maintain(store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -42,7 +43,8 @@ LEFT_ALONE = "UPDATE trial SET waited_at = clock_timestamp() - %s * interval '1 
 
 async def begin(conn: Connection) -> int:
     async with conn.transaction():
-        return await begin_trial(conn, GROUP, "points-1", PLACES, actor="ada", reason="why", thing="instance points-1")
+        said: dict[str, Any] = {"actor": "ada", "reason": "why", "thing": "instance points-1"}
+        return await begin_trial(conn, GROUP, "points-1", PLACES, namespace="shop", **said)
 
 
 async def take(conn: Connection, owner: UUID = OWNER) -> int:
@@ -59,7 +61,15 @@ async def test_a_trial_is_wanted_until_one_broker_takes_it(conn: Connection) -> 
     assert not await take_trial(conn, trial_id, OTHER_OWNER)
     assert await list_wanted(conn) == []
     (act,) = await list_acts(conn)
-    assert (act.action, act.detail) == ("message.try", {"trial_id": trial_id})
+    assert (act.action, act.namespace, act.detail) == ("message.try", "shop", {"trial_id": trial_id})
+
+
+async def test_a_trial_of_another_namespace_is_not_there(conn: Connection) -> None:
+    trial_id = await begin(conn)
+
+    assert (await get_trial(conn, trial_id, namespace="shop")).state is TrialState.WANTED
+    with pytest.raises(ThingNotFoundError):
+        await get_trial(conn, trial_id, namespace="default")
 
 
 async def test_a_trial_that_nobody_waits_for_any_more_is_taken_by_nobody(conn: Connection) -> None:

@@ -19,7 +19,8 @@ PLACES = {QUEUE: LanePlace(10, [(12, 14), (16, 17)], [3]), OTHER: LanePlace(0)}
 
 
 async def note(conn: Connection, detail: dict[str, Any], action: str = "group.reset") -> int:
-    return await write_act(conn, actor="ada", action=action, thing="group SG", reason="why", detail=detail)
+    about: dict[str, Any] = {"namespace": "shop", "thing": "group SG", "detail": detail}
+    return await write_act(conn, actor="ada", action=action, reason="why", **about)
 
 
 async def acts_of(conn: Connection, offset: int, queue_id: int = QUEUE) -> list[LaneResetAct]:

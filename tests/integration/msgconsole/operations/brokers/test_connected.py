@@ -198,6 +198,7 @@ async def test_an_instance_is_disconnected_from_all_brokers_and_groups_and_other
     async with stores.messages.connection() as conn:
         acts = await list_acts(conn)
     assert {act.thing for act in acts} == {f"instance a of {GROUP}", "instance a of SG_OTHER"}
+    assert {act.namespace for act in acts} == {"default"}
     assert len(acts) == 2
 
 

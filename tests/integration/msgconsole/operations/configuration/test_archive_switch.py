@@ -68,6 +68,7 @@ async def test_the_archive_is_required_from_today_on_and_whoever_did_it_is_known
         assert required.required_from == await today(conn)
         (act,) = await list_acts(conn)
     assert (act.actor, act.action, act.thing, act.reason) == ("ada", "archive.require", MESSAGE, "auditors")
+    assert (act.namespace, act.is_namespace_noted) == (None, True)
 
 
 async def test_with_the_past_it_is_required_of_all_days_that_are_there(

@@ -64,6 +64,7 @@ async def test_what_was_stored_where_others_were_lost_is_not_told_as_delivered(
     async with stores.messages.connection() as conn:
         (act,) = await list_acts(conn, action="lanes.put_back")
     assert (act.actor.startswith("broker "), act.reason) == (True, "the log had lost its end")
+    assert (act.namespace, act.is_namespace_noted) == (None, True)
 
 
 async def test_a_dead_letter_of_a_message_that_was_lost_tells_that_the_one_in_its_place_is_another(
