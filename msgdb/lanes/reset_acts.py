@@ -16,8 +16,8 @@ from msgdb.postgres.connections import Connection
 
 RANGES_MAX: Final = 1_000
 """So many ranges of skipped offsets an act keeps of each queue; of more it says that there were more."""
-_ACTS_MAX: Final = 1_000
-"""So many acts on one queue are looked at, the newest."""
+_ACTS_MAX: Final = 10_000
+"""So many acts that concern one message are told, the newest."""
 RESET: Final = "group.reset"
 """The action of a reset's act."""
 PUT_BACK: Final = "lanes.put_back"
@@ -25,14 +25,46 @@ PUT_BACK: Final = "lanes.put_back"
 _ANY_OFFSET: Final = 2**63 - 1
 """A lane that is put back is beyond its log: wherever that was, nothing behind its new place counts as settled."""
 
-# By the primary key, backwards, as people list acts: a year of what they typed is read in no time. An act has what it
-# did to each queue of a group, which may be much: those of other queues are left where they lie. (One may be taken
-# that has the queue's number as an offset.)
+# A year of what people typed is read in no time. An act has what it did to each queue of a group, which may be much:
+# those of other queues are left where they lie, and of this queue's the skipped ranges are looked at, by the primary
+# key, of those that concern the message. What was done before a group was put back behind it the last time does not:
+# the message was read anew. So it makes no difference how often a group was reset in all.
 _LIST: Final = f"""
-SELECT act_id, at, actor, reason, detail FROM act
-WHERE action = '{RESET}' AND detail ? 'group_id' AND detail @> %(of_queue)s ORDER BY act_id DESC LIMIT %(limit)s
+WITH of_queue AS MATERIALIZED (
+    SELECT act_id, at, (detail ->> 'group_id')::bigint AS group_id, (each ->> 1)::bigint AS from_offset,
+           (each ->> 2)::bigint AS to_offset, at >= %(since)s AS is_since
+    FROM act CROSS JOIN LATERAL jsonb_array_elements(detail -> 'queues') each
+    WHERE action = '{RESET}' AND detail ? 'group_id' AND detail @> %(of_queue)s
+      AND (each ->> 0)::bigint = %(queue_id)s
+), put_back AS MATERIALIZED (
+    SELECT group_id, max(act_id) AS act_id FROM of_queue
+    WHERE is_since AND to_offset < from_offset AND to_offset <= %(queue_offset)s GROUP BY group_id
+), concerning AS MATERIALIZED (
+    SELECT o.* FROM of_queue o LEFT JOIN put_back b USING (group_id)
+    WHERE o.is_since AND o.act_id >= coalesce(b.act_id, 0)
+    UNION ALL
+    (SELECT DISTINCT ON (group_id) o.* FROM of_queue o WHERE NOT is_since ORDER BY group_id, act_id DESC)
+    ORDER BY act_id DESC LIMIT %(limit)s
+)
+SELECT c.act_id, c.at, noted.actor, noted.reason, c.group_id, c.from_offset, c.to_offset, noted.subscription_id,
+       noted.skips
+FROM concerning c
+CROSS JOIN LATERAL (
+    SELECT a.actor, a.reason, (a.detail ->> 'subscription_id')::bigint AS subscription_id,
+           CASE WHEN EXISTS (
+               SELECT FROM jsonb_array_elements(skipped.ranges) one
+               WHERE (one ->> 0)::bigint <= %(queue_offset)s AND (one ->> 1)::bigint > %(queue_offset)s
+           ) THEN true
+           WHEN a.detail -> 'cut' @> to_jsonb(%(queue_id)s::bigint) AND %(queue_offset)s < c.to_offset
+                AND (skipped.ranges -> -1 ->> 1)::bigint <= %(queue_offset)s THEN NULL
+           ELSE false END AS skips
+    FROM act a
+    CROSS JOIN LATERAL (SELECT a.detail -> 'skipped_ranges' -> %(queue_id)s::bigint::text AS ranges) skipped
+    WHERE a.act_id = c.act_id OFFSET 0
+) noted
+ORDER BY c.act_id DESC
 """
-# As above.
+# By the primary key, backwards, as people list acts.
 _LIST_PUT_BACK: Final = f"""
 SELECT act_id, at, actor, reason, detail FROM act
 WHERE action = '{PUT_BACK}' AND detail @> %(of_queue)s ORDER BY act_id DESC LIMIT %(limit)s
@@ -67,9 +99,10 @@ class LaneResetAct(NamedTuple):
 
 
 class ResetActs(NamedTuple):
-    """The resets of one queue's lanes since a time, the oldest first."""
+    """The resets of one queue's lanes that concern one message there, the oldest first."""
 
     acts: list[LaneResetAct]
+    """Since a time: from the last one on that put its group back behind the message."""
     before: dict[int, LaneResetAct]
     """By group, the last one before that time: where a log has lost its end, new messages lie where it put the lane."""
     is_complete: bool
@@ -108,26 +141,16 @@ async def list_put_back_acts(conn: Connection, queue_id: int) -> list[LaneResetA
 
 
 async def list_reset_acts(conn: Connection, queue_id: int, queue_offset: int, since: datetime) -> ResetActs:
-    """Return the resets of any group's lane of this queue since then."""
-    of_queue = Jsonb({"queues": [[queue_id]]})
-    rows = await (await conn.execute(_LIST, {"of_queue": of_queue, "limit": _ACTS_MAX + 1})).fetchall()
-    found = [
-        _act_of(row, from_offset, to_offset, queue_id, queue_offset)
-        for row in reversed(rows[:_ACTS_MAX])
-        for reset_id, from_offset, to_offset in row[-1]["queues"]
-        if reset_id == queue_id
-    ]
+    """Return the resets since then of any group's lane of this queue that decide what became of the message there."""
+    parameters = {
+        "of_queue": Jsonb({"queues": [[queue_id]]}),
+        "queue_id": queue_id,
+        "queue_offset": queue_offset,
+        "since": since,
+        "limit": _ACTS_MAX + 1,
+    }
+    rows = await (await conn.execute(_LIST, parameters)).fetchall()
+    found = [LaneResetAct._make(row) for row in reversed(rows[:_ACTS_MAX])]
     before = {act.group_id: act for act in found if act.at < since}
     is_complete = len(rows) <= _ACTS_MAX
     return ResetActs([act for act in found if act.at >= since], before, is_complete)
-
-
-def _act_of(row: Sequence[Any], from_offset: int, to_offset: int, queue_id: int, queue_offset: int) -> LaneResetAct:
-    act_id, at, actor, reason, detail = row
-    ranges = detail["skipped_ranges"].get(str(queue_id), ())
-    skips: bool | None = any(first <= queue_offset < end for first, end in ranges)
-    if not skips and queue_id in detail["cut"] and queue_offset >= ranges[-1][1] and queue_offset < to_offset:
-        skips = None
-    return LaneResetAct(
-        act_id, at, actor, reason, detail["group_id"], from_offset, to_offset, detail["subscription_id"], skips
-    )

@@ -85,6 +85,13 @@ MONTH_AGO = datetime.now(UTC) - timedelta(days=30)
 SINCE = {"since": MONTH_AGO, "limit": 1_001}
 ACTS_OF_A_MONTH = 30 * 24 * 12 + 10
 A_PLACE = {"queue_id": 1, "queue_offset": 99_950}
+RESETS = ACTS // 50
+RESETS_OF = {
+    "of_queue": Jsonb({"queues": [[1]]}),
+    "queue_id": 1,
+    "queue_offset": 5,
+    "since": datetime.now(UTC) - timedelta(days=366),
+}
 OF_SHOP = {"namespace": "shop", "only_open": False}
 JOBS_OF_SHOP, ACTS_OF_SHOP = JOBS // 2_000, ACTS // 1_000
 MINE = {"job_id": 1_000, "epoch": 0, "lease_seconds": 30.0}
@@ -103,7 +110,8 @@ STATEMENTS = {
     "a page of acts": Hot(acts._LIST, PAGE, {**ACTS_OF, "action": ""}),
     "a page of acts of a kind": Hot(acts._LIST, 50 * PAGE, {**ACTS_OF, "action": "message."}),
     "acts that there are none of": Hot(acts._LIST, ACTS, {**ACTS_OF, "action": "archive."}),
-    "resets": Hot(reset_acts._LIST, ACTS, {"of_queue": Jsonb({"queues": [[1]]}), "limit": 1_001}),
+    # All acts once, and those that concern the message once more: of 2,000 resets since the last one that went back.
+    "resets": Hot(reset_acts._LIST, ACTS + 5 * RESETS, {**RESETS_OF, "limit": 10_001}),
     "lanes put back": Hot(reset_acts._LIST_PUT_BACK, ACTS, {"of_queue": Jsonb({"queue_ids": [1]}), "limit": 1_000}),
     "a page of a namespace's acts": Hot(
         acts._LIST_OF_NAMESPACE, ACTS_OF_SHOP, {**ACTS_OF, "namespace": "shop", "action": ""}

@@ -82,3 +82,22 @@ async def test_that_a_group_was_put_somewhere_before_is_not_taken_for_complete_w
 
     assert (list(of_other_queues.before), of_other_queues.is_complete) == ([7], True)
     assert (list(of_this_one.before), of_this_one.is_complete) == ([8], False)
+
+
+async def test_of_many_resets_those_are_told_that_concern_the_message(
+    conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reset_acts, "_ACTS_MAX", 5)
+    for _ in range(20):
+        await note(conn, detail_of(7, 70, {QUEUE: 0}, {QUEUE: LanePlace(50)}))
+        await note(conn, detail_of(7, 70, {QUEUE: 50}, {QUEUE: LanePlace(0)}))
+    await note(conn, detail_of(8, 70, {QUEUE: 90}, {QUEUE: LanePlace(0)}))
+
+    found = await list_reset_acts(conn, QUEUE, 30, LONG_AGO)
+
+    assert found.is_complete
+    assert [(act.group_id, act.goes_back, act.skips) for act in found.acts] == [
+        (7, True, False),
+        (7, False, True),
+        (8, False, True),
+    ]
