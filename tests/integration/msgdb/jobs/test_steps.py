@@ -10,7 +10,16 @@ import pytest
 from msgbroker.contract import limits
 from msgbroker.contract.errors import JobLostError
 from msgdb.jobs.listing import get_job, list_failures
-from msgdb.jobs.records import FAILURES_KEPT_MAX, ClaimedJob, JobFailure, JobKind, JobState, JobStep, NewJob
+from msgdb.jobs.records import (
+    FAILURES_KEPT_MAX,
+    RATE_DEFAULT,
+    ClaimedJob,
+    JobFailure,
+    JobKind,
+    JobState,
+    JobStep,
+    NewJob,
+)
 from msgdb.jobs.steering import begin_job, set_state
 from msgdb.jobs.steps import (
     begin_step,
@@ -112,7 +121,7 @@ async def test_what_was_begun_is_ended_by_the_next_broker_whatever_becomes_of_th
     assert (taken.batch, taken.state) == ({"ids": [1, 2]}, JobState.CANCELLED)
     assert taken.batch_age_seconds is not None
     assert taken.batch_age_seconds >= 0
-    assert await finish_step(conn, taken, JobStep({"after": 2}, done=2)) == (JobState.CANCELLED, 2_000.0)
+    assert await finish_step(conn, taken, JobStep({"after": 2}, done=2)) == (JobState.CANCELLED, RATE_DEFAULT)
     await let_go(conn, taken)
 
     assert await claim_jobs(conn, OWNER, 5, 30) == []
