@@ -86,7 +86,7 @@ def join(
         _told(address, message)
         for address, page in pages
         for message in page.oldest
-        if _is_owners(heard.get(message.queue_id), address, message)
+        if _is_owners(heard.get(message.queue_id), message)
     ]
     lines += [_stored(row) for row in rows if row.queue_id not in heard]
     lines.sort(key=_position)
@@ -97,6 +97,15 @@ def join(
     if ends:
         lines = [line for line in lines if line.position <= min(ends)]
     return Joined(lines[:count_max], bool(ends) or len(lines) > count_max)
+
+
+def where_next(lanes: Mapping[int, LaneStanding], heard: Mapping[int, Heard]) -> dict[int, int]:
+    """Return where to look for what comes next, of the queues of which nothing is in flight, or ready before it."""
+    first = {queue_id: lane.first_offset for queue_id, lane in lanes.items() if queue_id not in heard}
+    for queue_id, (_, lane) in heard.items():
+        if not lane.in_flight and not lane.ready:
+            first[queue_id] = lane.next_offset
+    return first
 
 
 def why_unheard(
@@ -126,9 +135,9 @@ def _unheard(owner: UUID, queue_ids: Sequence[int], address: str | None, unanswe
     return f"broker {address} gives its lane up, or has just claimed it; {of_queues}"
 
 
-def _is_owners(heard: Heard | None, address: str, message: UnsettledMessage) -> bool:
-    """Return whether a message is told of by the owner of its lane."""
-    return heard is not None and heard.address == address and heard.lane.epoch == message.stand.epoch
+def _is_owners(heard: Heard | None, message: UnsettledMessage) -> bool:
+    """Return whether a message is told of by the owner of its lane: no two of them have one epoch."""
+    return heard is not None and heard.lane.epoch == message.stand.epoch
 
 
 def _told(address: str, message: UnsettledMessage) -> Line:

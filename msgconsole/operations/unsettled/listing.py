@@ -20,7 +20,7 @@ from msgconsole.operations.status.answers import State
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgconsole.operations.unsettled.answers import UnsettledReport, UnsettledRow, WantedUnsettled
-from msgconsole.operations.unsettled.joining import STATES, Heard, Said, hear, join, why_unheard
+from msgconsole.operations.unsettled.joining import STATES, Heard, Said, hear, join, where_next, why_unheard
 from msgconsole.operations.unsettled.telling import next_row, row_of
 from msgdb.log.found import FoundMessage
 from msgdb.log.queues import list_topic_queues
@@ -135,7 +135,7 @@ async def _read(conn: Connection, meant: _Meant, wanted: WantedUnsettled, asked:
         )
         for line in joined.lines
     ]
-    next_ones = await list_next(conn, _first_offsets(lanes, heard)) if wanted.is_all else []
+    next_ones = await list_next(conn, where_next(lanes, heard)) if wanted.is_all else []
     return _Read(lanes, heard, told, joined.has_more, next_ones)
 
 
@@ -147,15 +147,6 @@ async def _waiting(
         return []
     is_shelved = None if wanted.state is None else _STATES_OF_ROWS[wanted.state]
     return await list_waiting(conn, group_id, queue_ids, wanted.limit + 1, is_shelved=is_shelved)
-
-
-def _first_offsets(lanes: Mapping[int, LaneStanding], heard: Mapping[int, Heard]) -> dict[int, int]:
-    """Return where to look for what comes next, of the queues of which nothing is in flight, or ready before it."""
-    first = {queue_id: lane.first_offset for queue_id, lane in lanes.items() if queue_id not in heard}
-    for queue_id, (_, lane) in heard.items():
-        if not lane.in_flight and not lane.ready:
-            first[queue_id] = lane.next_offset
-    return first
 
 
 def _read_at(lanes: Mapping[int, LaneStanding]) -> int:

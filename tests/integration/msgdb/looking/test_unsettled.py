@@ -85,7 +85,7 @@ async def test_of_a_message_its_row_and_what_it_waits_for_are_known_as_far_as_th
     places = [Position(first.stored_at_us, queue_id, 0), Position(second.stored_at_us, queue_id, 1)]
     gone = Position(int(LONG_AGO.timestamp() * 1_000_000), queue_id, 9)
     # Of another message, that the log has lost, nothing is told.
-    lost = Position(first.stored_at_us + 1, queue_id, 0)
+    lost = Position(second.stored_at_us + 1, queue_id, 1)
     known = await find_known(conn, GROUP, [*places, gone])
     of_lost = await find_known(conn, GROUP, [lost])
 

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from msgbroker.client.connect.inspection import LaneUnsettled, MessageStand, UnsettledMessage, UnsettledPage
 from msgbroker.contract.whereabouts import Stand
 from msgconsole.operations.status.answers import State
-from msgconsole.operations.unsettled.joining import Said, hear, join, why_unheard
+from msgconsole.operations.unsettled.joining import Heard, Said, hear, join, where_next, why_unheard
 from msgdb.log.found import Position
 from msgdb.looking.unsettled import LaneStanding, WaitingMessage
 
@@ -203,3 +204,26 @@ def test_a_message_is_by_its_owners_word_though_it_has_a_row() -> None:
 
     (line,) = joined.lines
     assert (line.state, line.broker, line.row) == (State.IN_FLIGHT, "east:1", None)
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_of_two_that_own_a_lane_the_higher_epoch_is_right(*, is_turned: bool) -> None:
+    stale = Made(1, [("flying", 0), ("waiting", 1)], "east:1", is_moving=False, is_claimed_elsewhere=False)
+    owner = Made(1, [("settled", 0), ("ready", 1)], "west:1", is_moving=False, is_claimed_elsewhere=False)
+    said = [Said("east:1", [page_of([(stale, 7)], 5)]), Said("west:1", [page_of([(owner, 8)], 5)])]
+    said = said[::-1] if is_turned else said
+    heard = hear({1: LaneStanding(1, 7, None, 0, 100)}, said)
+
+    (line,) = join(said, heard, [], 5).lines
+    assert (heard[1].address, line.state, line.broker) == ("west:1", State.PENDING, "west:1")
+
+
+def test_what_comes_next_is_looked_for_only_where_nothing_is_in_flight_or_ready_before_it() -> None:
+    lanes = {queue_id: LaneStanding(queue_id, 1, None, first_offset=5, read_at_us=0) for queue_id in range(1, 5)}
+    heard = {
+        1: Heard("east:1", LaneUnsettled(1, 1, next_offset=9, in_flight=0, ready=0)),
+        2: Heard("east:1", LaneUnsettled(2, 1, next_offset=9, in_flight=1, ready=0)),
+        3: Heard("east:1", LaneUnsettled(3, 1, next_offset=9, in_flight=0, ready=1)),
+    }
+
+    assert where_next(lanes, heard) == {1: 9, 4: 5}

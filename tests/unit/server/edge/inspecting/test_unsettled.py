@@ -81,6 +81,8 @@ async def test_that_there_are_more_is_told_just_where_there_are() -> None:
     many = ManyLanes(lanes=2, each=3)
 
     assert [(await many.ask(limit=limit)).has_more for limit in (1, 3, 5, 6, 7)] == [True, True, True, False, False]
+    of_one = [(await many.ask(limit=limit, queue_ids=[QUEUE + 1])).has_more for limit in (2, 3)]
+    assert of_one == [True, False]
 
 
 async def test_more_lanes_than_one_page_takes_are_on_further_ones(monkeypatch: pytest.MonkeyPatch) -> None:
