@@ -77,6 +77,10 @@ INSPECTED_PLACES_MAX: Final = 1_000
 CONNECTED_PAGE_DEFAULT: Final = 100
 CONNECTED_PAGE_MAX: Final = 500
 """So many connected instances, or publishers, a broker tells at once."""
+UNSETTLED_PAGE_DEFAULT: Final = 100
+UNSETTLED_PAGE_MAX: Final = 1_000
+"""So many unsettled messages a broker tells at once, and of so many lanes."""
+UNSETTLED_PAGE_BYTES_MAX: Final = 524_288
 
 RETENTION_DAYS_MAX: Final = 7
 """Days of messages kept. May be set lower, never higher."""

@@ -5,7 +5,7 @@ It is here because the wire is known here and at the broker's front door, and no
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -67,6 +67,53 @@ class MessageStand:
     """IN_FLIGHT: when it is taken back unless it is answered, or kept for longer."""
     has_begun: bool = False
     """Whether the instance has said that it has begun it."""
+
+
+class UnsettledMessage(NamedTuple):
+    """A message that a lane has read and not settled."""
+
+    queue_id: int
+    queue_offset: int
+    stored_at_us: int
+    stand: MessageStand
+    """What is due again, and has a redelivery row, is WAITING until it is handed out."""
+
+
+class LaneUnsettled(NamedTuple):
+    """Where a lane stands, as the broker says that owns it."""
+
+    queue_id: int
+    epoch: int
+    next_offset: int
+    """What lies from there on nobody has."""
+    in_flight: int
+    """How many messages are with instances, whatever was asked for ..."""
+    ready: int
+    """... and how many are there for the next that has room."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnsettledPage:
+    """What some lanes of a group have not settled."""
+
+    lanes: Sequence[LaneUnsettled]
+    oldest: Sequence[UnsettledMessage]
+    """Of all these lanes together, by when they were stored."""
+    has_more: bool
+    """Whether there are more, behind these."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhichUnsettled:
+    """What of a group is asked for."""
+
+    group_id: int
+    queue_ids: Sequence[int] = ()
+    """Of these queues; empty: of all."""
+    stands: Collection[Stand] = ()
+    """Only what stands so; empty: all of it."""
+    instance_id: str = ""
+    """Only what this instance has in flight; empty: whoever has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +212,26 @@ class Inspector:
                 return found[:count_max]
             request.page = response.next_page
 
+    async def list_unsettled(self, which: WhichUnsettled, count_max: int) -> list[UnsettledPage]:
+        """Return the lanes of a group that are owned there, page by page, with the oldest *count_max* of each page.
+
+        Raises as `in_flight` does.
+        """
+        request = inspection_pb2.ListUnsettledRequest(
+            group_id=which.group_id,
+            queue_ids=which.queue_ids,
+            stands=[number for number, stand in _STANDS.items() if stand in which.stands],
+            instance_id=which.instance_id,
+            limit=count_max,
+        )
+        pages: list[UnsettledPage] = []
+        while True:
+            response = await self._ask(self._stub.ListUnsettled, request)
+            pages.append(_page_of(response))
+            if not response.next_page:
+                return pages
+            request.page = response.next_page
+
     async def _ask(self, call: Callable[[Any], Awaitable[Any]], request: Any) -> Any:
         try:
             return await call(request)
@@ -197,6 +264,17 @@ def _stand_of(said: inspection_pb2.MessageStand) -> MessageStand:
         handed_at_us=said.handed_at_us or None,
         deadline_at_us=said.deadline_at_us or None,
         has_begun=said.has_begun,
+    )
+
+
+def _page_of(said: inspection_pb2.ListUnsettledResponse) -> UnsettledPage:
+    return UnsettledPage(
+        [LaneUnsettled(each.queue_id, each.epoch, each.next_offset, each.in_flight, each.ready) for each in said.lanes],
+        [
+            UnsettledMessage(each.queue_id, each.queue_offset, each.stored_at_us, _stand_of(each.stand))
+            for each in said.oldest
+        ],
+        said.has_more,
     )
 
 

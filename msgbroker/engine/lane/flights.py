@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgbroker.engine.lane.begun import Begun, Late
 from msgbroker.engine.lane.extension import Extension
@@ -102,6 +102,9 @@ class Flights:
         self._starts.append(flight.first)
         self._next_deadline = min(self._next_deadline, flight.deadline)
         self.count += len(flight.offsets)
+
+    def __iter__(self) -> Iterator[Flight]:
+        return iter(self._flights)
 
     @property
     def next_deadline(self) -> float:

@@ -19,7 +19,7 @@ from msgbroker.engine.lane.redeliveries import Redelivery
 from msgbroker.engine.lane.state import LaneState
 from msgbroker.engine.lane.taking import MayHandOut, take
 from msgbroker.engine.lane.watching import LaneWatcher
-from msgbroker.engine.lane.whereabouts import Whereabouts, find
+from msgbroker.engine.lane.whereabouts import Unsettled, WantedUnsettled, Whereabouts, find, find_oldest
 from msgbroker.engine.messages import MessageT
 from msgbroker.engine.tally import Tally
 from msgbroker.engine.verdicts import Held, Settled, Settlement
@@ -341,6 +341,10 @@ class Lane(Generic[MessageT]):
     def find(self, queue_offset: int) -> Whereabouts:
         """Return where the message at *queue_offset* is; whatever is said of it, nothing changes."""
         return find(self._state, queue_offset)
+
+    def find_oldest(self, wanted: WantedUnsettled, count_max: int) -> list[Unsettled]:
+        """Return the oldest *count_max* messages of what is unsettled and *wanted*; nothing changes."""
+        return find_oldest(self._state, wanted, count_max)
 
     @property
     def ready_count(self) -> int:

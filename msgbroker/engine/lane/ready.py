@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Generic
 
 from msgbroker.engine.messages import MessageT
@@ -20,6 +20,9 @@ class ReadyMessages(Generic[MessageT]):
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    def __iter__(self) -> Iterator[MessageT]:
+        return iter(self._messages)
 
     @property
     def first(self) -> MessageT:

@@ -147,8 +147,10 @@ def _inspection_methods(inspection: InspectionService, gate: CallGate) -> dict[s
     in_flight = decoder(inspection_pb2.InFlightRequest, limits.INSPECTED_PLACES_MAX, _REQUEST_BYTES_MAX)
     list_instances = decoder(inspection_pb2.ListInstancesRequest, bytes_max=small)
     list_publishers = decoder(inspection_pb2.ListPublishersRequest, bytes_max=small)
+    list_unsettled = decoder(inspection_pb2.ListUnsettledRequest, limits.INSPECTED_PLACES_MAX, _REQUEST_BYTES_MAX)
     return {
         "InFlight": gate.unary(in_flight, inspection.in_flight),
         "ListInstances": gate.unary(list_instances, inspection.list_instances),
         "ListPublishers": gate.unary(list_publishers, inspection.list_publishers),
+        "ListUnsettled": gate.unary(list_unsettled, inspection.list_unsettled),
     }

@@ -7,42 +7,27 @@ them. An answer costs what is asked for, in stretches between which others have 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection
+from typing import Any
 
 import grpc
 
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidRequestFieldError, MessageCenterError
-from msgbroker.contract.whereabouts import Stand
-from msgbroker.engine.lane.whereabouts import InFlight
 from msgbroker.server import clock
-from msgbroker.server.deliver.group import GroupDelivery
 from msgbroker.server.deliver.hub import DeliveryHub
-from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
 from msgbroker.server.edge.inspecting.connected import instance_of, publisher_of
 from msgbroker.server.edge.inspecting.pages import Wanted, checked_limit, page_of, page_of_instances, place_of
+from msgbroker.server.edge.inspecting.stands import stand_of
+from msgbroker.server.edge.inspecting.stretches import stretches
+from msgbroker.server.edge.inspecting.unsettled import asked_of, page_of_unsettled
 from msgbroker.server.edge.inspecting.wall_clock import WallClock
 from msgbroker.server.edge.publishing.publisher_connection import PublisherConnection
 from msgbroker.server.edge.refusals import abort_with
 from msgbroker.server.publish.admitted_types import Origin
 from msgbroker.v1 import inspection_pb2
 
-ThingT = TypeVar("ThingT")
-
 InspectionContext = grpc.aio.ServicerContext[Any, Any]
-
-_STRETCH: Final = 100
-"""So many things are told of without a turn for anybody else: less than a millisecond."""
-_STANDS: Final[dict[Stand, inspection_pb2.Stand]] = {
-    Stand.NOT_OWNED: inspection_pb2.STAND_NOT_OWNED,
-    Stand.UNREAD: inspection_pb2.STAND_UNREAD,
-    Stand.READY: inspection_pb2.STAND_READY,
-    Stand.IN_FLIGHT: inspection_pb2.STAND_IN_FLIGHT,
-    Stand.WAITING: inspection_pb2.STAND_WAITING,
-    Stand.SHELVED: inspection_pb2.STAND_SHELVED,
-    Stand.SETTLED: inspection_pb2.STAND_SETTLED,
-}
 
 
 class InspectionService:
@@ -61,7 +46,7 @@ class InspectionService:
             await abort_with(context, error)
         response = inspection_pb2.InFlightResponse()
         wall = WallClock()
-        for stretch in _stretches(request.places):
+        for stretch in stretches(request.places):
             response.stands.extend(self._stand_of(place, wall) for place in stretch)
             await asyncio.sleep(0)
         return response
@@ -78,7 +63,7 @@ class InspectionService:
         found, next_page = page_of_instances(self._hub.groups, wanted, after, limit)
         response = inspection_pb2.ListInstancesResponse(next_page=next_page)
         wall = WallClock()
-        for stretch in _stretches(found):
+        for stretch in stretches(found):
             response.instances.extend(instance_of(attached, wall) for attached in stretch)
             await asyncio.sleep(0)
         return response
@@ -95,10 +80,23 @@ class InspectionService:
         found, next_page = page_of(wanted, after, limit)
         response = inspection_pb2.ListPublishersResponse(next_page=next_page)
         wall = WallClock()
-        for stretch in _stretches(found):
+        for stretch in stretches(found):
             response.publishers.extend(publisher_of(connection, wall) for connection in stretch)
             await asyncio.sleep(0)
         return response
+
+    async def list_unsettled(
+        self, request: inspection_pb2.ListUnsettledRequest, context: InspectionContext
+    ) -> inspection_pb2.ListUnsettledResponse:
+        """Return a page of what a group has not settled, as far as its lanes are this broker's."""
+        try:
+            asked = asked_of(request)
+        except MessageCenterError as error:
+            await abort_with(context, error)
+        group = self._hub.groups.get(request.group_id)
+        if group is None:
+            return inspection_pb2.ListUnsettledResponse()
+        return await page_of_unsettled(group, asked, WallClock())
 
     def _stand_of(self, place: inspection_pb2.MessagePlace, wall: WallClock) -> inspection_pb2.MessageStand:
         group = self._hub.groups.get(place.group_id)
@@ -106,33 +104,8 @@ class InspectionService:
         if group is None or owned is None or clock.now() >= owned.lease_until:
             # A lane whose lease has passed is closed with the next tick, and may be another broker's already.
             return inspection_pb2.MessageStand(stand=inspection_pb2.STAND_NOT_OWNED)
-        return _stand_in(group, owned, place.queue_offset, wall)
-
-
-def _stretches(things: Sequence[ThingT]) -> Iterator[Sequence[ThingT]]:
-    for first in range(0, len(things), _STRETCH):
-        yield things[first : first + _STRETCH]
+        return stand_of(group, owned.lane.epoch, owned.lane.find(place.queue_offset), wall)
 
 
 def _is_wanted(origin: Origin, request: inspection_pb2.ListPublishersRequest) -> bool:
     return request.namespace in {"", origin.namespace} and request.publisher_group in {"", origin.publisher_group}
-
-
-def _stand_in(
-    group: GroupDelivery, owned: OwnedLane, queue_offset: int, wall: WallClock
-) -> inspection_pb2.MessageStand:
-    found = owned.lane.find(queue_offset)
-    stand = inspection_pb2.MessageStand(stand=_STANDS[found.stand], epoch=owned.lane.epoch, attempt=found.attempt)
-    if found.due_at is not None:
-        stand.due_at_us = wall.us(found.due_at)
-    if found.flight is not None:
-        _set_flight(stand, group, found.flight, wall)
-    return stand
-
-
-def _set_flight(stand: inspection_pb2.MessageStand, group: GroupDelivery, flight: InFlight, wall: WallClock) -> None:
-    instance = group.instances.get(flight.instance_id)
-    if instance is not None:
-        stand.instance_id, stand.host = instance.instance_id, instance.host
-    stand.handed_at_us, stand.deadline_at_us = wall.us(flight.handed_at), wall.us(flight.deadline)
-    stand.has_begun = flight.has_begun

@@ -12,7 +12,7 @@ from msgbroker.contract import limits
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.if_not_exists import Existing
 from msgconsole.cli.carrying_out.service import carry_out, change, deleted_by, look_up, look_up_all
-from msgconsole.cli.commands.groups import drain, errors, reset
+from msgconsole.cli.commands.groups import drain, errors, reset, unsettled
 from msgconsole.cli.commands.groups.pausing import told_change
 from msgconsole.cli.printing.in_use import tell_use
 from msgconsole.cli.printing.output import print_rows, print_thing
@@ -36,6 +36,7 @@ app = typer.Typer(no_args_is_help=True)
 app.command("reset")(reset.reset)
 app.command("drain")(drain.drain)
 app.command("errors")(errors.errors)
+app.command("unsettled")(unsettled.unsettled)
 
 NumberT = TypeVar("NumberT", int, float)
 

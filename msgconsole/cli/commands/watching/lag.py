@@ -11,8 +11,9 @@ import typer
 
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.printing.incomplete import tell_not_all_deleted
-from msgconsole.cli.printing.output import plain, print_json, print_rows, visible
-from msgconsole.cli.typed.options import AsJson, OfGroup, OfNamespace, OfTopic
+from msgconsole.cli.printing.lengths import length
+from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, visible
+from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, OfGroup, OfNamespace, OfTopic
 from msgconsole.cli.typed.times import Since, Until, hour_before
 from msgconsole.operations.figures.backlog import BacklogReport, read_backlog
 from msgconsole.operations.figures.lag import LagReport, QueueLag, TopicLag, read_lag, sum_by_topic
@@ -20,7 +21,6 @@ from msgconsole.operations.figures.wanted import WantedFigures
 from msgdb.archive.records import WaitingDay
 
 _DAY_SECONDS: Final = 86_400
-_UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"), (0.0, "s"))
 
 _LEAST: Final = (
     "last_failed_at",
@@ -104,6 +104,9 @@ def _show_now(report: LagReport, wanted: WantedFigures, *, by_queue: bool, as_js
         columns += ["failures", "last_failed_header", "last_failed_at"]
     shown = [_shown(row) for row in rows]
     print_rows(shown, columns, as_json=False, empty=_nothing(wanted), long=["last_failed_header"], least=_LEAST)
+    if wanted.group is not None and any(row.behind or row.redeliveries for row in rows):
+        of_namespace = "" if rows[0].namespace == DEFAULT_NAMESPACE else f" -n {rows[0].namespace}"
+        print_line(f"What it has not settled, and who has it: msgcenter group unsettled {wanted.group}{of_namespace}")
 
 
 def _shown(row: QueueLag | TopicLag) -> Mapping[str, Any]:
@@ -126,7 +129,7 @@ def _drains_in(row: TopicLag) -> str | None:
     if not row.instances:
         return "no instance"
     grows = row.drain_seconds is None and max(row.per_minute or 0.0, row.matching_per_minute or 0.0) > 0
-    return "it grows" if grows else _length(row.drain_seconds)
+    return "it grows" if grows else length(row.drain_seconds)
 
 
 def _estimate(behind: int, matching: int | None, unknown: int) -> str:
@@ -141,14 +144,6 @@ def clock_time(at: datetime | None, now: datetime) -> str | None:
     if at is None:
         return None
     return f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%m-%d %H:%M}"
-
-
-def _length(seconds: float | None) -> str | None:
-    """Return how long something takes, in the unit that tells it best."""
-    if seconds is None:
-        return None
-    unit_seconds, unit = next(each for each in _UNITS if seconds >= each[0])
-    return f"{seconds / max(unit_seconds, 1.0):.0f} {unit}"
 
 
 def _show_history(

@@ -35,3 +35,18 @@ async def test_more_places_than_may_be_are_refused(inspection: Any) -> None:
 
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert dict(raised.value.trailing_metadata() or ())["msgcenter-reason"] == "INVALID_FIELD"
+
+
+@pytest.mark.parametrize("asked", [{"limit": 1_001}, {"queue_ids": range(1_001)}, {"page": "1"}])
+async def test_unsettled_messages_beyond_bounds_are_refused(inspection: Any, asked: dict[str, Any]) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await inspection.ListUnsettled(inspection_pb2.ListUnsettledRequest(group_id=1, **asked))
+
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert dict(raised.value.trailing_metadata() or ())["msgcenter-reason"] == "INVALID_FIELD"
+
+
+async def test_of_a_group_that_has_no_lanes_there_nothing_is_unsettled(inspection: Any) -> None:
+    answer = await inspection.ListUnsettled(inspection_pb2.ListUnsettledRequest(group_id=1))
+
+    assert (list(answer.lanes), answer.next_page) == ([], "")

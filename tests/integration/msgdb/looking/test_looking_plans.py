@@ -14,7 +14,8 @@ import pytest
 from psycopg.rows import TupleRow
 
 from msgdb.log import copies
-from msgdb.looking import bodies, by_key, deaths, failures, headers_seen, queues_of, spans, stretches
+from msgdb.log.beginnings import FIRST_KEEPER
+from msgdb.looking import bodies, by_key, deaths, failures, headers_seen, queues_of, spans, stretches, unsettled
 from msgdb.looking.stretches import EVERY_MESSAGE, WantedMessages
 from tests.conftest import database_named
 
@@ -88,6 +89,13 @@ SEARCHES = {
     "at": [(MIDNIGHT + timedelta(hours=1)).isoformat(), "infinity", "-infinity"],
 }
 FAILURES = {"group_id": 7, "topic": None, "queue_ids": None, "since": None, "scanned_max": 50_000}
+LANES = {
+    "group_id": 7,
+    "queue_id": [1, 2],
+    "initial_offset": [0, 0],
+    "first_keeper": FIRST_KEEPER,
+}
+WAITING = {"group_id": 7, "queue_id": [1, 2, 3, 4], "limit": 11, "is_shelved": None}
 # Some rows of each queue and day: PostgreSQL reads one ahead wherever it merges.
 LOOKS = {
     "by id": Look(copies._FIND, ID, 2),
@@ -105,6 +113,11 @@ LOOKS = {
     "dead letters of a message": Look(deaths._LIST, AT, 160),
     "headers": Look(headers_seen._LIST, STRETCH, 1_050),
     "errors of dead letters": Look(failures._LIST_DEAD, FAILURES, 2_000),
+    "where lanes stand": Look(unsettled._LANES, LANES, 1),
+    "what waits of many lanes": Look(unsettled._WAITING, WAITING, 60),
+    "what is shelved": Look(unsettled._WAITING, {**WAITING, "is_shelved": True}, 500),
+    "what is known of unsettled messages": Look(unsettled._KNOWN, {**AT, "group_id": 7}, 4),
+    "what comes next": Look(unsettled._NEXT, {"queue_id": [1, 2], "queue_offset": [EACH, 0]}, 20),
     "errors of messages that wait": Look(failures._LIST_WAITING, FAILURES, 500),
 }
 

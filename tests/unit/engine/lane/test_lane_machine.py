@@ -29,6 +29,7 @@ from tests.support.lane_builders import (
     extend,
 )
 from tests.support.lane_mirror import Mirror
+from tests.support.lane_oldest import check_oldest
 from tests.support.model_store import ModelStore
 
 pytestmark = pytest.mark.slow
@@ -657,6 +658,12 @@ class LaneMachine(RuleBasedStateMachine):
                 for offset in range(self.store.first_offset, self.store.end + 2):
                     found = lane.find(offset)
                     owner.mirror.check_found(offset, found, lane.next_offset, is_stopped=lane.is_stopped)
+
+    @invariant()
+    def the_oldest_are_each_found_once_and_in_order(self) -> None:
+        for owner in (self.owner, self.stale):
+            if owner is not None:
+                check_oldest(owner.lane, self.store.end)
 
     # --- the end ------------------------------------------------------------------------------------------------
 

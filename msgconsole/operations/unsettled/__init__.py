@@ -1,0 +1,1 @@
+"""What a group has begun and not settled, the oldest first, and who has it."""
