@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Final
 from uuid import UUID
 
 from confdb.expressions.compiled import missing_header
-from confdb.routes import GroupRoute, Snapshot
+from confdb.routes import Snapshot
 from msgbroker.engine.matching import Matcher
 from msgbroker.engine.stress import StressGate, is_stress
 from msgconsole.operations.matched import Matched
@@ -25,7 +25,8 @@ from msgdb.postgres.binary_rows import datetime_of
 
 EXAMPLES_MAX: Final = 3
 _FAILED_HEADERS_MAX: Final = 10
-_ANY_QUEUE: Final = 0
+_NEW_QUEUE: Final = 0
+"""No subscription names it, as one that is younger than all of them: so it has no start there."""
 _OTHERWISE: Final = "another failure"
 
 
@@ -76,7 +77,7 @@ class GroupFates:
 
     def __init__(self, snapshot: Snapshot, namespace: str, group: str, topic: str) -> None:
         route, of_topic = snapshot.groups.get((namespace, group)), snapshot.topics.get((namespace, topic))
-        self._matcher = None if route is None or of_topic is None else Matcher(_from_now_on(route), of_topic)
+        self._matcher = None if route is None or of_topic is None else Matcher(route, of_topic)
         self._group_id = 0 if route is None else route.group_id
         self._topic_id = 0 if of_topic is None else of_topic.topic_id
         self._gate = StressGate(snapshot)
@@ -87,8 +88,8 @@ class GroupFates:
         message = Matched.of(found)
         if self._matcher is None:
             return Fate.NOT_ASKED_FOR
-        is_wanted = bool(self._matcher.select((message,), _ANY_QUEUE))
-        if not is_wanted and not self._matcher.paused_wanting(message, _ANY_QUEUE):
+        is_wanted = bool(self._matcher.select((message,), _NEW_QUEUE))
+        if not is_wanted and not self._matcher.paused_wanting(message, _NEW_QUEUE):
             return Fate.NOT_ASKED_FOR
         if is_stress(message.headers, self._rules) and not self._gate.allows(
             self._group_id, self._topic_id, message.event_code
@@ -101,11 +102,6 @@ class GroupFates:
         failed = {} if self._matcher is None else self._matcher.take_failed()
         found = None if subscription_id is None else failed.get(subscription_id)
         return None if found is None else found.problem
-
-
-def _from_now_on(group: GroupRoute) -> GroupRoute:
-    """Return a group as it is for what lies behind the starts of all of its subscriptions."""
-    return replace(group, subscriptions=tuple(replace(each, start_offsets={}) for each in group.subscriptions))
 
 
 def subscription_id_of(snapshot: Snapshot, namespace: str, group: str, topic: str, event_code: str) -> int | None:

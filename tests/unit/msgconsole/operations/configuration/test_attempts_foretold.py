@@ -27,9 +27,10 @@ def test_a_message_whose_next_attempt_is_the_last_is_counted(
 
     assert counted.waiting == sum(waiting.values())
     # Without a wait after it, it is a dead letter should it fail.
-    assert counted.last_after == sum(n for attempt, n in waiting.items() if after.delay_after(attempt) is None)
-    assert counted.last_after - counted.last_before == counted.newly_last - counted.no_longer_last
-    assert counted.newly_last == 0 or counted.last_after > 0
+    are_last = [{each for each in waiting if policy.delay_after(each) is None} for policy in (before, after)]
+    assert [counted.last_before, counted.last_after] == [sum(waiting[each] for each in of) for of in are_last]
+    assert counted.newly_last == sum(waiting[each] for each in are_last[1] - are_last[0])
+    assert counted.no_longer_last == sum(waiting[each] for each in are_last[0] - are_last[1])
 
 
 def instance(name: str, unsettled: int) -> InstanceRow:
