@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from confdb.services.changes import Rehearsed
 from msgbroker.engine.selection import Selection, Wish
@@ -10,12 +12,16 @@ from msgbroker.engine.stress import StressGate
 from msgconsole.operations.configuration.foretelling import Foretold
 from msgconsole.operations.configuration.newest import NamedType, foretell_group, read_newest
 from msgconsole.operations.configuration.rehearsing import FieldChange, changed_fields, rehearse
-from msgconsole.operations.counting import Counted, IsDenied, are_cheap, count_selected
-from msgconsole.operations.figures.lag import read_lag
+from msgconsole.operations.counting import Counted, IsDenied, OffsetsOfQueue, are_cheap, count_selected
+from msgconsole.operations.figures.lag import QueueLag, read_lag
 from msgconsole.operations.figures.wanted import WantedFigures
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, get_topic
+from msgdb.lanes.resets import LanePlace, find_places, skipped_by
 from msgdb.log.heads import MessageHead
+
+RANGES_MAX: Final = 1_000
+"""Where what is not settled lies in more stretches, all from the cursor on is looked at, and it is said to be about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +68,28 @@ async def _count_unsettled(stores: Stores, rehearsed: Rehearsed, asked: NamedTyp
         return None
     wishes = [Wish(each.event_code, each.predicate) for each in group.subscriptions if each.topic_id == topic.topic_id]
     lags = (await read_lag(stores, WantedFigures(asked.namespace, asked.group, asked.topic))).queues
-    ranges = [(lag.queue_id, lag.acked_offset, lag.next_offset) for lag in lags if lag.acked_offset < lag.next_offset]
     selection = Selection(wishes=wishes, copies_for=group.group_id)
+    is_told_apart = _told_apart(rehearsed, group.group_id, topic.topic_id)
     async with stores.messages.looking() as conn:
-        return await count_selected(conn, ranges, selection, _told_apart(rehearsed, group.group_id, topic.topic_id))
+        places = await find_places(conn, group.group_id, [lag.queue_id for lag in lags])
+        ranges = unsettled_ranges(lags, places)
+        if len(ranges) <= RANGES_MAX:
+            return await count_selected(conn, ranges, selection, is_told_apart)
+        whole = unsettled_ranges(lags, {})
+        return (await count_selected(conn, whole, selection, is_told_apart))._replace(is_exact=False)
+
+
+def unsettled_ranges(lags: Sequence[QueueLag], places: Mapping[int, LanePlace]) -> list[OffsetsOfQueue]:
+    """Return what a group has not settled, what waits for another attempt included. Pure.
+
+    Of a queue that has no place, all from its cursor on, or from where the group begins.
+    """
+    return [
+        (lag.queue_id, first, end)
+        for lag in lags
+        # A lane that is put at its end would skip just that.
+        for first, end in skipped_by(places.get(lag.queue_id, LanePlace(lag.acked_offset)), lag.next_offset)
+    ]
 
 
 def _told_apart(rehearsed: Rehearsed, group_id: int, topic_id: int) -> IsDenied:
