@@ -98,7 +98,9 @@ _GroupParts: TypeAlias = tuple[str, tuple[Any, ...], tuple[tuple[Any, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class ConfigRows:
+    """All that a snapshot is made of, as it was read."""
+
     version: int
     namespaces: Sequence[_Row]
     topics: Sequence[_Row]
@@ -134,10 +136,14 @@ class SnapshotLoader:
     async def load(self) -> Snapshot:
         """Return the whole configuration as it is at one moment. Raises ConfigUnavailableError."""
         async with self._store.snapshot_transaction() as connection:
-            rows = await _read(connection)
+            rows = await read_rows(connection)
+        return await self.assemble(rows)
+
+    async def assemble(self, rows: ConfigRows) -> Snapshot:
+        """Return what was read as a snapshot."""
         return await asyncio.to_thread(self._assembled, rows)
 
-    def _assembled(self, rows: _Rows) -> Snapshot:
+    def _assembled(self, rows: ConfigRows) -> Snapshot:
         understood = self.understood
         namespace_names: dict[int, str] = {row.namespace_id: row.name for row in rows.namespaces}
         self._topics = {
@@ -176,11 +182,13 @@ class SnapshotLoader:
         )
 
 
-async def _read(connection: AsyncConnection) -> _Rows:
+async def read_rows(connection: AsyncConnection) -> ConfigRows:
+    """Return all of the configuration, as the transaction of *connection* sees it."""
+
     async def rows_of(statement: sa.Select[*tuple[Any, ...]]) -> Sequence[_Row]:
         return (await connection.execute(statement)).all()
 
-    return _Rows(
+    return ConfigRows(
         version=_version((await connection.execute(READ_VERSION)).scalar_one_or_none()),
         namespaces=await rows_of(_NAMESPACES),
         topics=await rows_of(_TOPICS),
@@ -199,7 +207,7 @@ def _version(version: int | None) -> int:
     return version
 
 
-def _topic_parts(rows: _Rows, namespace_names: Mapping[int, str]) -> Iterable[_TopicParts]:
+def _topic_parts(rows: ConfigRows, namespace_names: Mapping[int, str]) -> Iterable[_TopicParts]:
     event_codes = {topic_id: frozenset(names) for topic_id, names in rows.event_codes}
     no_event_codes: frozenset[str] = frozenset()
     for topic_id, namespace_id, name, *rest in rows.topics:
@@ -209,7 +217,7 @@ def _topic_parts(rows: _Rows, namespace_names: Mapping[int, str]) -> Iterable[_T
             yield namespace, parts, event_codes.get(topic_id, no_event_codes)
 
 
-def _group_parts(rows: _Rows, namespace_names: Mapping[int, str]) -> Iterable[_GroupParts]:
+def _group_parts(rows: ConfigRows, namespace_names: Mapping[int, str]) -> Iterable[_GroupParts]:
     subscriptions: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in rows.subscriptions:
         subscriptions[row.group_id].append(tuple(row))

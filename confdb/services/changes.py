@@ -2,12 +2,16 @@
 
 The row lock on the version puts all changes in one order, so that a check made inside a change still holds when it
 commits, and so that who has read version n has everything up to n.
+
+A change may be rehearsed: it goes the very way of one that is made, with every check on it, and is undone at its end.
+What it would have made of the configuration is read before that.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +19,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from confdb.loading import ConfigRows, SnapshotLoader, read_rows
 from confdb.models import CONFIG_CHANNEL, AuditEntry, Base
+from confdb.routes import Snapshot
 from confdb.services.checks import check_text
 from confdb.services.versions import Versions, lock_versions, set_version
 from confdb.services.views import View, as_json
@@ -40,6 +46,27 @@ class Author(NamedTuple):
 
     actor: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThingChange:
+    """What would become of one thing; None before: it would be created, after: deleted."""
+
+    kind: str
+    namespace: str
+    name: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """The configuration as it is, and as it would be."""
+
+    before: Snapshot
+    after: Snapshot
+    things: tuple[ThingChange, ...]
+    """What the audit trail would say; nothing: all is so already."""
 
 
 class Change:
@@ -85,6 +112,16 @@ class Change:
         )
         self._entries.append(entry)
 
+    async def rows(self) -> ConfigRows:
+        """Return the whole configuration as this change sees it: nobody else changes anything meanwhile."""
+        return await read_rows(await self.session.connection())
+
+    def things(self) -> tuple[ThingChange, ...]:
+        """Return what became of each thing by now."""
+        return tuple(
+            ThingChange(entry.kind, entry.namespace, entry.name, entry.before, entry.after) for entry in self._entries
+        )
+
     async def finish(self) -> None:
         """Write the audit rows and the version, and tell the brokers at commit."""
         if not self._entries:
@@ -95,13 +132,35 @@ class Change:
         await self.session.execute(_NOTIFY, {"channel": CONFIG_CHANNEL, "version": str(self.version)})
 
 
-class Changes:
-    """Begins changes on behalf of one actor."""
+class Rehearsal:
+    """Takes down what changes would make of the configuration, and has each of them undone."""
 
-    def __init__(self, store: ConfigStore, actor: str, reason: str = "") -> None:
+    def __init__(self, store: ConfigStore) -> None:
+        self._loader = SnapshotLoader(store)
+        self._last: tuple[ConfigRows, ConfigRows, Sequence[ThingChange]] | None = None
+
+    async def take_down(self, before: ConfigRows, change: Change) -> None:
+        """Remember what *change* has made of the configuration, and undo it."""
+        await change.session.flush()
+        self._last = before, await change.rows(), change.things()
+        await change.session.rollback()
+
+    async def told(self) -> Rehearsed:
+        """Return what the last change would have made."""
+        assert self._last is not None, "nothing was rehearsed"
+        before, after, things = self._last
+        # What is in both snapshots is the same object in both.
+        return Rehearsed(await self._loader.assemble(before), await self._loader.assemble(after), tuple(things))
+
+
+class Changes:
+    """Begins changes on behalf of one actor; with a *rehearsal* none of them is kept."""
+
+    def __init__(self, store: ConfigStore, actor: str, reason: str = "", *, rehearsal: Rehearsal | None = None) -> None:
         if not actor:
             raise InvalidSettingError("actor", "is empty: the audit trail must name who changes something")
         self._store = store
+        self._rehearsal = rehearsal
         self._author = Author(
             check_text("actor", actor, limits.ACTOR_CHARS_MAX),
             check_text("reason", reason.strip(), limits.REASON_CHARS_MAX),
@@ -114,8 +173,13 @@ class Changes:
             async with self._store.transaction() as session:
                 await session.execute(_BOUND_WAITS)
                 change = Change(session, self._author, await lock_versions(session))
-                yield change
-                await change.finish()
+                if self._rehearsal is None:
+                    yield change
+                    await change.finish()
+                else:
+                    before = await change.rows()
+                    yield change
+                    await self._rehearsal.take_down(before, change)
         except IntegrityError as error:
             refusal = refusals.get(constraint_of(error) or "")
             if refusal is None:

@@ -10,7 +10,7 @@ from confdb.brokers import BrokerRegistry, LiveBroker
 from confdb.features import Feature
 from confdb.loading import read_version
 from confdb.services.audit import Audit
-from confdb.services.changes import Changes
+from confdb.services.changes import Changes, Rehearsal
 from confdb.services.event_codes import EventCodes
 from confdb.services.feature_checks import FeatureChecks
 from confdb.services.namespaces import Namespaces
@@ -29,12 +29,21 @@ _ACTIVE_POLL_SECONDS: Final = 0.1
 class ConfigService:
     """Everything that can be done with the configuration, in the name of one actor."""
 
-    def __init__(self, store: ConfigStore, actor: str, tails: QueueTails | None = None, *, reason: str = "") -> None:
+    def __init__(
+        self,
+        store: ConfigStore,
+        actor: str,
+        tails: QueueTails | None = None,
+        *,
+        reason: str = "",
+        rehearsal: Rehearsal | None = None,
+    ) -> None:
         """Make the services. *actor* goes to the audit trail, and *reason*: why all that is done with them is done.
 
-        *tails* is needed to subscribe, and to wait until a change is active.
+        *tails* is needed to subscribe, and to wait until a change is active. With a *rehearsal* nothing is changed in
+        confdb: it tells what would be. *tails* must be such that change nothing, either.
         """
-        changes = self._changes = Changes(store, actor, reason)
+        changes = self._changes = Changes(store, actor, reason, rehearsal=rehearsal)
         self._store = store
         self._registry = BrokerRegistry(store)
         self._tails = tails

@@ -72,14 +72,21 @@ def denied_to(group: GroupRoute, topic: TopicRoute, gate: StressGate) -> IsDenie
     return is_denied
 
 
+def are_cheap(group: GroupRoute, topic: TopicRoute) -> bool:
+    """Return whether what a group asks for of a topic now may be tried on many messages."""
+    return all(
+        subscription.topic_id != topic.topic_id
+        or subscription.expression is None
+        or cost_of_expression(subscription.expression).steps <= limits.EXPRESSION_COST_MAX
+        for subscription in group.subscriptions
+    )
+
+
 def check_costs(group: GroupRoute, topic: TopicRoute) -> None:
     """Raise InvalidSettingError where what a group asks for of a topic now costs too much to be tried."""
-    for subscription in group.subscriptions:
-        if subscription.topic_id != topic.topic_id or subscription.expression is None:
-            continue
-        if cost_of_expression(subscription.expression).steps > limits.EXPRESSION_COST_MAX:
-            problem = f"of a subscription of {group.name} costs too much to be tried on many messages"
-            raise InvalidSettingError("expression", problem)
+    if not are_cheap(group, topic):
+        problem = f"of a subscription of {group.name} costs too much to be tried on many messages"
+        raise InvalidSettingError("expression", problem)
 
 
 def asked_by(group: GroupRoute, topic: TopicRoute) -> tuple[AskedFor, ...]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import typer
 
-_NO_CHANGES: Final = frozenset({"namespace", "no_wait", "as_json", "reason"})
+_NO_CHANGES: Final = frozenset({"namespace", "no_wait", "as_json", "reason", "dry_run"})
 """The options of a change that do not change the thing itself."""
 
 

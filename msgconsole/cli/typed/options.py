@@ -18,6 +18,7 @@ Broker = Annotated[
 ]
 Description = Annotated[str | None, typer.Option("--description", help="For people.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
 SubscriberGroup = Annotated[str, typer.Argument(metavar="GROUP", help="The subscriber group's name.")]
 EventCodeOrAll = Annotated[str, typer.Argument(metavar="EVENT_CODE", help="The event code's name, or '*' for all.")]
 OfNamespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Only of this namespace.")]
@@ -81,6 +82,7 @@ __all__ = [
     "DryRun",
     "EventCodeOrAll",
     "Force",
+    "GroupName",
     "Headers",
     "IfNotExists",
     "Limit",

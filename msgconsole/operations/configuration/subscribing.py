@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from confdb.features import Feature
-from confdb.routes import SubscriptionMode
-from confdb.services import Changed
+from confdb.routes import Snapshot, SubscriptionMode
+from confdb.services import Changed, ConfigService
 from confdb.services.subscriptions import describe_subscription
 from confdb.services.views import SubscriptionView
 from confdb.snapshot import load_snapshot
@@ -59,7 +59,12 @@ async def subscribe(stores: Stores, wanted: WantedSubscription, *, actor: str) -
     From the beginning, where the group has read past that for other subscriptions of its own, a job delivers what is
     stored: what this subscription asks for, and those did not. Raises as `Subscriptions.create` does.
     """
-    service = stores.service(actor)
+    made, has_passed = await register(stores.service(actor), wanted)
+    return Subscribed(made, await _deliver_stored(stores, made.thing, actor) if has_passed else None)
+
+
+async def register(service: ConfigService, wanted: WantedSubscription) -> tuple[Changed[SubscriptionView], bool]:
+    """Register a subscription; return whether its group had read past the beginning that it is wanted from."""
     name = (wanted.namespace, wanted.group, wanted.topic, wanted.event_code)
     try:
         made = await service.subscriptions.create(
@@ -67,9 +72,8 @@ async def subscribe(stores: Stores, wanted: WantedSubscription, *, actor: str) -
         )
     except BeginningPassedError:
         await service.check_everywhere(Feature.JOBS)
-        made = await service.subscriptions.create(*name, expression=wanted.expression)
-        return Subscribed(made, await _deliver_stored(stores, made.thing, actor))
-    return Subscribed(made)
+        return await service.subscriptions.create(*name, expression=wanted.expression), True
+    return made, False
 
 
 async def update_subscription(
@@ -102,9 +106,8 @@ async def update_subscription(
     return changed, [Held(queue_id, ends[queue_id]) for queue_id in sorted(ends)]
 
 
-async def _deliver_stored(stores: Stores, made: SubscriptionView, actor: str) -> int:
-    """Begin a job that delivers all from before the subscription's start that its group was not given before."""
-    snapshot = await load_snapshot(stores.config)
+async def plan_stored(stores: Stores, snapshot: Snapshot, made: SubscriptionView) -> ReplaySpec:
+    """Return what a subscription is given of what was stored before its start, and its group was not given before."""
     route = snapshot.groups[made.namespace, made.group]
     topic = snapshot.topics[made.namespace, made.topic]
     async with stores.messages.looking() as conn:
@@ -115,7 +118,7 @@ async def _deliver_stored(stores: Stores, made: SubscriptionView, actor: str) ->
         for queue in queues
         if queue.start_offset < made.start_offsets.get(queue.queue_id, 0)
     ]
-    spec = ReplaySpec(
+    return ReplaySpec(
         group_id=route.group_id,
         history_id=str(history.history_id),
         ranges=tuple(ranges),
@@ -126,8 +129,13 @@ async def _deliver_stored(stores: Stores, made: SubscriptionView, actor: str) ->
             if other.topic_id == topic.topic_id and other.subscription_id != made.subscription_id
         ),
     )
+
+
+async def _deliver_stored(stores: Stores, made: SubscriptionView, actor: str) -> int:
+    """Begin a job that delivers all from before the subscription's start that its group was not given before."""
+    spec = await plan_stored(stores, await load_snapshot(stores.config), made)
     name = describe_subscription(made.group, made.topic, made.event_code)
-    stored = sum(end - first for _, first, end in ranges)
+    stored = sum(end - first for _, first, end in spec.ranges)
     job = NewJob(JobKind.REPLAY, made.namespace, f"{name}, from the beginning", spec.as_json(), stored)
     async with stores.messages.transaction() as conn:
         return await begin_job(conn, job, actor=actor, reason=_REASON, detail={"subscription": name})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import MessageStateError
@@ -14,6 +13,7 @@ from msgbroker.engine.matching import Matcher
 from msgconsole.operations.counting import check_costs
 from msgconsole.operations.lanes.meant import MeantMessage, WantedMessage, find_meant
 from msgconsole.operations.lanes.obeying import until_obeyed
+from msgconsole.operations.matched import Matched
 from msgconsole.operations.stores import Stores
 from msgdb.acts import write_act
 from msgdb.lanes import skip_acts
@@ -29,7 +29,6 @@ from msgdb.lanes.steering import (
     skip_message,
 )
 from msgdb.log.copies import find_copy_at
-from msgdb.log.found import FoundMessage
 from msgdb.postgres.connections import Connection
 from msgdb.postgres.history import get_history
 
@@ -74,38 +73,6 @@ class SteerDone:
     """Whether it was that dead letter before the group was put back behind it: what that says is of then."""
     waiting_for: Sequence[str]
     """The brokers that may not know of it yet; empty: it holds."""
-
-
-class _Matched(NamedTuple):
-    """A message, as far as matching looks at it."""
-
-    queue_offset: int
-    stored_at_us: int
-    event_code: str
-    headers: Mapping[str, str]
-    ordering_key: str
-    stress: bool
-    target_group: int | None
-    size_bytes: int
-
-    @property
-    def held_bytes(self) -> int:
-        """What it would cost in memory: nobody holds it."""
-        return self.size_bytes
-
-    @classmethod
-    def of(cls, message: FoundMessage) -> _Matched:
-        """Return it of a message that was found."""
-        return cls(
-            queue_offset=message.queue_offset,
-            stored_at_us=message.stored_at_us,
-            event_code=message.event_code,
-            headers=message.headers or {},
-            ordering_key=message.ordering_key or "",
-            stress=message.stress,
-            target_group=message.target_group,
-            size_bytes=message.body_bytes,
-        )
 
 
 async def plan_steer(stores: Stores, wanted: WantedMessage, steer: Steer) -> SteerPlan:
@@ -210,7 +177,7 @@ def _hindrance(found: MeantMessage, stand: StandByRows, steer: Steer, *, is_what
     if stand.standing is Standing.UNSETTLED and not is_whatever:
         # What has a row was asked for when it was read.
         check_costs(found.group, found.topic)
-        queue_id, message = found.message.copy.queue_id, _Matched.of(found.message.copy)
+        queue_id, message = found.message.copy.queue_id, Matched.of(found.message.copy)
         matcher = Matcher(found.group, found.topic, stand.reset)
         if not matcher.select([message], queue_id):
             waits_for_paused = bool(matcher.paused_wanting(message, queue_id))

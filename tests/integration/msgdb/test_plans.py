@@ -17,7 +17,7 @@ from msgdb.archive import differences, stored_days
 from msgdb.days import deleting
 from msgdb.figures import backlog, pace, usage
 from msgdb.jobs import trials
-from msgdb.lanes import checkpoints, draining, lag, leases, lost_log, standing, steering
+from msgdb.lanes import attempts, checkpoints, draining, lag, leases, lost_log, standing, steering
 from msgdb.log import copies, queues, reads
 from msgdb.log.beginnings import FIRST_KEEPER, keeper_of
 from msgdb.postgres.binary_rows import datetime_of
@@ -222,6 +222,7 @@ PLANNED_EACH_TIME: dict[str, tuple[str, Mapping[str, Any]]] = {
             "first_keeper": FIRST_KEEPER,
         },
     ),
+    "count_by_attempt": (attempts._COUNT, {"group_id": 3}),
     "lane_rows": (standing._FIND, OF_PLACE),
     "buried_at": (standing._BURIED_AT, {**OF_PLACE, "namespace": "default"}),
     "lag": (lag._LAG, {"all": False, "group_ids": [3]}),

@@ -12,27 +12,34 @@ from msgbroker.contract import limits
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.if_not_exists import Existing
 from msgconsole.cli.carrying_out.service import carry_out, change, deleted_by, look_up, look_up_all
-from msgconsole.cli.commands.groups import drain, errors, reset, unsettled
-from msgconsole.cli.commands.groups.pausing import told_change
+from msgconsole.cli.commands.groups import drain, errors, group_update, reset, unsettled
+from msgconsole.cli.commands.groups.options import (
+    AckTimeout,
+    AttemptsMax,
+    HandleMax,
+    RetrySchedule,
+    UnsettledMax,
+    read_schedule,
+)
 from msgconsole.cli.printing.in_use import tell_use
 from msgconsole.cli.printing.output import print_rows, print_thing
-from msgconsole.cli.typed.given import require_a_change
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,
     AsJson,
     Description,
     DryRun,
     Force,
+    GroupName,
     IfNotExists,
     Limit,
     Namespace,
     NoWait,
-    ReasonOfChange,
     ReasonToDelete,
 )
 from msgconsole.operations.configuration.deletions import delete_group, find_group_use
 
 app = typer.Typer(no_args_is_help=True)
+app.command("update")(group_update.update)
 app.command("reset")(reset.reset)
 app.command("drain")(drain.drain)
 app.command("errors")(errors.errors)
@@ -40,47 +47,7 @@ app.command("unsettled")(unsettled.unsettled)
 
 NumberT = TypeVar("NumberT", int, float)
 
-_Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
 _Publisher = Annotated[bool, typer.Option("--publisher", help="A publisher group, not a subscriber group.")]
-_AckTimeout = Annotated[
-    float | None,
-    typer.Option(
-        "--ack-timeout-seconds",
-        help="Seconds without an answer after which the next attempt is made, "
-        f"{limits.ACK_TIMEOUT_SECONDS_MIN:g} to {limits.ACK_TIMEOUT_SECONDS_MAX:g}; "
-        f"{limits.ACK_TIMEOUT_SECONDS_DEFAULT:g} at first.",
-    ),
-]
-_HandleMax = Annotated[
-    float | None,
-    typer.Option(
-        "--handle-seconds-max",
-        help="A handler may take so many seconds, as long as its instance extends its time. 0: the ack timeout counts.",
-    ),
-]
-_RetrySchedule = Annotated[
-    str | None,
-    typer.Option(
-        "--retry-schedule",
-        help="Seconds before each further attempt, with commas between them, e.g. 10,30,60 for four attempts in all. "
-        "`none`: one attempt. At first 16 waits, from 10 seconds to 2 hours.",
-    ),
-]
-_AttemptsMax = Annotated[
-    int | None,
-    typer.Option(
-        "--attempts-max",
-        help="Attempts, the first one counted, after which a message is a dead letter. At first as many as the retry "
-        "schedule has waits, and one.",
-    ),
-]
-_UnsettledMax = Annotated[
-    int | None,
-    typer.Option(
-        "--unsettled-max",
-        help=f"Messages that one instance may hold unsettled; {limits.UNSETTLED_MAX_DEFAULT:,} at first.",
-    ),
-]
 _SUBSCRIBER_COLUMNS = (
     "name",
     "ack_timeout_seconds",
@@ -94,13 +61,13 @@ _SUBSCRIBER_COLUMNS = (
 
 @app.command("create")
 def create(
-    name: _Name,
+    name: GroupName,
     publisher: _Publisher = False,
-    ack_timeout_seconds: _AckTimeout = None,
-    handle_seconds_max: _HandleMax = None,
-    retry_schedule: _RetrySchedule = None,
-    attempts_max: _AttemptsMax = None,
-    unsettled_max: _UnsettledMax = None,
+    ack_timeout_seconds: AckTimeout = None,
+    handle_seconds_max: HandleMax = None,
+    retry_schedule: RetrySchedule = None,
+    attempts_max: AttemptsMax = None,
+    unsettled_max: UnsettledMax = None,
     description: Description = None,
     if_not_exists: IfNotExists = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
@@ -122,7 +89,7 @@ def create(
             existing=_existing_publishers(namespace, name, described) if if_not_exists else None,
         )
         return
-    schedule = _schedule(retry_schedule)
+    schedule = read_schedule(retry_schedule)
     settings = {
         "ack_timeout_seconds": ack_timeout_seconds,
         "handle_seconds_max": handle_seconds_max,
@@ -180,7 +147,7 @@ def list_(
 
 @app.command("show")
 def show(
-    name: _Name,
+    name: GroupName,
     publisher: _Publisher = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
@@ -195,49 +162,9 @@ def show(
         print_thing(look_up(lambda service: service.subscriber_groups.get(namespace, name)), as_json=as_json)
 
 
-@app.command("update")
-def update(
-    context: typer.Context,
-    name: _Name,
-    ack_timeout_seconds: _AckTimeout = None,
-    handle_seconds_max: _HandleMax = None,
-    retry_schedule: _RetrySchedule = None,
-    attempts_max: _AttemptsMax = None,
-    unsettled_max: _UnsettledMax = None,
-    paused: Annotated[bool | None, typer.Option("--pause/--resume", help="Hand out nothing, or again.")] = None,
-    description: Description = None,
-    reason: ReasonOfChange = None,
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    no_wait: NoWait = False,
-    as_json: AsJson = False,
-) -> None:
-    """Change what is given of a subscriber group.
-
-    Example: msgcenter group update SG_POINTS --pause
-    """
-    require_a_change(context)
-    change(
-        lambda service: service.subscriber_groups.update(
-            namespace,
-            name,
-            ack_timeout_seconds=ack_timeout_seconds,
-            handle_seconds_max=handle_seconds_max,
-            retry_schedule_seconds=_schedule(retry_schedule),
-            attempts_max=attempts_max,
-            unsettled_max=unsettled_max,
-            paused=paused,
-            description=description,
-        ),
-        lambda changed: told_change(f"Group {changed.name}", context, paused=paused),
-        as_json=as_json,
-        wait=not no_wait,
-        reason=reason,
-    )
-
-
 @app.command("delete")
 def delete(
-    name: _Name,
+    name: GroupName,
     publisher: _Publisher = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
     force: Force = False,
@@ -283,18 +210,6 @@ def _existing_subscribers(namespace: str, name: str, wanted: Mapping[str, object
     return Existing(
         namespace, "subscriber_group", name, lambda service: service.subscriber_groups.get(namespace, name), wanted
     )
-
-
-def _schedule(text: str | None) -> tuple[float, ...] | None:
-    if text is None:
-        return None
-    if text.strip().lower() == "none":
-        return ()
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        message = f"{text!r} is not a list of seconds like 10,30,60"
-        raise typer.BadParameter(message, param_hint="--retry-schedule") from error
 
 
 def _refuse_for_publishers(*settings: object) -> None:

@@ -7,11 +7,15 @@ from typing import Annotated
 import typer
 
 from confdb.routes import StressOperator
+from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.service import change, look_up, look_up_all
-from msgconsole.cli.printing.output import print_rows
+from msgconsole.cli.printing.foretold import NOTHING_DONE, span_said, tell_foretold
+from msgconsole.cli.printing.incomplete import tell_incomplete
+from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,
     AsJson,
+    DryRun,
     EventCodeOrAll,
     Limit,
     Namespace,
@@ -21,10 +25,15 @@ from msgconsole.cli.typed.options import (
     SubscriberGroup,
     Topic,
 )
+from msgconsole.operations.configuration.newest import NamedType
+from msgconsole.operations.configuration.rule_preview import RulePreview, preview_rule
+from msgconsole.operations.configuration.stress_preview import preview_whitelist
 
 app = typer.Typer(no_args_is_help=True)
 rule_app = typer.Typer(no_args_is_help=True)
 app.add_typer(rule_app, name="rule", help="What marks a message as stress traffic: add, list, remove.")
+
+_NAMED_MAX = 10
 
 _Header = Annotated[str, typer.Argument(metavar="HEADER", help="The header's name.")]
 _Operator = Annotated[
@@ -38,6 +47,7 @@ def add_rule(
     header: _Header,
     value: _Value = "",
     operator: _Operator = StressOperator.EQUALS,
+    dry_run: DryRun = False,
     reason: ReasonOfChange = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
@@ -45,8 +55,15 @@ def add_rule(
 ) -> None:
     """Mark messages with this header as stress traffic, from now on.
 
-    Example: msgcenter stress rule add x-load-test yes
+    A dry run counts what of the newest messages would be marked, and which groups would not get it.
+
+    Example: msgcenter stress rule add x-load-test yes --dry-run
     """
+    if dry_run:
+        rule = (namespace, header, operator, value)
+        preview = act(lambda stores: preview_rule(stores, *rule, added=True, reason=reason or ""))
+        _tell_rule(preview, as_json=as_json)
+        return
     change(
         lambda service: service.stress.add_rule(namespace, header, operator, value),
         lambda rule: f"Messages with {rule.header} {rule.operator} {rule.value} are stress traffic now.",
@@ -71,6 +88,7 @@ def remove_rule(
     header: _Header,
     value: _Value = "",
     operator: _Operator = StressOperator.EQUALS,
+    dry_run: DryRun = False,
     reason: ReasonOfChange = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
@@ -80,6 +98,11 @@ def remove_rule(
 
     Example: msgcenter stress rule remove x-load-test yes
     """
+    if dry_run:
+        rule = (namespace, header, operator, value)
+        preview = act(lambda stores: preview_rule(stores, *rule, added=False, reason=reason or ""))
+        _tell_rule(preview, as_json=as_json)
+        return
     change(
         lambda service: service.stress.remove_rule(namespace, header, operator, value),
         lambda rule: f"The rule {rule.header} {rule.operator} {rule.value} is removed.",
@@ -94,6 +117,7 @@ def allow(
     group: SubscriberGroup,
     topic: Topic,
     event_code: EventCodeOrAll = "*",
+    dry_run: DryRun = False,
     reason: ReasonOfChange = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
@@ -101,8 +125,13 @@ def allow(
 ) -> None:
     """Put a group on the whitelist: it is handed stress messages of this type.
 
-    Example: msgcenter stress allow SG_POINTS TP_TRADE EC_PAID
+    A dry run counts the stress messages that it would be handed.
+
+    Example: msgcenter stress allow SG_POINTS TP_TRADE EC_PAID --dry-run
     """
+    if dry_run:
+        _preview(NamedType(namespace, group, topic, event_code), allowed=True, reason=reason, as_json=as_json)
+        return
     change(
         lambda service: service.stress.allow(namespace, group, topic, event_code),
         lambda entry: f"{entry.group} may be handed stress messages of {entry.topic}/{entry.event_code}.",
@@ -117,6 +146,7 @@ def disallow(
     group: SubscriberGroup,
     topic: Topic,
     event_code: EventCodeOrAll = "*",
+    dry_run: DryRun = False,
     reason: ReasonOfChange = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     no_wait: NoWait = False,
@@ -126,6 +156,9 @@ def disallow(
 
     Example: msgcenter stress disallow SG_POINTS TP_TRADE EC_PAID
     """
+    if dry_run:
+        _preview(NamedType(namespace, group, topic, event_code), allowed=False, reason=reason, as_json=as_json)
+        return
     change(
         lambda service: service.stress.disallow(namespace, group, topic, event_code),
         lambda entry: f"{entry.group} is handed no stress messages of {entry.topic}/{entry.event_code} any more.",
@@ -152,3 +185,43 @@ def list_whitelist(
         count_max=limit,
     )
     print_rows(found, ("group", "topic", "event_code", "created_at"), as_json=as_json, empty="The whitelist is empty.")
+
+
+def _preview(asked: NamedType, *, allowed: bool, reason: str | None, as_json: bool) -> None:
+    """Print what a group would be handed of stress traffic, or would not be any more."""
+    preview = act(lambda stores: preview_whitelist(stores, asked, allowed=allowed, reason=reason or ""))
+    if as_json:
+        print_json(preview)
+        return
+    tell_foretold(preview.foretold, f"{asked.topic}/{asked.event_code}", is_all=preview.is_all)
+    unsettled = preview.unsettled
+    if unsettled is None:
+        print_line("What it has not settled was not looked at: an expression of the group costs too much for that.")
+    else:
+        about = "" if unsettled.is_exact else "about "
+        verb = "would be handed" if allowed else "would not be handed any more"
+        print_line(
+            f"Of {unsettled.looked_at:,} messages that it has not settled it {verb} {about}{unsettled.denied:,}."
+        )
+    print_line(NOTHING_DONE)
+
+
+def _tell_rule(preview: RulePreview, *, as_json: bool) -> None:
+    """Print what would be marked otherwise."""
+    if as_json:
+        print_json(preview)
+        return
+    for each in preview.topics:
+        looked_at = span_said(each.looked_at, each.oldest_at, each.newest_at, is_all=False)
+        print_line(
+            f"{each.topic}: of {looked_at} {each.newly_marked:,} would be stress traffic and are not now, "
+            f"{each.no_longer_marked:,} the other way round."
+        )
+        if each.is_cut:
+            tell_incomplete(f"it took so long that not all groups of {each.topic} were asked")
+    shares = [{"topic": each.topic} | plain(share) for each in preview.topics for share in each.groups]
+    nobody = "No group would get more or less of them than now."
+    print_rows(shares, ("topic", "group", "newly", "no_longer"), as_json=False, empty=nobody)
+    print_line(f"Topics looked at: {preview.topics_looked_at:,}. {NOTHING_DONE}")
+    if preview.not_looked_at:
+        tell_incomplete(f"topics that were not looked at: {', '.join(preview.not_looked_at[:_NAMED_MAX])}")

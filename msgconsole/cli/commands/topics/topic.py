@@ -10,10 +10,11 @@ from msgbroker.contract import limits
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.if_not_exists import Existing
 from msgconsole.cli.carrying_out.service import carry_out, change, deleted_by, look_up, look_up_all
-from msgconsole.cli.commands.topics import looks
+from msgconsole.cli.commands.topics import looks, topic_update
+from msgconsole.cli.commands.topics.options import TraceRate
 from msgconsole.cli.printing.in_use import tell_use
 from msgconsole.cli.printing.output import print_rows, print_thing
-from msgconsole.cli.typed.given import is_given, require_a_change
+from msgconsole.cli.typed.given import is_given
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,
     AsJson,
@@ -24,13 +25,13 @@ from msgconsole.cli.typed.options import (
     Limit,
     Namespace,
     NoWait,
-    ReasonOfChange,
     ReasonToDelete,
     Topic,
 )
 from msgconsole.operations.configuration.deletions import delete_topic, find_topic_use
 
 app = typer.Typer(no_args_is_help=True)
+app.command("update")(topic_update.update)
 app.command("tail")(looks.tail)
 app.command("headers")(looks.headers)
 
@@ -42,12 +43,6 @@ _FIELDS = {
     "description": "description",
 }
 """The fields of a topic that the options of `create` set."""
-TraceRate = Annotated[
-    float | None,
-    typer.Option(
-        "--trace-rate", min=0.0, max=1.0, help="The share of its messages of which all that happens is traced."
-    ),
-]
 _COLUMNS = ("name", "queue_count", "body_bytes_max", "is_open", "is_closed", "stress_refused", "description")
 
 
@@ -117,55 +112,6 @@ def show(name: Topic, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson 
     Example: msgcenter topic show TP_TRADE
     """
     print_thing(look_up(lambda service: service.topics.get(namespace, name)), as_json=as_json)
-
-
-@app.command("update")
-def update(
-    context: typer.Context,
-    name: Topic,
-    queues: Annotated[
-        int | None, typer.Option("--queues", min=1, max=limits.QUEUES_MAX, help="More queues; never fewer.")
-    ] = None,
-    body_bytes_max: Annotated[
-        int | None,
-        typer.Option("--body-bytes-max", min=1, max=limits.BODY_BYTES_CEILING, help="The largest body it takes."),
-    ] = None,
-    is_open: Annotated[
-        bool | None, typer.Option("--open/--not-open", help="Unknown event codes register themselves.")
-    ] = None,
-    is_closed: Annotated[bool | None, typer.Option("--closed/--not-closed", help="Take no new messages.")] = None,
-    stress_refused: Annotated[
-        bool | None, typer.Option("--refuse-stress/--take-stress", help="The kill switch for stress traffic.")
-    ] = None,
-    trace_rate: TraceRate = None,
-    description: Description = None,
-    reason: ReasonOfChange = None,
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    no_wait: NoWait = False,
-    as_json: AsJson = False,
-) -> None:
-    """Change what is given of a topic.
-
-    Example: msgcenter topic update TP_TRADE --queues 16 --refuse-stress
-    """
-    require_a_change(context)
-    change(
-        lambda service: service.topics.update(
-            namespace,
-            name,
-            queue_count=queues,
-            body_bytes_max=body_bytes_max,
-            is_open=is_open,
-            is_closed=is_closed,
-            stress_refused=stress_refused,
-            trace_rate=trace_rate,
-            description=description,
-        ),
-        lambda changed: f"Topic {changed.name} is changed.",
-        as_json=as_json,
-        wait=not no_wait,
-        reason=reason,
-    )
 
 
 @app.command("delete")

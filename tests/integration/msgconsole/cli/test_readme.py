@@ -59,10 +59,10 @@ def test_the_commands_and_the_service_of_the_readme_and_then_the_tour_work_as_ty
     assert (dead["reason"], dead["last_error"]) == ("REJECTED", "nothing to reserve")
 
     # What is typed of the archive needs a day that is over: see test_etl_jobs.
-    tour, repeated, asked, acts, _, refused, missing, stress = _blocks(_COMMAND_LINE, "console")[:8]
+    tour, foretold, repeated, asked, acts, _, refused, missing, stress = _blocks(_COMMAND_LINE, "console")[:9]
     for command in _typed(_AN_ID.sub(dead["message_id"], asked)):
         assert "ROWS" in msgcenter(*command).out
-    for command in [*_typed(tour), *_typed(acts), *_typed(stress)]:
+    for command in [*_typed(tour), *_typed(foretold), *_typed(acts), *_typed(stress)]:
         if command != ["up"]:
             done = msgcenter(*command)
             assert done.status == 0, (command, done.err)
