@@ -22,19 +22,21 @@ _NEXT_COLUMNS: Final = ("age", "queue", "detail")
 
 
 class OfState(StrEnum):
-    """The states that an unsettled message may be in, as they are typed."""
+    """The states that an unsettled message may be in, as they are shown and typed."""
 
-    IN_FLIGHT = "in-flight"
-    RETRYING = "retrying"
-    SHELVED = "shelved"
-    PENDING = "pending"
+    IN_FLIGHT = "IN_FLIGHT"
+    RETRYING = "RETRYING"
+    SHELVED = "SHELVED"
+    PENDING = "PENDING"
 
 
 def unsettled(
     group: SubscriberGroup,
     topic: OfTopic = None,
     queue: Annotated[int | None, typer.Option("--queue", help="Only of this queue, by its id.")] = None,
-    state: Annotated[OfState | None, typer.Option("--state", help="Only what is in this state.")] = None,
+    state: Annotated[
+        OfState | None, typer.Option("--state", case_sensitive=False, help="Only what is in this state.")
+    ] = None,
     instance: Annotated[
         str | None, typer.Option("--instance", metavar="ID", help="Only what this instance has.")
     ] = None,
@@ -50,7 +52,7 @@ def unsettled(
     flight, it is told what comes next there. Brokers are asked for what only their memory has: one that does not answer
     is named, and of its queues only what is written down is told. Of what is behind, and not read yet, `lag` tells.
 
-    Example: msgcenter group unsettled SG_POINTS --state in-flight
+    Example: msgcenter group unsettled SG_POINTS --state IN_FLIGHT
     """
     wanted = WantedUnsettled(
         namespace=namespace,

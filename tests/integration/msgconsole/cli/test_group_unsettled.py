@@ -85,7 +85,7 @@ def test_programs_read_all_of_it_and_only_what_is_asked_for(
     msgcenter: Msgcenter, blocked: str, running_broker: str
 ) -> None:
     report = msgcenter("group", "unsettled", "SG_POINTS", "--json").json
-    in_flight = msgcenter("group", "unsettled", "SG_POINTS", "--state", "in-flight", "--json").json["messages"]
+    in_flight = msgcenter("group", "unsettled", "SG_POINTS", "--state", "in_flight", "--json").json["messages"]
     of_instance = msgcenter("group", "unsettled", "SG_POINTS", "--instance", INSTANCE, "--json").json["messages"]
     shelved = msgcenter("group", "unsettled", "SG_POINTS", "--state", "shelved")
     first = msgcenter("group", "unsettled", "SG_POINTS", "--limit", "1")
