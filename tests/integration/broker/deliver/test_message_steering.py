@@ -379,7 +379,7 @@ async def test_what_the_group_does_not_ask_for_is_refused_unless_that_is_meant(
     await register_group(trade)
     (other,) = await publish(center, "other", event_code=REFUNDED)
     for what in Steer:
-        with pytest.raises(MessageStateError, match="NOT_ASKED_FOR"):
+        with pytest.raises(MessageStateError, match="NOT_MATCHED"):
             await plan_steer(stores, wanted(other), what)
 
     await steer(stores, other, whatever_it_asks_for=True)
