@@ -152,7 +152,7 @@ async def _refuse(
     """Raise MessageStateError where nothing of that kind can be done to the message."""
     if await _came_again(conn, found, stand):
         before = f"dead letter {stand.dead_letter_id} is of before the group was reset"
-        way_on = f"{before}, `msgcenter message status` tells more, `msgcenter message replay` delivers it again"
+        way_on = f"{before}: its status tells more, a replay delivers it again"
         raise MessageStateError(str(found.message.copy.id), found.group.name, stand.standing, way_on)
     state, way_on = _hindrance(found, stand, steer, is_whatever=is_whatever)
     if state:
@@ -176,8 +176,8 @@ def _hindrance(found: MeantMessage, stand: StandByRows, steer: Steer, *, is_what
     """Return which state keeps the message from being steered, and what there is instead; empty: none does."""
     if stand.standing is Standing.SETTLED:
         if stand.dead_letter_id is not None:
-            return _DEAD_LETTER, f"`msgcenter dead-letters redrive {stand.dead_letter_id}` delivers it again"
-        return Standing.SETTLED, "`msgcenter message replay` delivers it again"
+            return _DEAD_LETTER, f"to redrive dead letter {stand.dead_letter_id} delivers it again"
+        return Standing.SETTLED, "a replay delivers it again"
     waits_for_paused = stand.standing is Standing.SHELVED
     if stand.standing is Standing.UNSETTLED and not is_whatever:
         # What has a row was asked for when it was read.
@@ -189,7 +189,7 @@ def _hindrance(found: MeantMessage, stand: StandByRows, steer: Steer, *, is_what
             if not waits_for_paused:
                 return _NOT_MATCHED, "its subscriptions do not ask for it now"
     if waits_for_paused and steer is Steer.RETRY_NOW:
-        return Standing.SHELVED, "only paused subscriptions want it: `msgcenter subscription update ... --resume`"
+        return Standing.SHELVED, "only paused subscriptions want it, until they are resumed"
     return "", ""
 
 

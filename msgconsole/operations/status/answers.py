@@ -165,7 +165,7 @@ class MessageStatus:
     stress: bool | None
     places: tuple[PlaceStatus, ...]
     has_more_places: bool
-    """Whether it lies in more places than are told of: those are the oldest."""
+    """Whether it lies in more places than are told of: the first, and the newest of the others."""
     unanswered: tuple[str, ...]
     """The brokers that serve it and did not answer: what only they know is missing."""
     has_more_groups: bool = False
