@@ -74,6 +74,8 @@ class UnsettledRow:
     last_error: str | None = None
     broker: str | None = None
     """By whose word; None: by what is stored."""
+    is_served: bool
+    """Whether a broker serves its lane; else no instance of the group is connected that could take it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,13 @@ class NextRow:
     key: str | None
     queue_id: int
     queue_offset: int
+    broker: str | None
+    """By whose word nobody has read it yet; None: by what is stored, and where its lane is served an instance may have
+    it."""
+    is_served: bool
+    """As above."""
     detail: str
+    """The same for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,7 @@ async def list_unsettled(
         read = await _read(conn, meant, wanted, asked)
     live = {broker.broker_id: broker.address for broker in await BrokerRegistry(stores.config).list_live()}
     next_rows = [
-        next_row(each, each.topic, read.lanes[each.queue_id], read.heard.get(each.queue_id), _read_at(read.lanes))
+        next_row(each, read.lanes[each.queue_id], read.heard.get(each.queue_id), _read_at(read.lanes))
         for each in read.next
     ]
     return UnsettledReport(

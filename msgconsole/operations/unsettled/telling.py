@@ -41,23 +41,24 @@ def row_of(line: Line, known: Known | None, topic: str, read_at_us: int, *, is_s
         due_at=due_at,
         last_error=None if written is None else written.last_error or None,
         broker=line.broker,
+        is_served=is_served,
         **_with_whom(line),
     )
 
 
-def next_row(
-    message: FoundMessage, topic: str, standing: LaneStanding, heard: Heard | None, read_at_us: int
-) -> NextRow:
+def next_row(message: FoundMessage, standing: LaneStanding, heard: Heard | None, read_at_us: int) -> NextRow:
     """Return what comes next of a queue, as it is told."""
     return NextRow(
         age_seconds=_age(message.stored_at_us, read_at_us),
         stored_at=datetime_of(message.stored_at_us),
-        topic=topic,
+        topic=message.topic,
         event_code=message.event_code,
         message_id=message.id,
         key=message.key,
         queue_id=message.queue_id,
         queue_offset=message.queue_offset,
+        broker=None if heard is None else heard.address,
+        is_served=standing.owner is not None,
         detail=_why_next(standing, heard),
     )
 

@@ -123,7 +123,8 @@ def test_what_is_settled_is_refused(msgcenter: Msgcenter, stored: list[str]) -> 
     again = msgcenter("message", "skip", stored[0], "--group", "SG_POINTS", *WHY)
 
     assert again.status == 1
-    assert again.err.endswith("`msgcenter dead-letters redrive 1` delivers it again (MESSAGE_STATE)\n")
+    assert f"message {stored[0]} is DEAD_LETTER for group SG_POINTS" in flat(again)
+    assert again.err.endswith("to redrive dead letter 1 delivers it again (MESSAGE_STATE)\n")
 
 
 def flat(outcome: Outcome) -> str:

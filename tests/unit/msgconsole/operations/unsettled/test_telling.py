@@ -71,7 +71,7 @@ def test_by_the_row_alone_nobody_knows_whether_an_instance_has_it(says: str, *, 
 
     assert row.detail.startswith("attempt 2 is due at 00:01:30")
     assert says in row.detail
-    assert (row.broker, row.message_id, row.last_error) == (None, None, "boom")
+    assert (row.broker, row.message_id, row.last_error, row.is_served) == (None, None, "boom", is_served)
 
 
 def test_what_waits_for_a_subscription_or_for_room_says_so() -> None:
@@ -84,7 +84,10 @@ def test_what_waits_for_a_subscription_or_for_room_says_so() -> None:
 
 def test_what_comes_next_says_why_nobody_has_it() -> None:
     def why(owner: UUID | None, heard: Heard | None) -> str:
-        return next_row(MESSAGE, "TP", LaneStanding(1, 1, owner, 5, NOW), heard, NOW).detail
+        row = next_row(MESSAGE, LaneStanding(1, 1, owner, 5, NOW), heard, NOW)
+        assert (row.topic, row.is_served) == ("TP", owner is not None)
+        assert row.broker == (None if heard is None else "here:1")
+        return row.detail
 
     heard = Heard("here:1", LaneUnsettled(1, 1, 5, 0, 0))
     assert why(UUID(int=1), heard).startswith("broker here:1 has not read it yet")
