@@ -69,7 +69,8 @@ def test_what_blocks_a_group_is_read_in_eighty_columns_with_what_to_do(
     assert "RETRYING" in said
     assert "TP_TRADE/EC_PAID, key order-1, queue 1 offset 0: attempt 2 is due at " in said
     assert "the warehouse is closed" in said
-    assert f"{blocked} TP_TRADE/EC_PAID, key order-2, queue 1 offset 1: instance {INSTANCE} " in said
+    assert f"{blocked} TP_TRADE/EC_PAID, key order-2, queue 1 offset 1: held for " in said
+    assert f" s: instance {INSTANCE} " in said
     assert f"at broker {running_broker} has it, as attempt 1, since " in said
     assert "What to do with one of them: msgcenter message status ID --group SG_POINTS" in said
     # What it tells to type can be typed.
