@@ -65,7 +65,7 @@ class UnsubscribePreview:
     foretold: Foretold
     """By the newest messages of the type, for what would be left of the group's subscriptions."""
     is_all: bool
-    """Whether the log has no other messages of the type."""
+    """Whether these are all messages of the type that the log has."""
 
 
 async def preview_subscribe(stores: Stores, wanted: WantedSubscription, *, reason: str = "") -> SubscriptionPreview:
@@ -102,19 +102,17 @@ async def preview_subscription_update(
     return preview
 
 
-async def preview_unsubscribe(stores: Stores, asked: NamedType) -> UnsubscribePreview:
+async def preview_unsubscribe(stores: Stores, asked: NamedType, *, reason: str = "") -> UnsubscribePreview:
     """Return who uses a subscription, and what of the newest messages its group would get without it.
 
-    Changes nothing, and is not refused where it is in use. Raises SubscriptionNotFoundError, LookTooLongError.
+    Changes nothing, and is not refused where it is in use. Raises as `Subscriptions.delete` does, and LookTooLongError.
     """
-    _, rehearsed = await rehearse(stores, lambda service: service.subscriptions.delete(*asked))
+    _, rehearsed = await rehearse(stores, lambda service: service.subscriptions.delete(*asked), reason=reason)
     topic = get_topic(rehearsed.before, asked.namespace, asked.topic)
     newest = await read_newest(stores, topic.topic_id, asked.event_code)
-    return UnsubscribePreview(
-        use=await find_subscription_use(stores, *asked),
-        foretold=await foretell_group(newest.messages, rehearsed.before, rehearsed.after, asked),
-        is_all=newest.is_all,
-    )
+    foretold = await foretell_group(newest.messages, rehearsed.before, rehearsed.after, asked)
+    use = await find_subscription_use(stores, *asked)
+    return UnsubscribePreview(use, foretold, is_all=newest.is_all and not foretold.is_cut)
 
 
 async def _preview(

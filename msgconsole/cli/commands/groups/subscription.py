@@ -111,7 +111,7 @@ def delete(
     """
     if dry_run:
         asked = NamedType(namespace, group, topic, event_code)
-        preview = act(lambda stores: preview_unsubscribe(stores, asked))
+        preview = act(lambda stores: preview_unsubscribe(stores, asked, reason=reason or ""))
         if not as_json:
             tell_foretold(preview.foretold, f"{topic}/{event_code}", is_all=preview.is_all)
         tell_use(preview.use, as_json=as_json, foretold=preview.foretold, is_all=preview.is_all)
