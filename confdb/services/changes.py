@@ -172,7 +172,8 @@ class Changes:
         try:
             async with self._store.transaction() as session:
                 await session.execute(_BOUND_WAITS)
-                change = Change(session, self._author, await lock_versions(session))
+                versions = await lock_versions(session, is_undone=self._rehearsal is not None)
+                change = Change(session, self._author, versions)
                 if self._rehearsal is None:
                     yield change
                     await change.finish()

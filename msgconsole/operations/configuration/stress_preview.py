@@ -32,7 +32,7 @@ class WhitelistPreview:
     foretold: Foretold
     """By the newest messages of the type."""
     is_all: bool
-    """Whether the log has no other messages of the type."""
+    """Whether these are all messages of the type that the log has."""
     unsettled: Counted | None
     """What is stored and the group has not settled; of it `denied` is the stress traffic that it would be handed after
     the change and not before, or the other way round: that is asked as it is handed out. None: an expression of the
@@ -53,10 +53,11 @@ async def preview_whitelist(stores: Stores, asked: NamedType, *, allowed: bool, 
     )
     topic = get_topic(rehearsed.before, asked.namespace, asked.topic)
     newest = await read_newest(stores, topic.topic_id, asked.event_code)
+    foretold = await foretell_group(newest.messages, rehearsed.before, rehearsed.after, asked)
     return WhitelistPreview(
         changes=changed_fields(rehearsed),
-        foretold=await foretell_group(newest.messages, rehearsed.before, rehearsed.after, asked),
-        is_all=newest.is_all,
+        foretold=foretold,
+        is_all=newest.is_all and not foretold.is_cut,
         unsettled=await _count_unsettled(stores, rehearsed, asked),
     )
 

@@ -114,7 +114,8 @@ def delete(
 
         async def look(stores: Stores) -> tuple[Use, SubscriptionPreview]:
             use = await find_subscription_use(stores, namespace, group, topic, event_code)
-            return use, await preview_unsubscribe(stores, NamedType(namespace, group, topic, event_code))
+            asked = NamedType(namespace, group, topic, event_code)
+            return use, await preview_unsubscribe(stores, asked, reason=reason or "")
 
         use, preview = act(look)
         if not as_json:

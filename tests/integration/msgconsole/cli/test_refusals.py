@@ -221,3 +221,16 @@ def test_a_name_that_no_namespace_has_is_said_so(msgcenter: Msgcenter) -> None:
     for command in ("usage", "lag"):
         refused = msgcenter(command, "--topic", "TP_NOPE")
         assert refused.err == "topic 'TP_NOPE' is not registered in any namespace (TOPIC_NOT_FOUND)\n"
+
+
+@pytest.mark.parametrize("reason", ["x" * 1_001, " ", "a\0b"])
+def test_a_dry_run_refuses_the_reason_that_the_act_refuses(msgcenter: Msgcenter, topic: str, reason: str) -> None:
+    assert msgcenter("subscription", "create", "SG_POINTS", "TP_TRADE", "--no-wait").status == 0
+    for act in (
+        ("group", "reset", "SG_POINTS", "--to-end"),
+        ("dead-letters", "redrive", "--all"),
+        ("dead-letters", "purge", "--all"),
+    ):
+        refused = msgcenter(*act, "--reason", reason)
+        assert (refused.status, "(INVALID_SETTING)" in refused.err) == (1, True), act
+        assert msgcenter(*act, "--reason", reason, "--dry-run") == refused, act
