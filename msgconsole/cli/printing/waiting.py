@@ -15,15 +15,19 @@ WAIT_SECONDS: Final = LEASE_SECONDS_MAX + 5.0
 """Longer than any lease: the brokers that are waited for know by then, or have none any more."""
 
 
-def tell_waiting() -> Callable[[Sequence[str]], None]:
-    """Return what is to be told of the brokers that are waited for."""
+def tell_waiting(*, is_done: bool) -> Callable[[Sequence[str]], None]:
+    """Return what is to be told of the brokers that are waited for.
+
+    *is_done*: the act stands by then, whoever ends the waiting. That is said.
+    """
     told: set[str] = set()
+    stands = "It is done, and stands. " if is_done else ""
 
     def tell(brokers: Sequence[str]) -> None:
         for broker in brokers:
             if broker not in told:
                 told.add(broker)
-                typer.echo(f"Waiting for broker {broker} ...", err=True)
+                typer.echo(f"{stands}Waiting for broker {broker} ...", err=True)
 
     return tell
 

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -13,9 +14,14 @@ import pytest
 from confdb.brokers import BrokerRegistry
 from confdb.store import ConfigStore
 from msgconsole.cli.printing.waiting import stands_though_ended
-from tests.integration.msgconsole.cli.conftest import Msgcenter
+from msgdb.acts import list_acts
+from msgdb.lanes.leases import claim
+from msgdb.lanes.records import LaneToClaim
+from msgdb.postgres.connections import Connection
+from tests.integration.msgconsole.cli.conftest import Do, Msgcenter
 from tests.integration.msgconsole.operations.configuration.test_archive_switch import beat_of
 from tests.support.eventually import eventually_blocking
+from tests.support.rows import OWNER
 
 _UPDATE = ("update", "SG_POINTS", "TP_TRADE", "--expression", 'headers.region == "hz"')
 _CREATE = ("create", "SG_STOCK", "TP_TRADE")
@@ -48,7 +54,7 @@ def url(msgcenter: Msgcenter, topic: str) -> str:
 
     async def beat() -> None:
         async with ConfigStore.open(topic) as store:
-            await BrokerRegistry(store).beat(beat_of(1))
+            await BrokerRegistry(store).beat(replace(beat_of(1), broker_id=OWNER))
 
     asyncio.run(beat())
     return topic
@@ -75,3 +81,24 @@ def test_where_a_commit_was_not_answered_it_is_said_that_it_may_be_made(capsys: 
     with pytest.raises(asyncio.CancelledError), stands_though_ended("The subscription"):
         raise asyncio.CancelledError
     assert capsys.readouterr().err == "The subscription may be registered: that was not waited for.\n"
+
+
+def test_a_group_that_is_reset_is_told_of_though_the_waiting_is_ended(url: str, do: Do) -> None:
+    async def serve(conn: Connection) -> None:
+        ((group_id,),) = await (await conn.execute("SELECT group_id FROM subscription")).fetchall()
+        ((queue_id,),) = await (await conn.execute("SELECT queue_id FROM queue LIMIT 1")).fetchall()
+        await claim(conn, OWNER, [LaneToClaim(group_id, "", queue_id, 0)], 60.0)
+
+    do(serve)
+    command = [sys.executable, "-m", "msgconsole.cli", "group", "reset", "SG_POINTS", "--to-end", "--reason", "why"]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+
+    assert told == "It is done, and stands. Waiting for broker 127.0.0.1:1 ...\n"
+    assert (process.returncode, out) == (130, "")
+    (act,) = do(list_acts)
+    assert act.action == "group.reset"
