@@ -141,6 +141,8 @@ class Rehearsal:
 
     async def take_down(self, before: ConfigRows, change: Change) -> None:
         """Remember what *change* has made of the configuration, and undo it."""
+        # To its very end: who may not write the audit trail is refused here, too. A NOTIFY goes with a commit alone.
+        await change.finish()
         await change.session.flush()
         self._last = before, await change.rows(), change.things()
         await change.session.rollback()

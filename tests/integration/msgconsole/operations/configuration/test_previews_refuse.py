@@ -252,7 +252,8 @@ async def test_a_dry_run_after_a_promotion_skips_no_ids(
     def given_out() -> dict[str, int]:
         with psycopg.connect(database_url) as connection:
             rows = connection.execute("SELECT sequencename, last_value FROM pg_sequences").fetchall()
-        return dict(rows)
+        # The audit row of a rehearsal has a number, as each row that is undone.
+        return {name: value for name, value in rows if name != "audit_entry_audit_id_seq"}
 
     before = given_out()
     asked = NamedType("default", "SG_A", "TP_TRADE", "EC_PAID")
