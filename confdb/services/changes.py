@@ -141,6 +141,8 @@ class Rehearsal:
 
     async def take_down(self, before: ConfigRows, change: Change) -> None:
         """Remember what *change* has made of the configuration, and undo it."""
+        # To its very end: who may not write the audit trail is refused here, too. A NOTIFY goes with a commit alone.
+        await change.finish()
         await change.session.flush()
         self._last = before, await change.rows(), change.things()
         await change.session.rollback()
@@ -172,7 +174,8 @@ class Changes:
         try:
             async with self._store.transaction() as session:
                 await session.execute(_BOUND_WAITS)
-                change = Change(session, self._author, await lock_versions(session))
+                versions = await lock_versions(session, is_undone=self._rehearsal is not None)
+                change = Change(session, self._author, versions)
                 if self._rehearsal is None:
                     yield change
                     await change.finish()

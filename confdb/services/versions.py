@@ -45,14 +45,18 @@ class Versions(NamedTuple):
     timeline: str
 
 
-async def lock_versions(session: AsyncSession) -> Versions:
-    """Keep others from changing anything until this transaction ends; return what the change counts from."""
+async def lock_versions(session: AsyncSession, *, is_undone: bool = False) -> Versions:
+    """Keep others from changing anything until this transaction ends; return what the change counts from.
+
+    *is_undone*: the transaction is rolled back. What it gave out is nobody's, and ids that are skipped would stay so.
+    """
     row = (await session.execute(_LOCK)).one_or_none()
     if row is None:
         raise NotMigratedError("the configuration database")
     if row.timeline == row.now:
         return Versions(row.version, row.version + 1, row.now)
-    await session.execute(_SKIP_IDS, {"names": list(_SEQUENCES)})
+    if not is_undone:
+        await session.execute(_SKIP_IDS, {"names": list(_SEQUENCES)})
     # Random as well: a standby that knew nothing of another's promotion counts on from the same version.
     return Versions(row.version, row.version + VERSIONS_SKIPPED + secrets.randbits(19), row.now)
 

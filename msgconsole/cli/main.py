@@ -82,7 +82,10 @@ def main() -> None:
 
 
 def _refuse(sentence: str, reason: str) -> None:
-    typer.secho(f"{sentence} ({reason})", err=True, fg=typer.colors.RED)
+    # It may quote what clients have said. What prints is imported only where something is to be printed.
+    from msgconsole.cli.printing.output import visible
+
+    typer.secho(f"{visible(sentence)} ({reason})", err=True, fg=typer.colors.RED)
     sys.exit(EXIT_REFUSED)
 
 

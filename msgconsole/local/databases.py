@@ -45,7 +45,7 @@ async def open_config_store(url: str) -> AsyncIterator[ConfigStore]:
 @asynccontextmanager
 async def open_message_store(url: str) -> AsyncIterator[MessageStore]:
     """Give the message store until the block ends."""
-    with _failures_of(_MSGDB):
+    with _failures_of(_MSGDB, uses_sqlalchemy=False):
         async with MessageStore.open(url, pool_size=1) as store:
             yield store
 
@@ -90,12 +90,15 @@ def _state(server_version: int, revision: str | None) -> str:
 
 
 @contextmanager
-def _failures_of(database: str) -> Iterator[None]:
+def _failures_of(database: str, *, uses_sqlalchemy: bool = True) -> Iterator[None]:
+    """Translate what fails of a database. One that is asked without SQLAlchemy leaves its errors to the other one."""
     try:
         yield
     except CommandError as error:
         raise SchemaNotKnownError(database, _in_one_line(error)) from error
     except sqlalchemy.exc.DBAPIError as error:
+        if not uses_sqlalchemy:
+            raise
         _raise_translated(database, error.orig or error)
     except psycopg.Error as error:
         _raise_translated(database, error)

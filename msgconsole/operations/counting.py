@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from confdb.expressions.compiled import cost_of_expression
 from confdb.routes import GroupRoute, TopicRoute
 from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidSettingError
-from msgbroker.engine.selection import Selection
 from msgbroker.engine.stress import StressGate
 from msgdb.jobs.specs import AskedFor
 from msgdb.log.heads import MessageHead, read_heads
@@ -41,6 +40,13 @@ class Counted(NamedTuple):
     """Whether each was looked at; else it is about so many."""
 
 
+class Selects(Protocol):
+    """Says which messages are meant: `msgbroker.engine.selection.Selection`, or what a lane goes by."""
+
+    def takes(self, message: MessageHead) -> bool:
+        """Return whether the message is meant."""
+
+
 IsDenied = Callable[[MessageHead], bool]
 
 
@@ -49,7 +55,7 @@ def _is_free(_: MessageHead) -> bool:
 
 
 async def count_selected(
-    conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection, is_denied: IsDenied = _is_free
+    conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selects, is_denied: IsDenied = _is_free
 ) -> Counted:
     """Return how many messages of these ranges are meant."""
     total = sum(end - first for _, first, end in ranges)
@@ -109,7 +115,7 @@ class _Tally:
     denied: int = 0
     copies: int = 0
 
-    def add(self, heads: Sequence[MessageHead], selection: Selection) -> None:
+    def add(self, heads: Sequence[MessageHead], selection: Selects) -> None:
         taken = list(filter(selection.takes, heads))
         self.looked_at += len(heads)
         self.selected += len(taken)
@@ -117,7 +123,7 @@ class _Tally:
         self.copies += sum(head.target_group is not None for head in taken)
 
 
-async def _count(conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection, tally: _Tally) -> None:
+async def _count(conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selects, tally: _Tally) -> None:
     for queue_id, first, end in ranges:
         at = first
         while at < end:
@@ -129,7 +135,7 @@ async def _count(conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: 
 
 
 async def _sample(
-    conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selection, tally: _Tally, total: int
+    conn: Connection, ranges: Sequence[OffsetsOfQueue], selection: Selects, tally: _Tally, total: int
 ) -> None:
     """Look at samples that lie evenly in all of the ranges."""
     for queue_id, first, end in ranges:

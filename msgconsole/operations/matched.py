@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgdb.log.found import FoundMessage
+from msgdb.log.heads import MessageHead
 
 
 class Matched(NamedTuple):
@@ -26,14 +27,15 @@ class Matched(NamedTuple):
         return self.size_bytes
 
     @classmethod
-    def of(cls, message: FoundMessage) -> Matched:
+    def of(cls, message: FoundMessage | MessageHead) -> Matched:
         """Return it of a message that was found."""
         return cls(
             queue_offset=message.queue_offset,
             stored_at_us=message.stored_at_us,
             event_code=message.event_code,
             headers=message.headers or {},
-            ordering_key=message.ordering_key or "",
+            # Nothing is decided by it.
+            ordering_key="",
             stress=message.stress,
             target_group=message.target_group,
             size_bytes=message.body_bytes,

@@ -15,7 +15,7 @@ back to: the cursor says from where on those of that moment count instead.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -74,7 +74,7 @@ _FIND_LANES: Final = """
 SELECT c.queue_id, c.acked_offset, c.acked_ranges, coalesce((
     SELECT array_agg(r.queue_offset ORDER BY r.queue_offset) FROM redelivery r
     WHERE r.group_id = c.group_id AND r.member = c.member AND r.queue_id = c.queue_id
-), '{}')
+), '{}'), c.reset_offset, c.reset_subscription_id
 FROM cursor c WHERE c.group_id = %(group_id)s AND c.member = '' AND c.queue_id = ANY(%(queue_ids)s)
 """
 
@@ -104,6 +104,8 @@ class LanePlace:
     acked_ranges: Sequence[OffsetRange] = ()
     waiting: Sequence[int] = ()
     """The offsets of what waits for another attempt, ascending."""
+    reset: LaneReset | None = field(default=None, compare=False)
+    """Where it was put by hand before: no part of the place itself."""
 
 
 class ResetEffect(NamedTuple):
@@ -191,8 +193,8 @@ async def find_places(conn: Connection, group_id: int, queue_ids: Sequence[int])
     """Return where the group's lanes are, by queue; one that was never served has none."""
     rows = await (await conn.execute(_FIND_LANES, {"group_id": group_id, "queue_ids": list(queue_ids)})).fetchall()
     return {
-        queue_id: LanePlace(acked_offset, [(each.lower, each.upper) for each in ranges], waiting)
-        for queue_id, acked_offset, ranges, waiting in rows
+        queue_id: LanePlace(acked_offset, [(each.lower, each.upper) for each in ranges], waiting, reset_of(*reset))
+        for queue_id, acked_offset, ranges, waiting, *reset in rows
     }
 
 

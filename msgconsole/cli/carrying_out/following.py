@@ -15,7 +15,7 @@ from confdb.brokers import BrokerRegistry
 from msgbroker.contract.errors import JobStoppedError
 from msgbroker.contract.names import DEFAULT_NAMESPACE
 from msgconsole.cli.carrying_out.acting import open_stores
-from msgconsole.cli.printing.output import console, print_json, print_line
+from msgconsole.cli.printing.output import console, on_one_line, print_json, print_line
 from msgconsole.operations.stores import Stores
 from msgdb.jobs.listing import JobStatus, get_job
 from msgdb.jobs.records import JobState
@@ -80,7 +80,7 @@ async def _follow(job_id: int, namespace: str, *, is_quiet: bool) -> JobStatus:
             typer.echo("No broker is running: the job begins when one does.", err=True)
             return status
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
             TimeElapsedColumn(),
@@ -110,5 +110,5 @@ def _counted(status: JobStatus) -> int:
 
 
 def _described(status: JobStatus) -> str:
-    waits = f", waits: {status.last_error}" if status.last_error and status.waits_seconds else ""
+    waits = f", waits: {on_one_line(status.last_error)}" if status.last_error and status.waits_seconds else ""
     return f"Job {status.job_id}{waits}"

@@ -11,6 +11,7 @@ from typing import TypeVar
 import typer
 
 from confdb.services import Changed, ConfigService, Page, WantedChanges
+from confdb.services.checks import check_text
 from msgbroker.contract import limits
 from msgbroker.contract.errors import StoreUnavailableError, SubscriptionNotActiveError
 from msgconsole.cli.carrying_out.acting import open_stores
@@ -132,8 +133,14 @@ def actor() -> str:
     return f"cli:{getpass.getuser()}"[: limits.ACTOR_CHARS_MAX]
 
 
+def check_reason(reason: str | None) -> None:
+    """Refuse a reason that the audit trail does not take, in a dry run as well. Raises InvalidSettingError."""
+    check_text("reason", (reason or "").strip(), limits.REASON_CHARS_MAX)
+
+
 def deleted_by(reason: str | None, *, force: bool) -> DeletedBy:
     """Return who is at the keyboard and why, as a deletion takes it; refuse one by force without a reason."""
+    check_reason(reason)
     return DeletedBy(actor(), require_reason(reason, dry_run=False) if force else reason or "", force)
 
 

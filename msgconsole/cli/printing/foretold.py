@@ -27,7 +27,7 @@ def tell_foretold(foretold: Foretold, type_name: str, *, is_all: bool) -> None:
     """Print what a group would get of messages of a type."""
     looked_at = span_said(foretold.looked_at, foretold.oldest_at, foretold.newest_at, is_all=is_all)
     if not foretold.looked_at:
-        print_line(f"No message of {type_name} is stored: nothing can be foretold.")
+        _tell_none(foretold, type_name, is_all=is_all)
     else:
         print_line(
             f"Of {looked_at} of {type_name} the group gets {foretold.before:,} now, and would get {foretold.after:,}: "
@@ -46,6 +46,19 @@ def tell_foretold(foretold: Foretold, type_name: str, *, is_all: bool) -> None:
             print_line(f"{name}, for example: {' '.join(map(str, ids))}")
     if foretold.is_cut:
         tell_incomplete("evaluating took so long that the oldest of them were not looked at")
+
+
+def _tell_none(foretold: Foretold, type_name: str, *, is_all: bool) -> None:
+    """Say why nothing can be foretold: that none is stored is said only where all of the log was looked through."""
+    if foretold.copies:
+        why = f"All messages of {type_name} that were looked at are copies for single groups"
+    elif is_all:
+        why = f"No message of {type_name} is stored"
+    else:
+        why = f"Among the newest messages there is none of {type_name}"
+    print_line(f"{why}: nothing can be foretold.")
+    if not is_all:
+        tell_incomplete(f"not all of the log was looked through for {type_name}")
 
 
 def span_said(looked_at: int, oldest_at: datetime | None, newest_at: datetime | None, *, is_all: bool) -> str:

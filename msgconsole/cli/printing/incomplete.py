@@ -12,7 +12,7 @@ from msgconsole.operations.brokers.asking import Unanswered
 
 def tell_incomplete(what: str) -> None:
     """Say what an answer lacks: *what* is a sentence without its end."""
-    typer.echo(f"Incomplete: {what}.", err=True)
+    typer.echo(f"Incomplete: {visible(what)}.", err=True)
 
 
 def tell_why_not(why_not: Sequence[str]) -> None:
@@ -32,7 +32,7 @@ def tell_not_all_deleted() -> None:
 def tell_unanswered(unanswered: Sequence[Unanswered]) -> None:
     """Say that an answer is incomplete: which brokers have not answered, and why."""
     for each in unanswered:
-        tell_incomplete(f"broker {each.broker} has not answered: {visible(each.why)}")
+        tell_incomplete(f"broker {each.broker} has not answered: {each.why}")
 
 
 def tell_cut(count: int) -> None:

@@ -50,7 +50,10 @@ _FREE_TEXT: Final = frozenset(
     }
 )
 """The columns, in all tables, whose text may be broken. Whatever else they have is copied, or compared."""
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_OBEYED: Final = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""What terminals obey beyond ASCII: a second set of controls, ends of lines, and what turns the direction of text."""
+_CONTROL: Final = re.compile(rf"[\x00-\x08\x0b-\x1f{_OBEYED}]")
+_CONTROL_IN_JSON: Final = re.compile(f"[{_OBEYED}]")
 
 
 def console() -> Console:
@@ -66,7 +69,9 @@ def print_json(value: object) -> None:
 
 def as_json_text(value: object, *, indent: int | None = None) -> str:
     """Return *value* as a line of JSON, or several; escaped where standard output does not have all characters."""
-    return json.dumps(plain(value), indent=indent, ensure_ascii=not takes_all_characters()) + "\n"
+    text = json.dumps(plain(value), indent=indent, ensure_ascii=not takes_all_characters())
+    # Of what a terminal obeys JSON itself escapes the ASCII controls alone. It reads as before.
+    return _CONTROL_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def print_rows(
@@ -102,8 +107,9 @@ def _title(column: str) -> str:
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, least: Sequence[str] = ()) -> None:
     """Print *rows* below *head*, in the width there is if they can be; what is left out of *least* is told."""
-    cells = [[_cell(text) for text in row] for row in rows]
     text = [place for place, title in enumerate(head) if title in _FREE_TEXT]
+    # What is no free text has one line: a second one, of a key, say, would look like another row.
+    cells = [[_cell(each) if at in text else on_one_line(each) for at, each in enumerate(row)] for row in rows]
     out = left_out([head, *cells], console().width, text, [head.index(title) for title in least if title in head])
     kept = [place for place in range(len(head)) if place not in out]
     # A space of padding and one of the box are the gap that the layout counts with.
@@ -127,19 +133,19 @@ def print_thing(thing: object, *, as_json: bool) -> None:
     _print_columns(
         Table(box=None, show_header=False, pad_edge=False, padding=(0, GAP, 0, 0)),
         ("", ""),
-        [[_title(name), _cell(_of_a_thing(value))] for name, value in _fields(record)],
+        [[name, _cell(_of_a_thing(value))] for name, value in _fields(record)],
         text=[1],
         aligned=False,
     )
 
 
 def _fields(record: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Give the fields of a thing; of one that has fields itself, each of these."""
+    """Give the fields of a thing with their titles; of one that has fields itself (headers, say), each by its name."""
     for name, value in record.items():
         if isinstance(value, dict) and value:
-            yield from ((f"{name}: {inner}", each) for inner, each in value.items())
+            yield from ((on_one_line(f"{_title(name)}: {inner}"), each) for inner, each in value.items())
         else:
-            yield name, value
+            yield on_one_line(_title(name)), value
 
 
 def _of_a_thing(value: object) -> str:
@@ -172,13 +178,23 @@ def _print_columns(
 
 
 def print_line(text: str) -> None:
-    """Print a sentence on a line of its own."""
-    print_text(text + "\n")
+    """Print a sentence on a line of its own, whoever wrote what it quotes."""
+    print_text(visible(text) + "\n")
 
 
 def visible(text: str) -> str:
     """Return *text* with what a terminal would obey, instead of showing it, written out; lines and tabs stay."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
+    return _CONTROL.sub(_written_out, text.replace("\r\n", "\n"))
+
+
+def on_one_line(text: str) -> str:
+    """Return *text* as `visible` does, its ends of lines written out, too: nothing in it looks like a line of ours."""
+    return visible(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def _written_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}"
 
 
 def shown(value: object) -> str:

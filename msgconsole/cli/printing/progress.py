@@ -35,7 +35,7 @@ class SparkJobProgress:
     def __enter__(self) -> Self:
         if not self._is_quiet and sys.stdout.isatty():
             columns = (
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TextColumn("{task.fields[counted]}"),
                 TimeElapsedColumn(),

@@ -55,11 +55,19 @@ Headers = Annotated[
 
 
 def require_reason(reason: str | None, *, dry_run: bool | None = None) -> str:
-    """Return the reason that an act was given; refuse one without. *dry_run*: None where the command has none."""
+    """Return the reason that an act was given; refuse one without. *dry_run*: None where the command has none.
+
+    Raises InvalidSettingError for one that is not written down, in a dry run as well.
+    """
     if reason is None and not dry_run:
         instead = "" if dry_run is None else " (or see what would happen, with --dry-run)"
         raise typer.BadParameter(f"say why: it is written down, with who you are{instead}", param_hint="--reason")
-    return reason or ""
+    if reason is None:
+        return ""
+    # Commands without an act do not need what the store is asked with.
+    from msgdb.acts import said
+
+    return said("reason", reason)
 
 
 def read_headers(given: list[str] | None) -> dict[str, str]:

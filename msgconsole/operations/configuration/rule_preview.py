@@ -45,6 +45,8 @@ class Marked:
     newest_at: datetime | None
     newly_marked: int
     no_longer_marked: int
+    refused: int
+    """How many of those that are newly marked the topic would refuse, as it takes no stress traffic."""
     groups: tuple[GroupShare, ...]
     """The groups that would get something else than now."""
     is_cut: bool
@@ -121,7 +123,8 @@ async def _look_at(stores: Stores, rehearsed: Rehearsed, topic: TopicRoute, ends
             is_cut |= told.is_cut
             shares.append(GroupShare(name, told.newly, told.no_longer))
     others = tuple(share for share in shares if share.newly or share.no_longer)
-    return Marked(topic.name, len(messages), *span_of(messages), len(newly), len(no_longer), others, is_cut)
+    refused = len(newly) if topic.stress_refused else 0
+    return Marked(topic.name, len(messages), *span_of(messages), len(newly), len(no_longer), refused, others, is_cut)
 
 
 def _marked_by_one(

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from confdb.routes import GroupRoute, TopicRoute
 from confdb.services.changes import Rehearsed
-from msgbroker.engine.selection import Selection, Wish
+from msgbroker.engine.matching import Matcher
 from msgbroker.engine.stress import StressGate
 from msgconsole.operations.configuration.foretelling import Foretold
 from msgconsole.operations.configuration.newest import NamedType, foretell_group, read_newest
@@ -15,6 +16,7 @@ from msgconsole.operations.configuration.rehearsing import FieldChange, changed_
 from msgconsole.operations.counting import IsDenied, OffsetsOfQueue, are_cheap, count_selected
 from msgconsole.operations.figures.lag import QueueLag, read_lag
 from msgconsole.operations.figures.wanted import WantedFigures
+from msgconsole.operations.matched import Matched
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, get_topic
 from msgdb.lanes.resets import LanePlace, find_places, skipped_by
@@ -45,7 +47,7 @@ class WhitelistPreview:
     foretold: Foretold
     """By the newest messages of the type."""
     is_all: bool
-    """Whether the log has no other messages of the type."""
+    """Whether these are all messages of the type that the log has."""
     unsettled: UnsettledStress | None
     """None: an expression of the group costs too much to be tried on all of it."""
 
@@ -64,10 +66,11 @@ async def preview_whitelist(stores: Stores, asked: NamedType, *, allowed: bool, 
     )
     topic = get_topic(rehearsed.before, asked.namespace, asked.topic)
     newest = await read_newest(stores, topic.topic_id, asked.event_code)
+    foretold = await foretell_group(newest.messages, rehearsed.before, rehearsed.after, asked)
     return WhitelistPreview(
         changes=changed_fields(rehearsed),
-        foretold=await foretell_group(newest.messages, rehearsed.before, rehearsed.after, asked),
-        is_all=newest.is_all,
+        foretold=foretold,
+        is_all=newest.is_all and not foretold.is_cut,
         unsettled=await _count_unsettled(stores, rehearsed, asked),
     )
 
@@ -77,18 +80,36 @@ async def _count_unsettled(stores: Stores, rehearsed: Rehearsed, asked: NamedTyp
     topic = get_topic(rehearsed.before, asked.namespace, asked.topic)
     if not are_cheap(group, topic):
         return None
-    wishes = [Wish(each.event_code, each.predicate) for each in group.subscriptions if each.topic_id == topic.topic_id]
     lags = (await read_lag(stores, WantedFigures(asked.namespace, asked.group, asked.topic))).queues
-    selection = Selection(wishes=wishes, copies_for=group.group_id)
     is_told_apart = _told_apart(rehearsed, group.group_id, topic.topic_id)
     async with stores.messages.looking() as conn:
         places = await find_places(conn, group.group_id, [lag.queue_id for lag in lags])
+        selection = _OfLanes(group, topic, places)
         ranges = unsettled_ranges(lags, places)
         is_each = len(ranges) <= RANGES_MAX
         if not is_each:
             ranges = unsettled_ranges(lags, {})
         counted = await count_selected(conn, ranges, selection, is_told_apart)
     return UnsettledStress(counted.looked_at, counted.denied, is_exact=is_each and counted.is_exact)
+
+
+class _OfLanes:
+    """Selects as the group's lanes do: no subscription asks for what lies before its start, or where it was put."""
+
+    def __init__(self, group: GroupRoute, topic: TopicRoute, places: Mapping[int, LanePlace]) -> None:
+        self._unmoved = Matcher(group, topic)
+        self._moved = {
+            queue_id: Matcher(group, topic, place.reset)
+            for queue_id, place in places.items()
+            if place.reset is not None
+        }
+
+    def takes(self, message: MessageHead) -> bool:
+        """Return whether the group gets the message, now or once a paused subscription goes on."""
+        matcher = self._moved.get(message.queue_id, self._unmoved)
+        asked = Matched.of(message)
+        is_wanted = matcher.select((asked,), message.queue_id) or matcher.paused_wanting(asked, message.queue_id)
+        return bool(is_wanted)
 
 
 def unsettled_ranges(lags: Sequence[QueueLag], places: Mapping[int, LanePlace]) -> list[OffsetsOfQueue]:

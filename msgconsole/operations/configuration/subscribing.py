@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,15 +89,18 @@ async def update_subscription(
     mode: SubscriptionMode | None = None,
     expression: str | None = None,
     paused: bool | None = None,
+    on_registered: Callable[[], None] = lambda: None,
 ) -> tuple[Changed[SubscriptionView], list[Held]]:
     """Change a subscription in place, and return from which offsets on that holds, once every live broker obeys.
 
-    The group keeps its place. Raises as `Subscriptions.update` does, and SubscriptionNotActiveError.
+    The group keeps its place. *on_registered* is called once the change is made, and stands whatever comes. Raises as
+    `Subscriptions.update` does, and SubscriptionNotActiveError.
     """
     service = stores.service(actor, reason)
     changed = await service.subscriptions.update(
         namespace, group, topic, event_code, mode=mode, expression=expression, paused=paused
     )
+    on_registered()
     await service.wait_until_active(changed.version, group=group)
     snapshot = await load_snapshot(stores.config)
     route = snapshot.topics.get((namespace, topic))

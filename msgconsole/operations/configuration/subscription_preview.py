@@ -35,7 +35,7 @@ class SubscriptionPreview:
     foretold: Foretold
     """By the newest messages of the type, for all subscriptions of the group together."""
     is_all: bool
-    """Whether the log has no other messages of the type."""
+    """Whether these are all messages of the type that the log has."""
     cost_steps: int | None
     """What evaluating the expression on a message may cost; None: there is none. `cost_steps_max` is the most that is
     taken."""
@@ -43,6 +43,8 @@ class SubscriptionPreview:
     """Where the expression may not mean what it says."""
     group_is_paused: bool
     """Whether the group is handed nothing until it is resumed."""
+    from_beginning: bool = False
+    """Whether what is stored would be delivered, too: first of all, or by a job (`by_job`)."""
     begins_at: Mapping[int, int] | None = None
     """Of one that is made: at which offset of each queue it would begin, or a later one. A queue that is not named
     begins with its first message."""
@@ -74,7 +76,13 @@ async def preview_subscribe(stores: Stores, wanted: WantedSubscription, *, reaso
     asked = NamedType(wanted.namespace, wanted.group, wanted.topic, wanted.event_code)
     preview = await _preview(stores, rehearsed, asked, made.thing)
     stored = await _count_stored(stores, rehearsed.after, made.thing) if wanted.from_beginning else None
-    return replace(preview, begins_at=made.thing.start_offsets, stored=stored, by_job=has_passed)
+    return replace(
+        preview,
+        from_beginning=wanted.from_beginning,
+        begins_at=made.thing.start_offsets,
+        stored=stored,
+        by_job=has_passed,
+    )
 
 
 async def preview_subscription_update(
@@ -120,11 +128,12 @@ async def _preview(
 ) -> SubscriptionPreview:
     topic = get_topic(rehearsed.before, asked.namespace, asked.topic)
     newest = await read_newest(stores, topic.topic_id, asked.event_code)
+    foretold = await foretell_group(newest.messages, rehearsed.before, rehearsed.after, asked)
     expression = thing.expression
     return SubscriptionPreview(
         changes=changed_fields(rehearsed),
-        foretold=await foretell_group(newest.messages, rehearsed.before, rehearsed.after, asked),
-        is_all=newest.is_all,
+        foretold=foretold,
+        is_all=newest.is_all and not foretold.is_cut,
         cost_steps=None if expression is None else cost_of_expression(expression).steps,
         warnings=() if expression is None else warnings_about(expression),
         group_is_paused=get_group(rehearsed.after, asked.namespace, asked.group).paused,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -131,11 +131,12 @@ async def reset_group(
     async with stores.messages.transaction() as conn:
         history = await get_history(conn)
         # Of this very moment: what becomes of a message is told by it later.
-        places = await lock_places(conn, group.group_id, list(targets))
+        places = _places(planned, await lock_places(conn, group.group_id, list(targets)))
+        queues = [_as_of(each, places[each.queue_id]) for each in planned]
         detail = {
-            **detail_of(group.group_id, youngest_id, targets, _places(planned, places)),
-            "skipped": sum(each.skipped for each in planned),
-            "again": sum(each.again for each in planned),
+            **detail_of(group.group_id, youngest_id, targets, places),
+            "skipped": sum(each.skipped for each in queues),
+            "again": sum(each.again for each in queues),
         }
         try:
             await reset_lanes(conn, group.group_id, targets, youngest_id, history.epoch_floor)
@@ -146,7 +147,7 @@ async def reset_group(
         about = {"namespace": wanted.namespace, "thing": thing}
         await write_act(conn, actor=actor, action=RESET, **about, reason=reason, detail=detail)
     waiting = await until_obeyed(stores, group.group_id, leases, wait_seconds, on_waiting)
-    return ResetDone(planned, waiting)
+    return ResetDone(queues, waiting)
 
 
 class _Meant(NamedTuple):
@@ -238,6 +239,27 @@ async def _plan_queue(
 def _places(planned: Sequence[QueueReset], found: Mapping[int, LanePlace]) -> dict[int, LanePlace]:
     """Return where each lane is; one that was never served is where it would begin."""
     return {each.queue_id: found.get(each.queue_id) or LanePlace(each.from_offset) for each in planned}
+
+
+def _as_of(planned: QueueReset, place: LanePlace) -> QueueReset:
+    """Return what was *planned* for a queue as it is with its lane at *place*, where that moved since.
+
+    What matches is not counted once more, as the lane is locked: it is about so much then.
+    """
+    effect = effect_of(place, planned.to_offset)
+    skipped, again = _length(effect.skipped) + effect.skipped_waiting, _length(effect.again)
+    exact = replace(
+        planned,
+        from_offset=place.acked_offset,
+        skipped=skipped,
+        again=again,
+        waiting_skipped=effect.skipped_waiting,
+        waiting_anew=effect.anew,
+    )
+    if exact == planned:
+        return planned
+    most = skipped + again
+    return replace(exact, matching=min(planned.matching, most), copies=min(planned.copies, most), is_exact=False)
 
 
 def _length(ranges: Sequence[OffsetRange]) -> int:

@@ -11,7 +11,7 @@ from confdb.services.views import PublisherGroupView, SubscriberGroupView
 from msgbroker.contract import limits
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.if_not_exists import Existing
-from msgconsole.cli.carrying_out.service import carry_out, change, deleted_by, look_up, look_up_all
+from msgconsole.cli.carrying_out.service import carry_out, change, check_reason, deleted_by, look_up, look_up_all
 from msgconsole.cli.commands.groups import drain, errors, group_update, reset, unsettled
 from msgconsole.cli.commands.groups.options import (
     AckTimeout,
@@ -184,6 +184,7 @@ def delete(
         )
         return
     if dry_run:
+        check_reason(reason)
         tell_use(act(lambda stores: find_group_use(stores, namespace, name)), as_json=as_json)
         return
     by = deleted_by(reason, force=force)

@@ -40,10 +40,17 @@ def tell_subscription(preview: SubscriptionPreview, type_name: str, *, as_json: 
     if preview.group_is_paused:
         print_line("The group is paused: it is handed nothing until it is resumed.")
     if is_new:
-        print_line(f"It would begin with what is published from then on. {NOTHING_DONE}")
+        print_line(f"{_begins(preview)} {NOTHING_DONE}")
     else:
         print_line(f"From which offsets on it holds is told once it is done. {NOTHING_DONE}")
     tell_warnings(preview.warnings)
+
+
+def _begins(preview: SubscriptionPreview) -> str:
+    if preview.from_beginning and not preview.by_job:
+        return "It would begin with what is stored, and go on with what is published."
+    also = "; a job would deliver what is stored" if preview.by_job else ""
+    return f"It would begin with what is published from then on{also}."
 
 
 def tell_warnings(warnings: Iterable[str]) -> None:

@@ -78,7 +78,7 @@ def reset(
 
     async def carry_out(stores: Stores) -> ResetDone:
         return await reset_group(
-            stores, wanted, actor=actor(), reason=who, wait_seconds=WAIT_SECONDS, on_waiting=tell_waiting()
+            stores, wanted, actor=actor(), reason=who, wait_seconds=WAIT_SECONDS, on_waiting=tell_waiting(is_done=True)
         )
 
     done = act(carry_out)

@@ -20,6 +20,7 @@ from msgconsole.cli.commands.groups.options import Expression
 from msgconsole.cli.commands.groups.previewing import tell_subscription, tell_warnings
 from msgconsole.cli.printing.foretold import NO_CHANGE
 from msgconsole.cli.printing.output import plain, print_json, print_line
+from msgconsole.cli.printing.waiting import stands_though_ended
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,
     AsJson,
@@ -90,9 +91,11 @@ def _carry_out(wanted: WantedSubscription, *, is_repeat_well: bool, no_wait: boo
             return done.made
 
         service = stores.service(actor())
-        made, is_new = await create_or_get(service, make, existing if is_repeat_well else None)
-        if not no_wait:
-            await service.wait_until_active(made.version, group=wanted.group)
+        with stands_though_ended(f"The subscription of {wanted.group} to {wanted.topic}/{wanted.event_code}") as stands:
+            made, is_new = await create_or_get(service, make, existing if is_repeat_well else None)
+            stands()
+            if not no_wait:
+                await service.wait_until_active(made.version, group=wanted.group)
         return made, is_new
 
     made, is_new = act(run)

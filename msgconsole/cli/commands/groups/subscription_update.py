@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
 from confdb.expressions.compiled import warnings_about
 from confdb.routes import SubscriptionMode
+from confdb.services import Changed, SubscriptionView
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.commands.groups.options import Expression
 from msgconsole.cli.commands.groups.pausing import told_change
 from msgconsole.cli.commands.groups.previewing import tell_subscription, tell_warnings
 from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
+from msgconsole.cli.printing.waiting import stands_though_ended
 from msgconsole.cli.typed.given import require_a_change
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,
@@ -26,8 +28,17 @@ from msgconsole.cli.typed.options import (
     Topic,
 )
 from msgconsole.operations.configuration.newest import NamedType
-from msgconsole.operations.configuration.subscribing import update_subscription
+from msgconsole.operations.configuration.subscribing import Held, update_subscription
 from msgconsole.operations.configuration.subscription_preview import preview_subscription_update
+from msgconsole.operations.stores import Stores
+
+
+class _Wanted(TypedDict):
+    """What is to be changed; what is None stays."""
+
+    mode: SubscriptionMode | None
+    expression: str | None
+    paused: bool | None
 
 
 def update(
@@ -58,29 +69,13 @@ def update(
     """
     require_a_change(context)
     mode = SubscriptionMode.DIRECT if direct else None
+    asked = NamedType(namespace, group, topic, event_code)
+    wanted = _Wanted(mode=mode, expression=expression, paused=paused)
     if dry_run:
-        asked = NamedType(namespace, group, topic, event_code)
-        preview = act(
-            lambda stores: preview_subscription_update(
-                stores, asked, mode=mode, expression=expression, paused=paused, reason=reason or ""
-            )
-        )
+        preview = act(lambda stores: preview_subscription_update(stores, asked, reason=reason or "", **wanted))
         tell_subscription(preview, f"{topic}/{event_code}", as_json=as_json)
         return
-    changed, held = act(
-        lambda stores: update_subscription(
-            stores,
-            namespace,
-            group,
-            topic,
-            event_code,
-            actor=actor(),
-            reason=reason or "",
-            mode=mode,
-            expression=expression,
-            paused=paused,
-        )
-    )
+    changed, held = act(lambda stores: _carry_out(stores, asked, wanted, reason=reason or ""))
     warnings = () if expression is None else warnings_about(expression)
     if as_json:
         print_json(plain(changed.thing) | {"config_version": changed.version, "holds_from": held, "warnings": warnings})
@@ -90,3 +85,20 @@ def update(
         print_line("For certain it holds from these offsets on:")
         print_rows(held, ("queue_id", "from_offset"), as_json=False, empty="The topic has no queue yet.")
     tell_warnings(warnings)
+
+
+async def _carry_out(
+    stores: Stores, asked: NamedType, wanted: _Wanted, *, reason: str
+) -> tuple[Changed[SubscriptionView], list[Held]]:
+    with stands_though_ended(f"The subscription of {asked.group} to {asked.topic}/{asked.event_code}") as stands:
+        return await update_subscription(
+            stores,
+            asked.namespace,
+            asked.group,
+            asked.topic,
+            asked.event_code,
+            actor=actor(),
+            reason=reason,
+            on_registered=stands,
+            **wanted,
+        )

@@ -10,7 +10,15 @@ import typer
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.printing.incomplete import tell_cut, tell_incomplete
 from msgconsole.cli.printing.lengths import length
-from msgconsole.cli.printing.output import LONG_CELLS_MAX, plain, print_json, print_line, print_rows, visible
+from msgconsole.cli.printing.output import (
+    LONG_CELLS_MAX,
+    on_one_line,
+    plain,
+    print_json,
+    print_line,
+    print_rows,
+    visible,
+)
 from msgconsole.cli.printing.table_layout import cut
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Limit, Namespace, OfTopic, SubscriberGroup
 from msgconsole.operations.status.answers import State
@@ -72,7 +80,7 @@ def unsettled(
     if report.has_more or report.has_more_next:
         tell_cut(limit)
     for why in report.why_not:
-        tell_incomplete(visible(why))
+        tell_incomplete(why)
 
 
 def _tell(report: UnsettledReport, wanted: WantedUnsettled) -> None:
@@ -111,7 +119,7 @@ def _shown_next(row: NextRow) -> dict[str, Any]:
 def _named(row: UnsettledRow | NextRow) -> str:
     name = "a message that is gone" if row.message_id is None else str(row.message_id)
     of_type = row.topic if row.event_code is None else f"{row.topic}/{row.event_code}"
-    return f"{name} {of_type}" + ("" if row.key is None else f", key {row.key}")
+    return f"{name} {of_type}" + ("" if row.key is None else f", key {on_one_line(row.key)}")
 
 
 def _what_to_do(report: UnsettledReport) -> str:

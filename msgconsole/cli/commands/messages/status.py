@@ -9,7 +9,7 @@ import typer
 
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.printing.incomplete import tell_incomplete, tell_unanswered
-from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
+from msgconsole.cli.printing.output import on_one_line, plain, print_json, print_line, print_rows
 from msgconsole.cli.typed.one_message import AtOffset, InQueue, MessageId, check_named_once
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Namespace, OfGroup
 from msgconsole.operations.status.answers import Deleted, GroupStatus, MessageStatus, PlaceStatus, Why
@@ -74,7 +74,8 @@ def _tell(found: MessageStatus) -> None:
     name = "a message that is gone" if found.message_id is None else str(found.message_id)
     of_type = found.topic if found.event_code is None else f"{found.topic}/{found.event_code}"
     stress = ", a stress message" if found.stress else ""
-    print_line(f"{name}, {of_type}{'' if found.key is None else f', key {found.key}'}{stress}")
+    key = "" if found.key is None else f", key {on_one_line(found.key)}"
+    print_line(f"{name}, {of_type}{key}{stress}")
     for place in found.places:
         print_line(f"\n{_place(place)}")
         rows = [row for group in place.groups for row in _rows(group)]

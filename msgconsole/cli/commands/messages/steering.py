@@ -99,7 +99,13 @@ def _steer(wanted: WantedMessage, steer: Steer, reason: str | None, *, dry_run: 
 
     async def carry_out(stores: Stores) -> SteerDone:
         return await steer_message(
-            stores, wanted, steer, actor=actor(), reason=who, wait_seconds=WAIT_SECONDS, on_waiting=tell_waiting()
+            stores,
+            wanted,
+            steer,
+            actor=actor(),
+            reason=who,
+            wait_seconds=WAIT_SECONDS,
+            on_waiting=tell_waiting(is_done=True),
         )
 
     done = act(carry_out)

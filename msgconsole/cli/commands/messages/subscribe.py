@@ -15,7 +15,7 @@ import typer
 from msgbroker.client import Message, MessageCenter
 from msgbroker.client.handle.handed import HandedMessage
 from msgconsole.cli.printing import streams
-from msgconsole.cli.printing.output import as_json_text, body_record, shown, visible
+from msgconsole.cli.printing.output import as_json_text, body_record, on_one_line, shown, visible
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Broker, Namespace
 from msgconsole.local import places
 
@@ -166,7 +166,7 @@ def _text(message: Message) -> str:
     place = f"{message.queue_id}/{message.queue_offset}"
     head = f"{message.stored_at:%H:%M:%S.%f} {message.topic}/{message.event_code} {place} {marks}".rstrip()
     # Nothing that a publisher sends looks like a line of ours.
-    lines = [visible(head).replace("\n", "\\n"), *visible(message.body.decode(errors="backslashreplace")).split("\n")]
+    lines = [on_one_line(head), *visible(message.body.decode(errors="backslashreplace")).split("\n")]
     return "\n    ".join(lines) + "\n"
 
 

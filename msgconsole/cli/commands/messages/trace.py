@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
-from msgconsole.cli.printing.output import print_json, print_line, print_table
+from msgconsole.cli.printing.output import on_one_line, print_json, print_line, print_table
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Namespace, OfTopic
 from msgconsole.operations.looking import trace as tracing
 from msgconsole.operations.looking.trace import TracedCopy, TraceLine, TraceStory
@@ -66,7 +66,7 @@ def _tell(story: TraceStory) -> None:
 
 
 def _head_of(copy: TracedCopy) -> str:
-    about = "" if copy.key is None else f", key {copy.key}"
+    about = "" if copy.key is None else f", key {on_one_line(copy.key)}"
     if copy.only_for is not None:
         how = f"redriven ({copy.redrives})" if copy.redrives else "replayed"
         about += f", {how} to {copy.only_for}"

@@ -10,7 +10,7 @@ import typer
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.service import actor
 from msgconsole.cli.printing.incomplete import tell_incomplete, tell_unanswered
-from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows
+from msgconsole.cli.printing.output import plain, print_json, print_line, print_rows, visible
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, DryRun, Namespace, Reason, require_reason
 from msgconsole.operations.replays.trial import TriedMessage, TryDone, TryPlan, WantedTry, plan_try, try_messages
 from msgconsole.operations.stores import Stores
@@ -56,7 +56,7 @@ def try_(
     else:
         print_rows(done.messages, _COLUMNS, as_json=False, empty="No message was tried.", long=["error"])
         if done.error is not None:
-            typer.echo(f"{done.untried:,} messages were not tried: {done.error}.", err=True)
+            typer.echo(f"{done.untried:,} messages were not tried: {visible(done.error)}.", err=True)
     is_well = all(each.outcome == TrialOutcome.ACKNOWLEDGED for each in done.messages)
     if done.state is not TrialState.DONE or not is_well:
         raise typer.Exit(1)

@@ -11,7 +11,16 @@ import typer
 from msgconsole.cli.carrying_out.acting import act, open_stores
 from msgconsole.cli.printing import streams
 from msgconsole.cli.printing.found import record_of
-from msgconsole.cli.printing.output import as_json_text, body_record, plain, print_json, print_rows, shown, visible
+from msgconsole.cli.printing.output import (
+    as_json_text,
+    body_record,
+    on_one_line,
+    plain,
+    print_json,
+    print_rows,
+    shown,
+    visible,
+)
 from msgconsole.cli.typed.options import (
     DEFAULT_NAMESPACE,
     AsJson,
@@ -147,7 +156,7 @@ def _text(message: FoundMessage, body: bytes) -> str:
     if len(text) > _BODY_CHARS_MAX:
         text = f"{text[:_BODY_CHARS_MAX]}... ({len(body):,} bytes)"
     # Nothing that a publisher sends looks like a line of ours.
-    return "\n    ".join([visible(head).replace("\n", "\\n"), *visible(text).split("\n")]) + "\n"
+    return "\n    ".join([on_one_line(head), *visible(text).split("\n")]) + "\n"
 
 
 def _seen_record(seen: HeaderSeen) -> dict[str, Any]:

@@ -217,6 +217,11 @@ def _tell_rule(preview: RulePreview, *, as_json: bool) -> None:
             f"{each.topic}: of {looked_at} {each.newly_marked:,} would be stress traffic and are not now, "
             f"{each.no_longer_marked:,} the other way round."
         )
+        if each.refused:
+            print_line(
+                f"{each.topic} refuses stress traffic: {each.refused:,} of these would be refused when they are "
+                "published."
+            )
         if each.is_cut:
             tell_incomplete(f"it took so long that not all groups of {each.topic} were asked")
     shares = [{"topic": each.topic} | plain(share) for each in preview.topics for share in each.groups]

@@ -9,7 +9,7 @@ import typer
 from msgbroker.contract import limits
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.if_not_exists import Existing
-from msgconsole.cli.carrying_out.service import carry_out, change, deleted_by, look_up, look_up_all
+from msgconsole.cli.carrying_out.service import carry_out, change, check_reason, deleted_by, look_up, look_up_all
 from msgconsole.cli.commands.topics import looks, topic_update
 from msgconsole.cli.commands.topics.options import TraceRate
 from msgconsole.cli.printing.in_use import tell_use
@@ -126,6 +126,7 @@ def delete(
     Example: msgcenter topic delete TP_TRADE --dry-run
     """
     if dry_run:
+        check_reason(reason)
         tell_use(act(lambda stores: find_topic_use(stores, namespace, name)), as_json=as_json)
         return
     by = deleted_by(reason, force=force)

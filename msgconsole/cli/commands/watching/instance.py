@@ -99,7 +99,9 @@ def disconnect_(
             print_line(f"{len(plan.connections)} would be ended. Nothing was changed.")
         return
     done = act(
-        lambda stores: disconnect(stores, plan.connections, actor=actor(), reason=why, on_waiting=tell_waiting())
+        lambda stores: disconnect(
+            stores, plan.connections, actor=actor(), reason=why, on_waiting=tell_waiting(is_done=False)
+        )
     )
     print_rows(done, _DONE_COLUMNS, as_json=as_json, empty="")
     check_taken(done)

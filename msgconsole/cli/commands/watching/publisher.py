@@ -89,7 +89,7 @@ def disconnect_(
         return
     done = act(
         lambda stores: disconnect_publisher(
-            stores, plan.connections, actor=actor(), reason=why, on_waiting=tell_waiting()
+            stores, plan.connections, actor=actor(), reason=why, on_waiting=tell_waiting(is_done=False)
         )
     )
     print_rows(done, _DONE_COLUMNS, as_json=as_json, empty="")

@@ -31,6 +31,7 @@ from msgconsole.operations.configuration.subscription_preview import (
 )
 from msgconsole.operations.configuration.topic_preview import preview_topic_update
 from msgconsole.operations.lanes.meant import WantedMessage
+from msgconsole.operations.lanes.resetting import WantedReset, reset_group
 from msgconsole.operations.lanes.steering import Steer, steer_message
 from msgconsole.operations.stores import Stores
 from msgdb.lanes.attempts import count_by_attempt
@@ -239,6 +240,52 @@ async def test_a_group_that_is_put_on_the_whitelist_gets_the_stress_traffic_that
     assert {ids.index(each) for each in preview.foretold.newly_examples if each in ids} <= stress
     assert (leaving.foretold.no_longer, leaving.foretold.newly) == (3 * len(stress), 0)
     assert codes.count(PAID) * 2 == preview.foretold.looked_at
+
+
+async def test_of_stress_traffic_from_before_a_subscription_nothing_is_foretold(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await register_group(trade, GROUP, PAID)
+    await trade.wait_until_active((await trade.subscriber_groups.update("default", GROUP, paused=True)).version)
+    asked = NamedType("default", GROUP, TOPIC, REFUNDED)
+    async with subscribed(broker.address) as ours:
+        await publish(center, [(REFUNDED, {"x-stress-test": "true"})] * 3)
+        wanted = WantedSubscription(namespace="default", group=GROUP, topic=TOPIC, event_code=REFUNDED)
+        made = (await subscribe(stores, wanted, actor="ada")).made
+        await trade.wait_until_active(made.version)
+        await publish(center, [(REFUNDED, {"x-stress-test": "true"})] * 2)
+
+        preview = await preview_whitelist(stores, asked, allowed=True)
+
+        await trade.stress.allow("default", GROUP, TOPIC, REFUNDED)
+        await trade.wait_until_active((await trade.subscriber_groups.update("default", GROUP, paused=False)).version)
+        await all_settled(broker)
+    assert preview.unsettled is not None
+    assert preview.unsettled.concerned == len(ours.messages) == 2
+
+
+async def test_of_a_group_that_was_put_back_all_from_there_on_is_foretold(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter
+) -> None:
+    await publish(center, [(PAID, {"x-stress-test": "true"})] * 3)
+    await register_group(trade, GROUP, PAID)
+    await reset_group(
+        stores,
+        WantedReset(namespace="default", group=GROUP, to_beginning=True),
+        actor="ada",
+        reason="why",
+        wait_seconds=10.0,
+        on_waiting=lambda _: None,
+    )
+
+    preview = await preview_whitelist(stores, NamedType("default", GROUP, TOPIC, PAID), allowed=True)
+
+    allowed = await trade.stress.allow("default", GROUP, TOPIC, PAID)
+    await trade.wait_until_active(allowed.version)
+    async with subscribed(broker.address) as ours:
+        await ours.until(3)
+    assert preview.unsettled is not None
+    assert preview.unsettled.concerned == 3
 
 
 async def test_a_rule_is_foretold_to_keep_what_it_marks_from_groups(

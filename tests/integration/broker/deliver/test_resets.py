@@ -26,6 +26,8 @@ from msgconsole.operations.lanes.resetting import QueueReset, ResetDone, WantedR
 from msgconsole.operations.replays.replay import WantedReplay, replay
 from msgconsole.operations.stores import Stores
 from msgdb.acts import list_acts
+from msgdb.postgres.connections import Connection
+from msgdb.postgres.history import History, get_history
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import LEASE_SECONDS, StartBroker
 from tests.support.collecting import GROUP, PAID, REFUNDED, TOPIC, all_settled, register_group, subscribed
@@ -106,6 +108,34 @@ async def test_a_group_goes_back_to_the_beginning_while_it_is_served(
     assert act.namespace == "default"
     assert act.detail is not None
     assert (act.detail["skipped"], act.detail["again"]) == (0, 8)
+
+
+async def test_a_reset_says_what_it_did_and_not_what_was_planned_before_the_group_went_on(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_group(trade)
+    await publish(center, 5)
+    await until_planned(stores, (5, 0, 5), to_end=True)
+
+    async def settle_all(conn: Connection) -> History:
+        async with subscribed(broker.address) as ours:
+            await ours.until(5)
+            await all_settled(broker)
+            await until_planned(stores, (0, 0, 0), to_end=True)
+        return await get_history(conn)
+
+    monkeypatch.setattr("msgconsole.operations.lanes.resetting.get_history", settle_all)
+
+    done = await reset(stores, to_end=True)
+
+    assert summed(done.queues) == (0, 0, 0)
+    assert [each.from_offset for each in done.queues] == [each.to_offset for each in done.queues]
+    # What was counted was of before.
+    assert sorted({each.is_exact for each in done.queues}) == [False, True]
+    async with stores.messages.connection() as conn:
+        (act,) = await list_acts(conn)
+    assert act.detail is not None
+    assert (act.detail["skipped"], act.detail["again"]) == (0, 0)
 
 
 async def test_what_was_stored_once_more_for_the_group_comes_again_as_well(

@@ -9,8 +9,10 @@ from functools import partial
 import pytest
 
 from confdb import deleted
+from confdb.brokers import BrokerRegistry
 from msgdb.dead_letters.reading import get_dead_letter
 from msgdb.dead_letters.wanted import WantedDeadLetters
+from msgdb.jobs.listing import JobStatus, get_job
 from msgdb.jobs.records import JobKind, JobState, NewJob
 from msgdb.jobs.specs import PurgeSpec
 from msgdb.jobs.steering import begin_job
@@ -353,3 +355,36 @@ def test_a_job_that_could_not_do_more_than_are_kept_says_so(msgcenter: Msgcenter
     assert shown.err == "These are the first 2 of 3 that failed.\n"
     do(lambda conn: conn.execute("UPDATE job SET failed = 2"))
     assert msgcenter("job", "show", "1").err == ""
+
+
+def test_what_stops_a_job_is_shown_and_not_obeyed(
+    msgcenter: Msgcenter, do: Do, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "[/b]\x1b[2J\u202e"
+    spec = PurgeSpec(WantedDeadLetters(namespace="default"), 1, include_unarchived=False).as_json()
+    job = NewJob(JobKind.PURGE, "default", "1 dead letter", spec, 1)
+    job_id = do(partial(begin_job, job=job, actor="ada", reason="why"))
+    do(lambda conn: conn.execute("UPDATE job SET state = 'FAILED', last_error = %s", (said,)))
+
+    failed = msgcenter("job", "follow", str(job_id))
+
+    assert failed.status == 1
+    assert "[/b]\\x1b[2J\\u202e" in failed.out
+    assert "[/b]\\x1b[2J\\u202e" in failed.err
+    assert not {"\x1b", "\u202e"} & set(failed.out + failed.err)
+
+    status: JobStatus = do(partial(get_job, job_id=job_id))
+    looks = [status._replace(state="RUNNING", waits_seconds=5.0), status._replace(state="PAUSED")]
+
+    async def look(*_: object) -> JobStatus:
+        return looks.pop(0)
+
+    async def list_live(_: object) -> list[str]:
+        return ["a broker"]
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("msgconsole.cli.carrying_out.following._look", look)
+    monkeypatch.setattr(BrokerRegistry, "list_live", list_live)
+    followed = msgcenter("job", "follow", str(job_id))
+    assert (followed.status, "waits: [/b]\\x1b[2J\\u202e" in followed.out) == (0, True)

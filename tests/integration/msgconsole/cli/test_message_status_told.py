@@ -279,3 +279,19 @@ def test_what_waits_for_a_paused_subscription_and_what_has_expired(
     gone = run("message", "status", "--queue", "1", "--offset", "0")
     assert "SG_ALL EXPIRED ROWS" in flat(gone)
     assert "SG_OTHER GONE ROWS its day is gone" in flat(gone)
+
+
+def test_a_key_is_shown_and_not_obeyed(run: Callable[..., Outcome]) -> None:
+    register(run, "SG_ALL", "EC_PAID")
+    hostile = "order-1\x1b[2J\nSG_FORGED DELIVERED"
+    (receipt,) = run("publish", *TYPE, "body", "--key", hostile, "--header", f"{hostile}=1", "--json").json
+
+    for command in (("status",), ("trace",), ("show",), ("find", "--topic", "TP_TRADE", "--key", hostile)):
+        name, *arguments = command
+        said = run("message", name, *(arguments or [receipt["message_id"]])).out
+        assert "order-1\\x1b[2J\\nSG_FORGED" in said, name
+        assert "\x1b" not in said, name
+        assert not any(line.startswith("SG_FORGED") for line in said.splitlines()), name
+    said = run("group", "unsettled", "SG_ALL").out
+    assert "\x1b" not in said
+    assert "order-1\\x1b[2J\\nSG_FORGED" in " ".join(said.split())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
 
 from tests.integration.msgconsole.cli.conftest import Msgcenter
-from tests.support.message_rows import NOON, StoredMessage, put_rows
+from tests.support.message_rows import NOON, StoredMessage, put_rows, run_of
 
 _DAY = timedelta(days=1)
 _COSTLY = "headers.exists(a, headers.exists(b, a == b))"
@@ -147,3 +149,116 @@ def test_the_dry_runs_of_groups_topics_and_stress_traffic_tell_what_they_would_d
         ("stress", "rule", "remove", "region", "hz"),
     ):
         assert msgcenter(*refused, "--dry-run") == msgcenter(*refused)
+
+
+def put_of_type(url: str, count: int, **changed: Any) -> None:
+    """Store messages in the first queue of the topic."""
+    with psycopg.connect(url) as connection:
+        ((topic_id,),) = connection.execute("SELECT topic_id FROM topic").fetchall()
+        ((queue_id,),) = connection.execute(
+            "SELECT queue_id FROM queue WHERE topic_id = %s ORDER BY ordinal LIMIT 1", (topic_id,)
+        ).fetchall()
+    put_rows(url, [replace(each, **changed) for each in run_of(queue_id, count, stored_at=NOON - _DAY)])
+
+
+@pytest.fixture
+def subscribed(msgcenter: Msgcenter, topic: str) -> str:
+    """Register a group that subscribes by an expression; return the database's URL."""
+    for arguments in (
+        ("event-code", "create", "TP_TRADE", "EC_PAID"),
+        ("subscription", "create", "SG_POINTS", "TP_TRADE", "EC_PAID", "--expression", 'headers.region == "hz"'),
+    ):
+        assert msgcenter(*arguments, "--no-wait").status == 0
+    return topic
+
+
+_UPDATE = ("subscription", "update", "SG_POINTS", "TP_TRADE", "EC_PAID", "--direct", "--dry-run")
+
+
+def test_of_a_log_that_was_not_looked_through_it_is_not_said_that_it_has_no_message(
+    msgcenter: Msgcenter, subscribed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_of_type(subscribed, 2_000, event_code="EC_REFUNDED")
+    monkeypatch.setattr("msgconsole.operations.looking.in_log.SECONDS_MAX", 0.0)
+
+    said = msgcenter(*_UPDATE)
+
+    assert "is stored" not in said.out
+    assert "Among the newest messages there is none of TP_TRADE/EC_PAID: nothing can be foretold." in said.out
+    assert "Incomplete: not all of the log was looked through for TP_TRADE/EC_PAID." in said.err
+
+
+def test_where_all_are_copies_for_single_groups_it_is_not_said_that_none_is_stored(
+    msgcenter: Msgcenter, subscribed: str
+) -> None:
+    put_of_type(subscribed, 3, target_group=77)
+
+    said = msgcenter(*_UPDATE).out.splitlines()
+
+    assert said[2:4] == [
+        "All messages of TP_TRADE/EC_PAID that were looked at are copies for single groups: nothing can be foretold.",
+        "3 more were redriven or replayed to single groups: they are not counted.",
+    ]
+
+
+def test_where_evaluating_was_cut_off_what_was_looked_at_is_not_said_to_be_all(
+    msgcenter: Msgcenter, subscribed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_of_type(subscribed, 3)
+    monkeypatch.setattr("msgconsole.operations.configuration.newest.time", Ticking())
+
+    said = msgcenter(*_UPDATE)
+
+    assert "Of the newest 2 messages (" in said.out
+    assert "Incomplete: evaluating took so long" in said.err
+    monkeypatch.setattr("msgconsole.operations.configuration.newest.time", Ticking())
+    assert msgcenter(*_UPDATE, "--json").json["is_all"] is False
+
+
+class Ticking:
+    """A clock that goes on by two seconds whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        """Return the time."""
+        self._now += 2.0
+        return self._now
+
+
+def test_a_subscription_from_the_beginning_is_not_said_to_begin_later(msgcenter: Msgcenter, subscribed: str) -> None:
+    put_of_type(subscribed, 3)
+    assert msgcenter("group", "create", "SG_STOCK", "--no-wait").status == 0
+    create = ("subscription", "create", "SG_STOCK", "TP_TRADE", "EC_PAID", "--dry-run")
+
+    from_now = msgcenter(*create).out.splitlines()[-1]
+    from_beginning = msgcenter(*create, "--from-beginning").out.splitlines()[-1]
+
+    assert from_now == "It would begin with what is published from then on. Nothing was changed."
+    assert (
+        from_beginning == "It would begin with what is stored, and go on with what is published. Nothing was changed."
+    )
+
+
+def test_a_rule_for_a_topic_that_refuses_stress_traffic_tells_what_would_be_refused(
+    msgcenter: Msgcenter, stored: list[StoredMessage]
+) -> None:
+    assert msgcenter("topic", "update", "TP_TRADE", "--refuse-stress", "--no-wait").status == 0
+
+    rule = ("stress", "rule", "add", "region", "hz", "--dry-run")
+
+    assert (
+        "TP_TRADE refuses stress traffic: 2 of these would be refused when they are published." in msgcenter(*rule).out
+    )
+    assert [each["refused"] for each in msgcenter(*rule, "--json").json["topics"]] == [2]
+
+
+def test_a_reason_is_refused_by_the_dry_run_of_deleting_as_by_deleting(msgcenter: Msgcenter, subscribed: str) -> None:
+    for delete in (
+        ("subscription", "delete", "SG_POINTS", "TP_TRADE", "EC_PAID"),
+        ("group", "delete", "SG_POINTS"),
+        ("topic", "delete", "TP_TRADE"),
+    ):
+        refused = (*delete, "--force", "--reason", "x" * 5_000)
+        assert msgcenter(*refused, "--dry-run") == msgcenter(*refused), delete

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from uuid import uuid4
 
+import psycopg
 import pytest
 
 from msgdb.store import MessageStore
@@ -229,3 +232,44 @@ def test_what_no_dead_letter_dies_of_is_refused(msgcenter: Msgcenter, command: t
 
     assert (refused.status, refused.out) == (2, "")
     assert "expired" in refused.err.lower()
+
+
+@pytest.mark.parametrize("reason", ["x" * 1_001, " ", "a\0b"])
+def test_a_dry_run_refuses_the_reason_that_the_act_refuses(msgcenter: Msgcenter, topic: str, reason: str) -> None:
+    assert msgcenter("subscription", "create", "SG_POINTS", "TP_TRADE", "--no-wait").status == 0
+    for act in (
+        ("group", "reset", "SG_POINTS", "--to-end"),
+        ("dead-letters", "redrive", "--all"),
+        ("dead-letters", "purge", "--all"),
+    ):
+        refused = msgcenter(*act, "--reason", reason)
+        assert (refused.status, "(INVALID_SETTING)" in refused.err) == (1, True), act
+        assert msgcenter(*act, "--reason", reason, "--dry-run") == refused, act
+
+
+@pytest.fixture
+def reader(topic: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Have commands run by a role that may read everything and change no table but two; return its name."""
+    role = f"reader_{uuid4().hex[:8]}"
+    with psycopg.connect(topic, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role}")
+        connection.execute(f"GRANT USAGE ON SCHEMA public TO {role}")
+        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
+        connection.execute(f"GRANT UPDATE ON config_version, subscriber_group TO {role}")
+    monkeypatch.setenv("MSGCENTER_CONFDB_URL", f"{topic}&options=-crole%3D{role}")
+    yield role
+    with psycopg.connect(topic, autocommit=True) as connection:
+        connection.execute(f"DROP OWNED BY {role}")
+        connection.execute(f"DROP ROLE {role}")
+
+
+@pytest.mark.usefixtures("reader")
+def test_a_dry_run_is_refused_by_the_database_that_refuses_the_change(msgcenter: Msgcenter) -> None:
+    for table, change in (
+        ("audit_entry", ("group", "update", "SG_POINTS", "--pause")),
+        ("stress_whitelist", ("stress", "allow", "SG_POINTS", "TP_TRADE")),
+    ):
+        refused = msgcenter(*change)
+        says = f"the configuration database refuses: permission denied for table {table} (DATABASE_REFUSED)\n"
+        assert (refused.status, refused.err) == (1, says)
+        assert msgcenter(*change, "--dry-run") == refused

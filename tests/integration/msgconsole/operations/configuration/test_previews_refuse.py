@@ -134,10 +134,10 @@ class Chance:
         )
 
     def _delete(self) -> Attempt:
-        asked = self._asked()
+        asked, reason = self._asked(), self._reason
         return Attempt(
-            "",
-            lambda: preview_unsubscribe(self._stores, asked),
+            reason,
+            lambda: preview_unsubscribe(self._stores, asked, reason=reason),
             lambda service: service.subscriptions.delete(*asked),
         )
 
@@ -241,6 +241,28 @@ async def test_a_dry_run_is_refused_exactly_where_the_change_is_and_writes_nothi
         assert foretold == await outcome_of(partial(made, stores, attempt)), kind
         refused += foretold is not None
     assert 0 < refused < 40
+
+
+async def test_a_dry_run_after_a_promotion_skips_no_ids(
+    stores: Stores, config: ConfigService, database_url: str
+) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE config_version SET timeline = 'another/00000001'")
+
+    def given_out() -> dict[str, int]:
+        with psycopg.connect(database_url) as connection:
+            rows = connection.execute("SELECT sequencename, last_value FROM pg_sequences").fetchall()
+        # The audit row of a rehearsal has a number, as each row that is undone.
+        return {name: value for name, value in rows if name != "audit_entry_audit_id_seq"}
+
+    before = given_out()
+    asked = NamedType("default", "SG_A", "TP_TRADE", "EC_PAID")
+
+    await preview_subscription_update(stores, asked, paused=True)
+
+    assert given_out() == before
+    await config.subscriptions.update(*asked, paused=True)
+    assert given_out()["topic_topic_id_seq"] > before["topic_topic_id_seq"] + 100_000 - 1
 
 
 async def test_what_changes_nothing_is_said_to_change_nothing(stores: Stores, config: ConfigService) -> None:

@@ -99,6 +99,36 @@ def test_what_a_terminal_would_obey_is_shown_instead(capsys: pytest.CaptureFixtu
     assert out.count("\\x1b[2Jred\\x07\\x9b\\x0d!") == 2
 
 
+def test_nothing_that_turns_the_line_around_or_ends_it_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "a\u202eb\u2066c\u2028d\u200fe"
+    output.print_table(["key"], [[hostile]])
+    output.print_thing({"key": hostile}, as_json=False)
+    output.print_line(hostile)
+    out = capsys.readouterr().out
+    assert out.count("a\\u202eb\\u2066c\\u2028d\\u200fe") == 3
+
+
+def test_the_names_of_headers_are_shown_as_their_values_are(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_thing({"headers": {"\x1b[2J\nx_group": "SG_VIP"}}, as_json=False)
+    assert capsys.readouterr().out == "headers: \\x1b[2J\\nx_group  SG_VIP\n"
+
+
+def test_a_key_of_two_lines_makes_no_second_row(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"key": "order-1\nSG_FORGED", "last_error": "first\nsecond"}]
+    output.print_rows(rows, ("key", "last_error"), as_json=False, empty="")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert lines == [["order-1\\nSG_FORGED", "first"], ["second"]]
+
+
+def test_json_has_nothing_that_a_terminal_would_obey_and_reads_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[2J\x9b2J\x7f\u202e\u2028\u2066订单\U0001f600"
+    output.print_json({hostile: hostile})
+    out = capsys.readouterr().out
+    assert json.loads(out) == {hostile: hostile}
+    assert "订单\U0001f600" in out
+    assert not set(hostile[:-3]) & set(out) - set("[2J")
+
+
 def test_of_one_thing_times_are_exact_fields_have_lines_and_what_is_not_there_is_a_dash(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -109,7 +139,7 @@ def test_of_one_thing_times_are_exact_fields_have_lines_and_what_is_not_there_is
     assert lines == [
         ["at", "2026-11-20", "10:53:22.706811 UTC"],
         ["spec:", "wanted", "error=timeout"],
-        ["spec:", "last", "id  61"],
+        ["spec:", "last_id", "61"],
         ["note", "-"],
         ["queues", "-"],
         ["headers", "-"],

@@ -77,3 +77,14 @@ def test_in_a_terminal_it_is_a_bar_that_goes_when_the_job_is_over(
     assert "3 of 12 files" in shown
     # What the bar took up is cleared.
     assert shown.endswith("\x1b[2K")
+
+
+def test_in_a_terminal_nothing_that_is_quoted_is_taken_for_a_style(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with SparkJobProgress("days of [/archive]", is_quiet=False) as progress:
+        progress.show(told("writing", 3, 12, 480_000))
+        progress.show(told("[/archive]", 3, 12, 480_000))
+    assert "[/archive]" in capsys.readouterr().out
