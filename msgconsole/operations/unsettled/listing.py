@@ -15,7 +15,7 @@ from msgbroker.client.connect.inspection import UnsettledPage, WhichUnsettled
 from msgbroker.contract.errors import ThingNotFoundError
 from msgbroker.contract.limits import INSPECTED_PLACES_MAX
 from msgbroker.contract.whereabouts import Stand
-from msgconsole.operations.brokers.asking import ASK_SECONDS_MAX, Asked, ask_brokers
+from msgconsole.operations.brokers.asking import ASK_SECONDS_MAX, Asked, ask_brokers, there
 from msgconsole.operations.status.answers import State
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
@@ -75,7 +75,7 @@ async def list_unsettled(
     )
     async with stores.messages.looking() as conn:
         read = await _read(conn, meant, wanted, asked)
-    live = {broker.broker_id: broker.address for broker in await BrokerRegistry(stores.config).list_live()}
+    live = {each.broker_id: each.address for each in there(await BrokerRegistry(stores.config).list_live())}
     next_rows = [
         next_row(each, each.topic, read.lanes[each.queue_id], read.heard.get(each.queue_id), _read_at(read.lanes))
         for each in read.next
