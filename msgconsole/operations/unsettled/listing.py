@@ -20,7 +20,16 @@ from msgconsole.operations.status.answers import State
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgconsole.operations.unsettled.answers import UnsettledReport, UnsettledRow, WantedUnsettled
-from msgconsole.operations.unsettled.joining import STATES, Heard, Said, hear, join, where_next, why_unheard
+from msgconsole.operations.unsettled.joining import (
+    STATES,
+    Heard,
+    Said,
+    hear,
+    join,
+    where_next,
+    why_partial,
+    why_unheard,
+)
 from msgconsole.operations.unsettled.telling import next_row, row_of
 from msgdb.log.found import FoundMessage
 from msgdb.log.queues import list_topic_queues
@@ -88,7 +97,10 @@ async def list_unsettled(
         has_more=read.has_more,
         next=next_rows[: wanted.limit],
         has_more_next=len(next_rows) > wanted.limit,
-        why_not=why_unheard(read.lanes, read.heard, live, {each.broker: each.why for each in asked.unanswered}),
+        why_not=[
+            *why_unheard(read.lanes, read.heard, live, {each.broker: each.why for each in asked.unanswered}),
+            *(why_partial(read.heard) if wanted.is_pending_asked_for else ()),
+        ],
     )
 
 

@@ -17,14 +17,14 @@ from msgbroker.client import MessageCenter, OutgoingMessage
 from msgbroker.server import clock
 from msgbroker.server.app import Broker
 from msgbroker.server.edge.publishing.publisher_connection import PublisherConnection
-from msgbroker.v1 import message_pb2
+from msgbroker.v1 import message_pb2, publisher_pb2
 from msgdb.acts import list_acts
 from msgdb.requests import NewRequest, RequestOutcome, ask, find_outcomes, hint
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker
 from tests.support.collecting import PAID, TOPIC, register_group, register_topic, subscribed
 from tests.support.eventually import eventually
-from tests.support.raw_streams import RawPublisher, raw_publisher
+from tests.support.raw_streams import RawPublisher, parts_of, raw_publisher
 from tests.support.unread_streams import SMALL_WINDOW
 
 PUBLISHER_ID: Final = bytes(range(16))
@@ -210,3 +210,26 @@ async def test_one_that_does_not_read_is_ended_all_the_same(broker: Broker) -> N
         stream.disconnect()
         # With nobody having read a word more.
         await eventually(lambda: not streams(broker))
+
+
+async def test_a_frame_of_which_parts_are_missing_is_not_taken_in_and_gives_its_room_back(
+    broker: Broker, database_url: str
+) -> None:
+    messages = [message_pb2.Message(topic=TOPIC, event_code=PAID, body=bytes(8_000))] * 200
+    first, *others = parts_of(publisher_pb2.PublishFrame(sequence=2, messages=messages).SerializeToString())
+    assert others
+    service = broker.grpc_door.publisher
+    async with raw_publisher(broker.address) as publisher:
+        await send(publisher, 1)
+        await publisher.answer()
+        await publisher.send_encoded(first)
+        await eventually(lambda: service.arriving.bytes_held)
+        (stream,) = streams(broker)
+        stream.disconnect()
+        assert (await publisher.answer()).draining
+        code, _ = await publisher.end()
+        await eventually(lambda: not (streams(broker) or service.arriving.bytes_held or service.places.count))
+
+    assert code is grpc.StatusCode.OK
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("SELECT count(*) FROM message").fetchone() == (1,)
