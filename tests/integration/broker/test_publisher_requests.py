@@ -206,7 +206,7 @@ async def test_one_that_does_not_read_is_ended_all_the_same(broker: Broker) -> N
     async with raw_publisher(broker.address, SMALL_WINDOW) as publisher:
         for sequence in range(1, 9):
             await publisher.send(sequence, refused, publisher_id=PUBLISHER_ID)
-        (stream,) = streams(broker)
+        (stream,) = await eventually(lambda: streams(broker))
         # What it does not read keeps the next answer back.
         writing = broker.hub.outgoing.writing
         await eventually(lambda: any(clock.now() - each.writing_since > 0.5 for each in writing))
