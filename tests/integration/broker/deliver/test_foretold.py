@@ -232,7 +232,7 @@ async def test_a_group_that_is_put_on_the_whitelist_gets_the_stress_traffic_that
     stress = {number for number, (code, headers) in enumerate(messages) if code == PAID and "x-stress-test" in headers}
     assert stress
     assert preview.unsettled is not None
-    assert (preview.unsettled.looked_at, preview.unsettled.denied) == (PUBLISHED, len(waited & stress))
+    assert (preview.unsettled.looked_at, preview.unsettled.concerned) == (PUBLISHED, len(waited & stress))
     assert waited == is_given
     assert is_given - was_given == stress
     assert preview.foretold.newly == 2 * len(stress)

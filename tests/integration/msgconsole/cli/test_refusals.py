@@ -221,3 +221,11 @@ def test_a_name_that_no_namespace_has_is_said_so(msgcenter: Msgcenter) -> None:
     for command in ("usage", "lag"):
         refused = msgcenter(command, "--topic", "TP_NOPE")
         assert refused.err == "topic 'TP_NOPE' is not registered in any namespace (TOPIC_NOT_FOUND)\n"
+
+
+@pytest.mark.parametrize("command", [("list",), ("redrive", "--dry-run"), ("purge", "--dry-run")])
+def test_what_no_dead_letter_dies_of_is_refused(msgcenter: Msgcenter, command: tuple[str, ...]) -> None:
+    refused = msgcenter("dead-letters", *command, "--why", "TIMEOUT")
+
+    assert (refused.status, refused.out) == (2, "")
+    assert "expired" in refused.err.lower()
