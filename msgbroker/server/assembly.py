@@ -58,7 +58,7 @@ def assemble(settings: BrokerSettings, stores: Stores) -> Broker:
     delivery = make_delivery(base, trace.tracing)
     hub = delivery.hub
     cluster = make_cluster(base, delivery)
-    requests = make_requests(base, hub, lambda: door.grpc.publisher.connections)
+    requests = make_requests(base, hub, lambda: door.grpc.publisher.connections_by_name)
     announcements = make_announcements(base, hub, cluster.heartbeats, requests)
     config = make_config_service(base)
     publishing = make_publishing(

@@ -7,7 +7,7 @@ between, the connection ends with the broker or, where the commit was not heard 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -29,9 +29,6 @@ _LOOK_SECONDS: Final = 1.0
 
 class PublisherStream(Protocol):
     """The stream of a publisher, to whoever ends it."""
-
-    name: str
-    """A name that no other stream has."""
 
     @property
     def namespace(self) -> str:
@@ -58,7 +55,7 @@ class BrokerRequests:
         *,
         store: MessageStore,
         hub: DeliveryHub,
-        publishers: Callable[[], Collection[PublisherStream]],
+        publishers: Callable[[], Mapping[str, PublisherStream]],
         broker_id: UUID,
     ) -> None:
         self.wake = asyncio.Event()
@@ -110,8 +107,8 @@ class BrokerRequests:
     def _find(self, request: Request) -> _Connection | None:
         """Return that connection; None: it is not there."""
         if request.group_id is None:
-            streams = (stream for stream in self._publishers() if stream.name == request.attachment)
-            stream = next(streams, None)
+            # What was done within the last hour is looked at each second: whoever has much to disconnect asks much.
+            stream = self._publishers().get(request.attachment)
             return None if stream is None else _Connection(stream.namespace, stream.disconnect)
         group = self._hub.groups.get(request.group_id)
         instance = None if group is None else group.instances.get(request.attachment)

@@ -5,7 +5,7 @@ Like `parts`, which made what is given here: none of it runs yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgbroker.server.cluster.cluster import Cluster
@@ -33,7 +33,7 @@ _HOUR_SECONDS: Final = 3_600.0
 
 
 def make_requests(
-    base: Foundation, hub: DeliveryHub, publishers: Callable[[], Collection[PublisherStream]]
+    base: Foundation, hub: DeliveryHub, publishers: Callable[[], Mapping[str, PublisherStream]]
 ) -> BrokerRequests:
     """Make what carries out what operators ask of this very broker."""
     return BrokerRequests(store=base.stores.messages, hub=hub, publishers=publishers, broker_id=base.identity.broker_id)

@@ -24,8 +24,9 @@ from msgbroker.v1 import (
 )
 
 FrameHook = Callable[[publisher_pb2.PublishFrame], str | None]
-"""Told of each frame before it is stored; returns a reason to fail it with, `die` to end the stream before storing, or
-`die-after` to store and end without an answer."""
+"""Told of each frame before it is stored; returns a reason to fail it with, `die` to end the stream before storing,
+`die-after` to store and end without an answer, `told-end` or `told-die` to say that it drains, and then end the stream
+before storing, in good order or not."""
 
 
 @dataclass
@@ -245,6 +246,11 @@ class FakeBroker(
             self.frames.append(frame)
             reason = self.on_frame(frame) if self.on_frame else None
             if reason == "die":
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "fake death")
+            if reason in {"told-die", "told-end"}:
+                yield publisher_pb2.PublishResult(draining=True)
+                if reason == "told-end":
+                    return
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "fake death")
             if reason == "die-after":
                 self.store.store(publisher_id, frame)

@@ -193,9 +193,9 @@ def parts_of(encoded: bytes, part_bytes: int = limits.FRAME_PART_BYTES_MAX) -> l
 
 
 @asynccontextmanager
-async def raw_publisher(address: str) -> AsyncIterator[RawPublisher]:
+async def raw_publisher(address: str, options: Sequence[tuple[str, int]] = ()) -> AsyncIterator[RawPublisher]:
     """Open a PublishStream; the first frame says hello."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with grpc.aio.insecure_channel(address, options=options) as channel:
         call = channel.stream_stream(
             PUBLISH_STREAM,
             request_serializer=_encoded,

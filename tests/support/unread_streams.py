@@ -22,7 +22,7 @@ from tests.support.eventually import eventually
 from tests.support.raw_streams import RawSubscriber
 
 # A client takes in so much before anybody reads, and not 4 MiB.
-_SMALL_WINDOW = (("grpc.http2.lookahead_bytes", 64 * 1024), ("grpc.http2.bdp_probe", 0))
+SMALL_WINDOW = (("grpc.http2.lookahead_bytes", 64 * 1024), ("grpc.http2.bdp_probe", 0))
 
 
 class Wire:
@@ -83,7 +83,7 @@ async def unread_subscriber(
     wire: Wire, group: str = GROUP, *, instance_id: str = "unread", credit: int = 1_000
 ) -> AsyncIterator[UnreadSubscriber]:
     """Open a Subscribe stream of an instance that does not read."""
-    async with grpc.aio.insecure_channel(wire.address, options=_SMALL_WINDOW) as channel:
+    async with grpc.aio.insecure_channel(wire.address, options=SMALL_WINDOW) as channel:
         call = subscriber_pb2_grpc.SubscriberStub(channel).Subscribe()
         hello = subscriber_pb2.SubscriberHello(group=group, instance_id=instance_id)
         await call.write(subscriber_pb2.SubscribeRequest(hello=hello, credit=credit))
@@ -101,7 +101,7 @@ async def unread_subscribers(address: str, groups: Sequence[str]) -> AsyncIterat
     """Open a Subscribe stream for each of *groups*, by instances that never read."""
     async with AsyncExitStack() as stack:
         for number, group in enumerate(groups):
-            options = (*_SMALL_WINDOW, ("grpc.use_local_subchannel_pool", 1))
+            options = (*SMALL_WINDOW, ("grpc.use_local_subchannel_pool", 1))
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options=options))
             call = subscriber_pb2_grpc.SubscriberStub(channel).Subscribe()
             stack.callback(call.cancel)

@@ -90,6 +90,8 @@ class LaneUnsettled(NamedTuple):
     """How many messages are with instances, whatever was asked for ..."""
     ready: int
     """... and how many are there for the next that has room."""
+    gives_up: bool = False
+    """Whether it goes to another broker, and has let go of what it had read and nobody has: that is not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,10 @@ def _stand_of(said: inspection_pb2.MessageStand) -> MessageStand:
 
 def _page_of(said: inspection_pb2.ListUnsettledResponse) -> UnsettledPage:
     return UnsettledPage(
-        [LaneUnsettled(each.queue_id, each.epoch, each.next_offset, each.in_flight, each.ready) for each in said.lanes],
+        [
+            LaneUnsettled(each.queue_id, each.epoch, each.next_offset, each.in_flight, each.ready, each.gives_up)
+            for each in said.lanes
+        ],
         [
             UnsettledMessage(each.queue_id, each.queue_offset, each.stored_at_us, _stand_of(each.stand))
             for each in said.oldest

@@ -63,6 +63,8 @@ class PublisherStream:
         self._backoff = Backoff(config.backoff_initial_seconds, config.backoff_max_seconds)
         self._silence = Silence(config.answer_timeout_seconds)
         self._is_closing = False
+        self._is_leaving = False
+        """Whether the broker has told this stream to go: then its end is no trouble, however it comes."""
         self._round: Mark | None = None
         """A mark set before the first of the attempts whose failures are kept; for those who do not want to wait."""
         self._failures: dict[str, MessageCenterError] = {}
@@ -196,6 +198,7 @@ class PublisherStream:
         self._outbox.rewind()
         self._silence.begin()
         self._end_round()
+        self._is_leaving = False
         call: Any = channel.stream_stream(_METHOD, response_deserializer=publisher_pb2.PublishResult.FromString)()
         self._connected = call, channel
         try:
@@ -203,6 +206,8 @@ class PublisherStream:
                 self._read(call, address), self._write(call), self._watch(address), self._learn(channel, address)
             )
         except grpc.aio.AioRpcError as error:
+            if self._is_leaving:
+                raise _LeaveStreamError(is_draining=True) from error
             raise _LeaveStreamError(await why_ended(error, channel, address, self._config)) from error
         finally:
             self._connected = None
@@ -248,18 +253,19 @@ class PublisherStream:
         return publisher_pb2.PublishFrame(hello=hello).SerializeToString()
 
     async def _read(self, call: Any, address: str) -> None:
-        is_leaving = False
         while True:
             result = await call.read()
             if result is grpc.aio.EOF:
+                if self._is_leaving:
+                    raise _LeaveStreamError(is_draining=True)
                 raise _LeaveStreamError(unavailable(address, "it has ended the stream", UnavailableCause.LOST))
             self._silence.begin()
             if result.sequence:
                 self._take_answer(result, address)
-            if result.draining and not is_leaving:
-                is_leaving = True
+            if result.draining and not self._is_leaving:
+                self._is_leaving = True
                 self._outbox.hold()
-            if is_leaving and self._outbox.in_flight == 0:
+            if self._is_leaving and self._outbox.in_flight == 0:
                 raise _LeaveStreamError(is_draining=True)
             if self._outbox.is_quiet:
                 # All frames of the stream are answered: nothing is missed while this waits.

@@ -87,7 +87,7 @@ async def ask_brokers(
     stores: Stores, ask: Callable[[Inspector], Awaitable[AnswerT]], *, seconds_max: float = ASK_SECONDS_MAX
 ) -> Asked[AnswerT]:
     """Ask all live brokers at their registered addresses, each for *seconds_max* at most; none holds up the others."""
-    brokers = await BrokerRegistry(stores.config).list_live()
+    brokers = there(await BrokerRegistry(stores.config).list_live())
     places = asyncio.Semaphore(_ASKED_MAX)
 
     async def ask_one(broker: LiveBroker) -> Answer[AnswerT] | Unanswered:
@@ -97,6 +97,16 @@ async def ask_brokers(
     said = await asyncio.gather(*(ask_one(broker) for broker in brokers))
     return Asked(
         [each for each in said if isinstance(each, Answer)], [each for each in said if isinstance(each, Unanswered)]
+    )
+
+
+def there(live: Sequence[LiveBroker]) -> list[LiveBroker]:
+    """Return the brokers that can be at their addresses, by these: of each address the one that was started last.
+
+    One that was killed is live for some seconds, and whoever has come to its place would be taken for both.
+    """
+    return list(
+        {each.address: each for each in sorted(live, key=lambda each: (each.address, each.started_at))}.values()
     )
 
 

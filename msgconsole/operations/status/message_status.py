@@ -16,7 +16,7 @@ from confdb.past import UNCERTAIN_SECONDS, Past, PastGroup, TopicPast
 from msgbroker.client.connect.inspection import MessagePlace
 from msgbroker.contract.errors import LookTooLongError
 from msgbroker.contract.whereabouts import Stand
-from msgconsole.operations.brokers.asking import Unanswered, find_in_flight
+from msgconsole.operations.brokers.asking import Unanswered, find_in_flight, there
 from msgconsole.operations.status.answers import MessageStatus, PlaceStatus
 from msgconsole.operations.status.deleted import asked_groups
 from msgconsole.operations.status.gone import find_gone
@@ -142,7 +142,7 @@ async def _ask(stores: Stores, asked: Mapping[MessagePlace, UUID]) -> Said:
         for place, found in report.found.items()
         if found.stand.stand not in {Stand.NOT_OWNED, Stand.UNKNOWN}
     }
-    live = {broker.broker_id: broker.address for broker in await BrokerRegistry(stores.config).list_live()}
+    live = {each.broker_id: each.address for each in there(await BrokerRegistry(stores.config).list_live())}
     reasons = {each.broker: each.why for each in report.unanswered}
     silent = {owner for place, owner in asked.items() if place not in stands}
     unanswered = (_silence_of(owner, live, reasons) for owner in silent)

@@ -46,6 +46,11 @@ class WantedUnsettled:
         """Whether all that has begun is asked for, and not only what is in one state, or with one instance."""
         return self.state is None and self.instance_id is None
 
+    @property
+    def is_pending_asked_for(self) -> bool:
+        """Whether what is read, and waits for room, is listed or counted."""
+        return self.is_all or self.state is State.PENDING
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsettledRow:

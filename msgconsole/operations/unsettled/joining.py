@@ -125,9 +125,26 @@ def why_unheard(
     return sorted(_unheard(owner, sorted(queues), live.get(owner), unanswered) for owner, queues in silent.items())
 
 
-def _unheard(owner: UUID, queue_ids: Sequence[int], address: str | None, unanswered: Mapping[str, str]) -> str:
+def why_partial(heard: Mapping[int, Heard]) -> list[str]:
+    """Return what the answer lacks of lanes that are told of: those that go elsewhere have let go of some."""
+    leaving: dict[str, list[int]] = {}
+    for queue_id, (address, lane) in heard.items():
+        if lane.gives_up:
+            leaving.setdefault(address, []).append(queue_id)
+    return sorted(
+        f"broker {address} gives its lane up; {_of_queues(sorted(queue_ids))} only what an instance has, or what waits "
+        "for another attempt, is told"
+        for address, queue_ids in leaving.items()
+    )
+
+
+def _of_queues(queue_ids: Sequence[int]) -> str:
     shown = ", ".join(map(str, queue_ids[:_QUEUES_SHOWN])) + (", ..." if len(queue_ids) > _QUEUES_SHOWN else "")
-    of_queues = f"of queue{'s' if len(queue_ids) > 1 else ''} {shown} only what is written down is told"
+    return f"of queue{'s' if len(queue_ids) > 1 else ''} {shown}"
+
+
+def _unheard(owner: UUID, queue_ids: Sequence[int], address: str | None, unanswered: Mapping[str, str]) -> str:
+    of_queues = f"{_of_queues(queue_ids)} only what is written down is told"
     if address is None:
         return f"broker {owner} has not been heard of; {of_queues}"
     if address in unanswered:

@@ -15,12 +15,21 @@ from msgbroker.client.connect.inspection import UnsettledPage, WhichUnsettled
 from msgbroker.contract.errors import ThingNotFoundError
 from msgbroker.contract.limits import INSPECTED_PLACES_MAX
 from msgbroker.contract.whereabouts import Stand
-from msgconsole.operations.brokers.asking import ASK_SECONDS_MAX, Asked, ask_brokers
+from msgconsole.operations.brokers.asking import ASK_SECONDS_MAX, Asked, ask_brokers, there
 from msgconsole.operations.status.answers import State
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
 from msgconsole.operations.unsettled.answers import BEGUN_STATES, UnsettledReport, UnsettledRow, WantedUnsettled
-from msgconsole.operations.unsettled.joining import STATES, Heard, Said, hear, join, where_next, why_unheard
+from msgconsole.operations.unsettled.joining import (
+    STATES,
+    Heard,
+    Said,
+    hear,
+    join,
+    where_next,
+    why_partial,
+    why_unheard,
+)
 from msgconsole.operations.unsettled.telling import next_row, row_of
 from msgdb.log.found import FoundMessage
 from msgdb.log.queues import list_topic_queues
@@ -75,7 +84,7 @@ async def list_unsettled(
     )
     async with stores.messages.looking() as conn:
         read = await _read(conn, meant, wanted, asked)
-    live = {broker.broker_id: broker.address for broker in await BrokerRegistry(stores.config).list_live()}
+    live = {each.broker_id: each.address for each in there(await BrokerRegistry(stores.config).list_live())}
     next_rows = [
         next_row(each, read.lanes[each.queue_id], read.heard.get(each.queue_id), _read_at(read.lanes))
         for each in read.next
@@ -89,7 +98,10 @@ async def list_unsettled(
         ready=sum(each.lane.ready for each in read.heard.values()),
         next=next_rows[: wanted.limit],
         has_more_next=len(next_rows) > wanted.limit,
-        why_not=why_unheard(read.lanes, read.heard, live, {each.broker: each.why for each in asked.unanswered}),
+        why_not=[
+            *why_unheard(read.lanes, read.heard, live, {each.broker: each.why for each in asked.unanswered}),
+            *(why_partial(read.heard) if wanted.is_pending_asked_for else ()),
+        ],
     )
 
 

@@ -163,7 +163,7 @@ async def test_a_puller_is_disconnected_and_its_next_pull_begins_anew(
         (instance,) = attached(served)
         await request_of(message_store, served, instance.name)
         broker_id = served.cluster.heartbeats.identity.broker_id
-        ours = BrokerRequests(store=message_store, hub=served.hub, publishers=list, broker_id=broker_id)
+        ours = BrokerRequests(store=message_store, hub=served.hub, publishers=dict, broker_id=broker_id)
         # As the broker's own loop does. Where that is in the middle of it, the second look finds it committed.
         for _ in range(2):
             await ours.carry_out_once()

@@ -81,9 +81,10 @@ async def page_of_unsettled(
         if len(page.lanes) == limits.UNSETTLED_PAGE_MAX:
             page.next_page = Place(serial=queue_id).text
             break
-        # Others had their turn: what was a lane here may be none any more.
+        # Others had their turn: what was a lane here may be none any more. One that is given up has let go of what it
+        # had read: once nobody has anything of it, only the store tells what comes next.
         owned = group.lanes.get(queue_id)
-        if owned is None or clock.now() >= owned.lease_until:
+        if owned is None or clock.now() >= owned.lease_until or owned.lane.is_drained:
             continue
         page.lanes.append(_standing(owned.lane))
         # One more than may be told of, to know whether there are more.
@@ -102,6 +103,7 @@ def _standing(lane: Lane[LogMessage]) -> inspection_pb2.LaneUnsettled:
         next_offset=lane.next_offset,
         in_flight=lane.in_flight_count,
         ready=lane.ready_count,
+        gives_up=lane.is_stopped,
     )
 
 

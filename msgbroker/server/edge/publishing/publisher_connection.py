@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import grpc
 
@@ -27,6 +27,9 @@ from msgbroker.v1 import publisher_pb2
 from msgdb.append.plan import AppendFrame
 
 _serials = itertools.count(1)
+
+LEAVE_SECONDS: Final = 2.0
+"""How long a publisher has that an operator disconnects to go by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,10 @@ class PublisherConnection:
         self._committer = committer
         self._must_say_draining = False
         self._has_ended = False
+        self._ending: asyncio.TimerHandle | None = None
+        """When it is ended that was told to go by an operator."""
         self._is_left = False
+        """Whether nothing more is taken in."""
 
     @property
     def namespace(self) -> str:
@@ -92,13 +98,25 @@ class PublisherConnection:
         self._answers.wake.set()
 
     def disconnect(self) -> None:
-        """End the stream: nothing more is taken in, what was is answered. The publisher sends the rest elsewhere."""
-        self._is_left = True
-        self.drain()
+        """Have the publisher go elsewhere; after a moment the stream ends, whether it goes or not. Once is enough."""
+        if self._ending is None:
+            self.drain()
+            # What is on its way here is taken in meanwhile, as by a broker that stops: gRPC does not tell a client that
+            # writes to an ended stream what it has ended with, and it would take that for trouble.
+            self._ending = asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._leave)
+        # Who does not read would be told behind what it does not read. A write that is under way says nothing of that:
+        # who publishes much is written to nearly always.
         outlet = self._answers.outlet
-        if outlet.is_writing:
-            # It would end behind what its publisher does not read.
-            outlet.end(DisconnectedError())
+        outlet.on_stalled(self._end_unread)
+        if outlet.is_stalled:
+            self._end_unread()
+
+    def _leave(self) -> None:
+        self._is_left = True
+        self._answers.wake.set()
+
+    def _end_unread(self) -> None:
+        self._answers.outlet.end(DisconnectedError())
 
     async def serve(self) -> None:
         """Serve until the publisher ends the stream, or it is ended here, and all is answered."""
@@ -109,6 +127,8 @@ class PublisherConnection:
                 await reader
         finally:
             reader.cancel()
+            if self._ending is not None:
+                self._ending.cancel()
             # What is in the committer is stored all the same: the publisher will ask again under the same number.
             self._answers.forget()
 
@@ -161,7 +181,8 @@ class PublisherConnection:
                 await self._write_one(publisher_pb2.PublishResult(draining=True).SerializeToString())
             while answer := answers.next():
                 await self._write_one(answer)
-            if (self._has_ended or self._is_left) and answers.are_given:
+            # Whoever was told to go while this wrote hears of it before the end.
+            if (self._has_ended or self._is_left) and answers.are_given and not self._must_say_draining:
                 return
 
     async def _write_one(self, answer: bytes) -> None:

@@ -6,7 +6,7 @@ gRPC's flow control then slows the publisher down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -65,30 +65,36 @@ class PublisherService:
         self._is_delivery_behind = is_delivery_behind
         self._committer = committer
         self._admissions = admissions
-        self._streams: set[PublisherConnection] = set()
+        self._streams: dict[str, PublisherConnection] = {}
+        """Those that are open, by their names."""
         self._is_draining = False
 
     def follow(self) -> None:
         """Note that the configuration has changed: whoever publishes nothing now need not keep the old one."""
-        for stream in self._streams:
+        for stream in self._streams.values():
             stream.admission.forget()
         self._admissions.forget_calls()
 
     def drain(self) -> None:
         """Tell all publishers to send new frames to other brokers."""
         self._is_draining = True
-        for stream in self._streams:
+        for stream in self._streams.values():
             stream.drain()
 
     @property
     def connections(self) -> Collection[PublisherConnection]:
         """The publishers that have a stream here."""
+        return self._streams.values()
+
+    @property
+    def connections_by_name(self) -> Mapping[str, PublisherConnection]:
+        """The same, by the names of the streams."""
         return self._streams
 
     @property
     def is_idle(self) -> bool:
         """Whether no stream has a frame that is not answered."""
-        return all(stream.is_idle for stream in self._streams)
+        return all(stream.is_idle for stream in self._streams.values())
 
     async def publish_stream(self, _: object, context: PublisherContext) -> None:
         """Serve one publisher's stream."""
@@ -120,13 +126,13 @@ class PublisherService:
                 frames=frames,
                 answers=answers,
             )
-            self._streams.add(stream)
+            self._streams[stream.name] = stream
             if self._is_draining:
                 stream.drain()
             try:
                 await stream.serve()
             finally:
-                self._streams.discard(stream)
+                del self._streams[stream.name]
                 admission.forget()
         finally:
             frames.done()

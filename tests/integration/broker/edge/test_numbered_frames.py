@@ -82,7 +82,7 @@ async def test_of_more_frames_than_may_be_unanswered_the_rest_is_read_when_these
     count = 4 * limits.FRAMES_UNANSWERED_MAX
     async with raw_publisher(broker.address) as publisher:
         await publish(publisher, 1, b"1")
-        (stream,) = broker.grpc_door.publisher._streams
+        (stream,) = broker.grpc_door.publisher._streams.values()
         with psycopg.connect(database_url) as connection:
             # Nothing can be stored meanwhile.
             connection.execute("LOCK TABLE message IN ACCESS EXCLUSIVE MODE")

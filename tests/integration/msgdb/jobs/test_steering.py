@@ -11,7 +11,7 @@ from msgdb.acts import list_acts
 from msgdb.jobs.listing import forget_jobs, get_job, get_spec, list_jobs
 from msgdb.jobs.records import RATE_MAX, JobKind, JobState, NewJob
 from msgdb.jobs.steering import begin_job, set_rate, set_state
-from msgdb.jobs.steps import claim_jobs, end_job
+from msgdb.jobs.steps import claim_jobs, end_job, let_go, note_failed_try
 from msgdb.postgres.connections import Connection
 from tests.support.rows import OWNER
 
@@ -72,6 +72,30 @@ async def test_a_rate_is_changed_while_it_runs_within_bounds(conn: Connection) -
             await set_rate(conn, job_id, rate, **BY_ADA)
         with pytest.raises(InvalidSettingError, match="rate"):
             await begin(conn, rate=rate)
+
+
+async def test_a_job_that_was_slow_goes_on_at_once_at_a_higher_rate(conn: Connection) -> None:
+    job_id = await begin(conn, rate=0.001)
+    (job,) = await claim_jobs(conn, OWNER, 1, 30)
+    # As after its step, which had one message.
+    await let_go(conn, job, 1_000.0)
+
+    await set_rate(conn, job_id, 0.01, **BY_ADA)
+    assert 90 < (await get_job(conn, job_id)).waits_seconds <= 100
+    await set_rate(conn, job_id, 0.005, **BY_ADA)
+    assert 90 < (await get_job(conn, job_id)).waits_seconds <= 100
+    await set_rate(conn, job_id, RATE_MAX, **BY_ADA)
+    assert await claim_jobs(conn, OWNER, 1, 30)
+
+
+async def test_what_kept_a_job_from_going_on_is_waited_for_at_any_rate(conn: Connection) -> None:
+    job_id = await begin(conn)
+    (job,) = await claim_jobs(conn, OWNER, 1, 30)
+    await note_failed_try(conn, job, "the topic's queue is held", 60.0)
+
+    await set_rate(conn, job_id, RATE_MAX, **BY_ADA)
+
+    assert (await get_job(conn, job_id)).waits_seconds > 50
 
 
 async def test_jobs_are_paged_the_newest_first_of_one_namespace_or_only_those_that_are_open(conn: Connection) -> None:

@@ -165,6 +165,19 @@ async def test_a_draining_broker_is_left_after_its_last_answer() -> None:
     assert (len(draining.frames), len(other.frames)) == (1, 1)
 
 
+@pytest.mark.parametrize("end", ["told-end", "told-die"])
+async def test_the_end_of_a_stream_that_was_told_to_go_is_no_trouble(end: str) -> None:
+    ends = [end]
+    async with (
+        FakeBroker(FakeStore(), on_frame=lambda _: ends.pop() if ends else None) as broker,
+        MessageCenter(broker.address, on_unavailable="raise", backoff_initial_seconds=0.001) as center,
+    ):
+        await center.publish("TP", "EC", b"1")
+
+    assert [frame.sequence for frame in broker.frames] == [1, 1]
+    assert len(broker.store.messages) == 1
+
+
 async def test_brokers_told_of_are_used_when_the_given_one_dies(broker: FakeBroker) -> None:
     async with FakeBroker(broker.store) as other:
         broker.listed = [other.address]

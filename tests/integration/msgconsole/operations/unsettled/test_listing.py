@@ -13,7 +13,7 @@ import pytest
 from confdb.brokers import BrokerBeat, BrokerRegistry
 from confdb.services import ConfigService
 from confdb.store import ConfigStore
-from msgbroker.client import MessageCenter
+from msgbroker.client import MessageCenter, OutgoingMessage
 from msgbroker.contract.errors import (
     GroupNotFoundError,
     InvalidSettingError,
@@ -278,14 +278,37 @@ async def test_without_an_instance_it_is_told_what_comes_next_and_what_waits(
 
     # What it had when it went is blamed, and has a row, too.
     (third,) = await send(broker.address, "c")
-    gone = await until(stores, lambda told: [row.broker for row in told.messages] == [None, None])
-    assert (gone.is_complete, states(gone)) == (True, [State.RETRYING, State.RETRYING])
+    gone = await until(stores, lambda told: [row.broker for row in told.messages] == [None, None] and told.is_complete)
+    assert states(gone) == [State.RETRYING, State.RETRYING]
     assert [row.message_id for row in gone.messages] == [first, second]
     assert all("no broker serves its lane" in row.detail for row in gone.messages)
     assert [(row.message_id, row.key) for row in gone.next] == [(third, "order-c")]
     assert "no broker serves its lane" in gone.next[0].detail
     assert (await look(stores, state=State.RETRYING)).next == []
     assert (await look(stores, state=State.IN_FLIGHT)).messages == []
+
+
+async def test_what_a_lane_has_let_go_of_before_a_move_is_missing_and_that_is_said(
+    stores: Stores, broker: Broker, config: ConfigService
+) -> None:
+    await register_topic(config, queue_count=1)
+    await register_group(config)
+    async with raw_subscriber(broker.address, credit=1) as subscriber:
+        async with MessageCenter(broker.address) as center:
+            await center.publish_many([OutgoingMessage(TOPIC, PAID, body) for body in "ab"])
+        await subscriber.until(1)
+        await until(stores, lambda told: states(told) == [State.IN_FLIGHT] and told.ready == 1)
+        (group,) = broker.hub.groups.values()
+        (owned,) = group.lanes.values()
+        # As before a move, while an instance is at something of it.
+        group.stop_lane(owned)
+
+        report = await look(stores)
+        assert (states(report), report.ready) == ([State.IN_FLIGHT], 0)
+        (why,) = report.why_not
+        assert f"broker {broker.address} gives its lane up" in why
+        assert not report.is_complete
+        assert (await look(stores, state=State.IN_FLIGHT)).is_complete
 
 
 async def beat_as_owner(stores: Stores, address: str) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgbroker.client.connect.inspection import LaneUnsettled, MessageStand, UnsettledMessage, UnsettledPage
 from msgbroker.contract.whereabouts import Stand
 from msgconsole.operations.status.answers import State
-from msgconsole.operations.unsettled.joining import Heard, Said, hear, join, where_next, why_unheard
+from msgconsole.operations.unsettled.joining import Heard, Said, hear, join, where_next, why_partial, why_unheard
 from msgdb.log.found import Position
 from msgdb.looking.unsettled import LaneStanding, WaitingMessage
 
@@ -216,6 +216,17 @@ def test_of_two_that_own_a_lane_the_higher_epoch_is_right(*, is_turned: bool) ->
 
     (line,) = join(said, heard, [], 5).lines
     assert (heard[1].address, line.state, line.broker) == ("west:1", State.PENDING, "west:1")
+
+
+def test_what_a_lane_has_let_go_of_that_goes_elsewhere_is_said_to_be_missing() -> None:
+    heard = {
+        queue_id: Heard(address, LaneUnsettled(queue_id, 1, 9, in_flight=1, ready=0, gives_up=gives_up))
+        for queue_id, address, gives_up in [(3, "east:1", True), (1, "east:1", True), (2, "west:1", False)]
+    }
+
+    (why,) = why_partial(heard)
+
+    assert "east:1 gives its lane up; of queues 1, 3 only what an instance has" in why
 
 
 def test_what_comes_next_is_looked_for_only_where_nothing_is_in_flight_or_ready_before_it() -> None:

@@ -13,6 +13,7 @@ from msgbroker.contract import limits
 from msgbroker.contract.errors import InvalidRequestFieldError
 from msgbroker.engine.lane.lane import Lane
 from msgbroker.engine.matching import Matcher
+from msgbroker.engine.verdicts import Settlement, Verdict
 from msgbroker.server import clock
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.deliver.lanes.owned_lane import OwnedLane
@@ -23,6 +24,7 @@ from msgbroker.server.log.message import LogMessage
 from msgbroker.v1 import inspection_pb2
 from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import group_route, log_message, route
+from tests.support.lane_builders import held
 from tests.support.loop_turns import turns_during
 from tests.support.one_group import QUEUE, OneGroup
 
@@ -75,6 +77,20 @@ async def test_the_oldest_of_all_lanes_together_are_told_and_where_each_lane_sta
     everything = [(offset, queue_id) for offset in range(100) for queue_id in range(QUEUE + 1, QUEUE + 31)]
     assert [(each.queue_offset, each.queue_id) for each in page.oldest] == everything[:95]
     assert (page.has_more, page.next_page) == (True, "")
+
+
+async def test_a_lane_that_is_given_up_is_told_of_while_somebody_has_something_of_it() -> None:
+    # What waited for room is let go of, and its next owner reads it: nobody here knows what comes next.
+    many = ManyLanes(lanes=2, each=4)
+    flying, drained = (many.group.lanes[QUEUE + 1], many.group.lanes[QUEUE + 2])
+    drained.lane.settle(many.holder.name, Settlement(held(0, 1, 1, epoch=1), Verdict.ACK, None, ""), 1.0)
+    for owned in (flying, drained):
+        many.group.stop_lane(owned)
+
+    page = await many.ask(queue_ids=[QUEUE + 1, QUEUE + 2])
+
+    assert [(lane.queue_id, lane.gives_up, lane.ready) for lane in page.lanes] == [(QUEUE + 1, True, 0)]
+    assert [(each.queue_id, each.queue_offset) for each in page.oldest] == [(QUEUE + 1, 0), (QUEUE + 1, 1)]
 
 
 async def test_that_there_are_more_is_told_just_where_there_are() -> None:
