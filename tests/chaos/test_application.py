@@ -102,10 +102,10 @@ class Shop:
     refused: list[str] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    async def buy(self, until: float, seed: int) -> None:
-        """Be a customer."""
+    async def buy(self, closing: asyncio.Event, seed: int) -> None:
+        """Be a customer until the shop closes."""
         chance = random.Random(seed)
-        while time.monotonic() < until:
+        while not closing.is_set():
             number, kind = next(self.numbers), chance.choice(_KINDS)
             try:
                 said = await asyncio.to_thread(self._post, {"number": number, "kind": kind})
@@ -176,12 +176,13 @@ async def register(url: str) -> None:
             await config.wait_until_active(made.version)
 
 
-async def disturb(shop: Shop, brokers: list[BrokerProcess], broker_process: StartBrokerProcess, until: float) -> int:
-    """Kill and restart brokers and services in turn, as long as it lasts; return how often."""
+async def disturb(shop: Shop, brokers: list[BrokerProcess], broker_process: StartBrokerProcess) -> int:
+    """Kill and restart brokers and services in turn, for a while, and once each at least; return how often."""
+    until = time.monotonic() + _SECONDS
     count = 0
     for what in itertools.cycle(["broker killed", "service", "broker stopped", "service"]):
         await asyncio.sleep(4)
-        if time.monotonic() > until - 4:
+        if count >= 2 and time.monotonic() > until - 4:
             return count
         count += 1
         if what == "service":
@@ -217,10 +218,12 @@ async def test_an_application_runs_without_a_surprise_while_brokers_come_and_go(
         return await asyncio.to_thread(shop.is_up)
 
     await eventually(is_up, 60, what="the web server")
-    until = time.monotonic() + _SECONDS
-    customers = [asyncio.create_task(shop.buy(until, seed)) for seed in range(_CUSTOMERS)]
-    faults = await disturb(shop, brokers, broker_process, until)
+    began_at, closing = time.monotonic(), asyncio.Event()
+    customers = [asyncio.create_task(shop.buy(closing, seed)) for seed in range(_CUSTOMERS)]
+    faults = await disturb(shop, brokers, broker_process)
+    closing.set()
     await asyncio.gather(*customers)
+    in_a_second = len(shop.placed) / (time.monotonic() - began_at)
 
     wanted = {number for number, (kind, _) in shop.placed.items() if kind != "never"}
     await eventually(
@@ -230,7 +233,7 @@ async def test_an_application_runs_without_a_surprise_while_brokers_come_and_go(
         await asyncio.to_thread(program.stop)
 
     assert shop.refused == []
-    assert faults >= (40 if _IS_LONG else 2)
+    assert faults >= (40 if _IS_LONG else 2), "the machine is too busy for so many"
     for program in (shop.web, *shop.services):
         assert _ALARMING.findall(program.log) == [], program.log_file.name
         # A handler's failure is logged with its traceback; nothing else has one.
@@ -239,7 +242,6 @@ async def test_an_application_runs_without_a_surprise_while_brokers_come_and_go(
     assert sorted(await dead_letters(database_url)) == sorted(
         [(group, "REJECTED") for group in (POINTS, STOCK) for kind, _ in shop.placed.values() if kind == "never"]
     )
-    in_a_second = len(shop.placed) / _SECONDS
     for name in ("points", "stock"):
         # Duplicates come of faults alone, and only of what was under way or settled since the last checkpoint: on a
         # machine with nothing else to do some 60 orders, and never more than a second of them.

@@ -44,8 +44,8 @@ def expire(state: LaneState[MessageT], now: float) -> Counter[str]:
 
 def _why_late(config: LaneConfig, record: Redelivery) -> str:
     if record.keep_until < math.inf:
-        return f"no answer within its extended time ({config.handle_seconds_max:g} s at most)"
-    return f"no answer within {config.ack_timeout_seconds:g} s"
+        return f"handle timeout: no answer within its extended time ({config.handle_seconds_max:g} s at most)"
+    return f"ack timeout: no answer within {config.ack_timeout_seconds:g} s"
 
 
 def return_instance(

@@ -18,7 +18,7 @@ def tell_incomplete(what: str) -> None:
 def tell_why_not(why_not: Sequence[str]) -> None:
     """Say why what was found may not be all: each is a sentence without its end."""
     for why in why_not:
-        typer.echo(f"Not complete: {visible(why)}.", err=True)
+        tell_incomplete(why)
 
 
 def tell_not_all_deleted() -> None:

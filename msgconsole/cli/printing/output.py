@@ -29,6 +29,7 @@ LONG_CELLS_MAX: Final = 80
 """How much of an error a table shows: its beginning mostly says it, and a list is read for what happened to what."""
 _FREE_TEXT: Final = frozenset(
     {
+        "changed",
         "description",
         "detail",
         "error",

@@ -29,7 +29,7 @@ class Unanswered:
     """A live broker that has not answered."""
 
     broker: str
-    """Its address."""
+    """Its address; its id, where nothing has been heard of it any more."""
     why: str
 
 

@@ -125,7 +125,7 @@ def _refuse_used(kind: str, name: str, use: Use) -> None:
 def _used_by(use: Use, *, is_group: bool = False) -> str:
     # A group is not in use by itself.
     groups = "" if is_group else f"group {use.groups[0]}: " if len(use.groups) == 1 else ""
-    return f"{groups}{use.text} (--force deletes it all the same)"
+    return f"{groups}{use.text} (by force it is deleted all the same)"
 
 
 class _Meant(NamedTuple):

@@ -25,16 +25,18 @@ _ACTOR: Final = "dry run"
 class FieldChange(NamedTuple):
     """What would become of one field of a thing."""
 
-    thing: str
-    """Its kind and its name."""
+    kind: str
+    """Of what kind the thing is, as the audit trail has it, ..."""
+    name: str
+    """... and its name."""
     field: str
     before: Any
     after: Any
 
 
-def _is_left_out(name: str) -> bool:
+def _is_left_out(field: str) -> bool:
     # Given out by the database: the change itself is given others. What is required follows from the rest.
-    return name.endswith("_id") or name in {"created_at", "requires"}
+    return field.endswith("_id") or field in {"created_at", "requires"}
 
 
 async def rehearse(
@@ -59,11 +61,10 @@ def _fields_of(change: ThingChange) -> list[FieldChange]:
     # Of what is created or deleted there are no fields on one side.
     before: Mapping[str, Any] = change.before or {}
     after: Mapping[str, Any] = change.after or {}
-    thing = f"{change.kind.replace('_', ' ')} {change.name}"
     return [
-        FieldChange(thing, name, before.get(name), after.get(name))
-        for name in {**before, **after}
-        if before.get(name) != after.get(name) and not _is_left_out(name)
+        FieldChange(change.kind, change.name, field, before.get(field), after.get(field))
+        for field in {**before, **after}
+        if before.get(field) != after.get(field) and not _is_left_out(field)
     ]
 
 

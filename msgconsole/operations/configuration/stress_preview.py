@@ -13,7 +13,7 @@ from msgbroker.engine.stress import StressGate
 from msgconsole.operations.configuration.foretelling import Foretold
 from msgconsole.operations.configuration.newest import NamedType, foretell_group, read_newest
 from msgconsole.operations.configuration.rehearsing import FieldChange, changed_fields, rehearse
-from msgconsole.operations.counting import Counted, IsDenied, OffsetsOfQueue, are_cheap, count_selected
+from msgconsole.operations.counting import IsDenied, OffsetsOfQueue, are_cheap, count_selected
 from msgconsole.operations.figures.lag import QueueLag, read_lag
 from msgconsole.operations.figures.wanted import WantedFigures
 from msgconsole.operations.matched import Matched
@@ -27,6 +27,19 @@ RANGES_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
+class UnsettledStress:
+    """What is stored and a group has not settled, and how much of it the change is about."""
+
+    looked_at: int
+    """How many messages it has not settled."""
+    concerned: int
+    """How many of them it would be handed after the change and not before, or the other way round: that is asked as
+    they are handed out."""
+    is_exact: bool
+    """Whether each was looked at; else it is about so many."""
+
+
+@dataclass(frozen=True, slots=True)
 class WhitelistPreview:
     """What would be different."""
 
@@ -35,10 +48,8 @@ class WhitelistPreview:
     """By the newest messages of the type."""
     is_all: bool
     """Whether these are all messages of the type that the log has."""
-    unsettled: Counted | None
-    """What is stored and the group has not settled; of it `denied` is the stress traffic that it would be handed after
-    the change and not before, or the other way round: that is asked as it is handed out. None: an expression of the
-    group costs too much to be tried on all of it."""
+    unsettled: UnsettledStress | None
+    """None: an expression of the group costs too much to be tried on all of it."""
 
 
 async def preview_whitelist(stores: Stores, asked: NamedType, *, allowed: bool, reason: str = "") -> WhitelistPreview:
@@ -64,7 +75,7 @@ async def preview_whitelist(stores: Stores, asked: NamedType, *, allowed: bool, 
     )
 
 
-async def _count_unsettled(stores: Stores, rehearsed: Rehearsed, asked: NamedType) -> Counted | None:
+async def _count_unsettled(stores: Stores, rehearsed: Rehearsed, asked: NamedType) -> UnsettledStress | None:
     group = get_group(rehearsed.before, asked.namespace, asked.group)
     topic = get_topic(rehearsed.before, asked.namespace, asked.topic)
     if not are_cheap(group, topic):
@@ -75,10 +86,11 @@ async def _count_unsettled(stores: Stores, rehearsed: Rehearsed, asked: NamedTyp
         places = await find_places(conn, group.group_id, [lag.queue_id for lag in lags])
         selection = _OfLanes(group, topic, places)
         ranges = unsettled_ranges(lags, places)
-        if len(ranges) <= RANGES_MAX:
-            return await count_selected(conn, ranges, selection, is_told_apart)
-        whole = unsettled_ranges(lags, {})
-        return (await count_selected(conn, whole, selection, is_told_apart))._replace(is_exact=False)
+        is_each = len(ranges) <= RANGES_MAX
+        if not is_each:
+            ranges = unsettled_ranges(lags, {})
+        counted = await count_selected(conn, ranges, selection, is_told_apart)
+    return UnsettledStress(counted.looked_at, counted.denied, is_exact=is_each and counted.is_exact)
 
 
 class _OfLanes:

@@ -9,9 +9,11 @@ from confdb.expressions.compiled import compile_expression, cost_of_expression, 
 from confdb.routes import Snapshot, SubscriptionMode
 from confdb.services import SubscriptionView
 from confdb.services.changes import Rehearsed
+from msgbroker.contract.limits import EXPRESSION_COST_MAX
 from msgbroker.engine.selection import selection_of
 from msgbroker.engine.stress import StressGate
 from msgconsole.operations.configuration.activity import Activity, find_activity
+from msgconsole.operations.configuration.deletions import Use, find_subscription_use
 from msgconsole.operations.configuration.foretelling import Foretold
 from msgconsole.operations.configuration.newest import NamedType, foretell_group, read_newest
 from msgconsole.operations.configuration.rehearsing import FieldChange, changed_fields, rehearse
@@ -35,7 +37,8 @@ class SubscriptionPreview:
     is_all: bool
     """Whether these are all messages of the type that the log has."""
     cost_steps: int | None
-    """What evaluating the expression on a message may cost; None: there is none."""
+    """What evaluating the expression on a message may cost; None: there is none. `cost_steps_max` is the most that is
+    taken."""
     warnings: tuple[str, ...]
     """Where the expression may not mean what it says."""
     group_is_paused: bool
@@ -52,6 +55,19 @@ class SubscriptionPreview:
     """Whether a job would deliver them: the group has read past them."""
     activity: Activity | None = None
     """What the group is at, where the subscription would be paused."""
+    cost_steps_max: int = EXPRESSION_COST_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class UnsubscribePreview:
+    """What would be lost."""
+
+    use: Use
+    """Where it is in use, deleting it is refused, unless by force."""
+    foretold: Foretold
+    """By the newest messages of the type, for what would be left of the group's subscriptions."""
+    is_all: bool
+    """Whether these are all messages of the type that the log has."""
 
 
 async def preview_subscribe(stores: Stores, wanted: WantedSubscription, *, reason: str = "") -> SubscriptionPreview:
@@ -84,7 +100,7 @@ async def preview_subscription_update(
     """
     changed, rehearsed = await rehearse(
         stores,
-        lambda service: service.subscriptions.update(*_name(asked), mode=mode, expression=expression, paused=paused),
+        lambda service: service.subscriptions.update(*asked, mode=mode, expression=expression, paused=paused),
         reason=reason,
     )
     preview = await _preview(stores, rehearsed, asked, changed.thing)
@@ -94,19 +110,17 @@ async def preview_subscription_update(
     return preview
 
 
-async def preview_unsubscribe(stores: Stores, asked: NamedType, *, reason: str = "") -> SubscriptionPreview:
-    """Return what of the newest messages a group would get without a subscription, whether or not it is in use.
+async def preview_unsubscribe(stores: Stores, asked: NamedType, *, reason: str = "") -> UnsubscribePreview:
+    """Return who uses a subscription, and what of the newest messages its group would get without it.
 
-    Changes nothing. Raises as `Subscriptions.delete` does, and LookTooLongError.
+    Changes nothing, and is not refused where it is in use. Raises as `Subscriptions.delete` does, and LookTooLongError.
     """
-    deleted, rehearsed = await rehearse(
-        stores, lambda service: service.subscriptions.delete(*_name(asked)), reason=reason
-    )
-    return await _preview(stores, rehearsed, asked, deleted.thing)
-
-
-def _name(asked: NamedType) -> tuple[str, str, str, str]:
-    return asked.namespace, asked.group, asked.topic, asked.event_code
+    _, rehearsed = await rehearse(stores, lambda service: service.subscriptions.delete(*asked), reason=reason)
+    topic = get_topic(rehearsed.before, asked.namespace, asked.topic)
+    newest = await read_newest(stores, topic.topic_id, asked.event_code)
+    foretold = await foretell_group(newest.messages, rehearsed.before, rehearsed.after, asked)
+    use = await find_subscription_use(stores, *asked)
+    return UnsubscribePreview(use, foretold, is_all=newest.is_all and not foretold.is_cut)
 
 
 async def _preview(

@@ -155,6 +155,6 @@ async def _find_publishing(stores: Stores, namespace: str, topic: str) -> Publis
         publishers=len(report.publishers),
         published=sum(row.published for row in usage.rows if row.group is None),
         minutes=PUBLISHED_MINUTES,
-        is_complete=usage.complete and not usage.is_cut,
+        is_complete=usage.is_complete,
         unanswered=report.unanswered,
     )

@@ -126,7 +126,8 @@ async def registered_groups(stores: Stores) -> frozenset[int]:
 
 
 async def sum_letters(stores: Stores, wanted: WantedDeadLetters) -> tuple[list[LetterSum], int]:
-    """Return what is *wanted*, summed up, and the newest id of it; 0 where there is none."""
+    """Return what is *wanted*, summed up, and the newest id of it; 0 where there is none. Raises as `namespace_of`."""
+    namespace_of(wanted)
     snapshot = await load_snapshot(stores.config)
     async with stores.messages.looking(COUNT_SECONDS_MAX) as conn:
         sums = await count_wanted(conn, wanted)

@@ -42,7 +42,10 @@ class PurgePlan:
 
 
 async def plan_purge(stores: Stores, wanted: WantedDeadLetters, *, include_unarchived: bool = False) -> PurgePlan:
-    """Return what purging the dead letters that are *wanted* would do. Changes nothing."""
+    """Return what purging the dead letters that are *wanted* would do. Changes nothing.
+
+    Raises InvalidSettingError where it is not said of which namespace, LookTooLongError.
+    """
     sums, last_id = await sum_letters(stores, wanted)
     unarchived = await _count_unarchived(stores, wanted)
     total = sum(each.letters for each in sums)

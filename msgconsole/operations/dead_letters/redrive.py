@@ -32,7 +32,10 @@ class RedrivePlan:
 
 
 async def plan_redrive(stores: Stores, wanted: WantedDeadLetters) -> RedrivePlan:
-    """Return what redriving the dead letters that are *wanted* would do. Changes nothing."""
+    """Return what redriving the dead letters that are *wanted* would do. Changes nothing.
+
+    Raises InvalidSettingError where it is not said of which namespace, LookTooLongError.
+    """
     sums, last_id = await sum_letters(stores, wanted)
     impossible = sum(each.letters for each in sums if each.problem is not None)
     return RedrivePlan(sums, sum(each.letters for each in sums) - impossible, impossible, last_id)

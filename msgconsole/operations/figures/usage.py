@@ -81,8 +81,8 @@ class UsageReport:
     since: datetime
     until: datetime
     rows: Sequence[UsageOfType]
-    complete: bool
-    """Whether nothing was lost that brokers counted until `open_from`."""
+    is_complete: bool
+    """Whether it is all: nothing is lost that brokers counted until `open_from`, and no row is left out."""
     incomplete: Sequence[datetime]
     """The minutes that lack something, or may."""
     open_from: datetime | None
@@ -118,14 +118,15 @@ async def read_usage(
     now = datetime.now(UTC)
     incomplete = incomplete_minutes(brokers, lacking, since, until, now)
     open_at = open_from(brokers, now)
+    is_cut = len(usages) >= ROWS_MAX
     return UsageReport(
         since=since,
         until=until,
         rows=[_row(usage, names, is_step=step is not None) for usage in usages],
-        complete=not incomplete,
+        is_complete=not incomplete and not is_cut and names.knows_all_deleted,
         incomplete=incomplete,
         open_from=open_at if open_at < until else None,
-        is_cut=len(usages) >= ROWS_MAX,
+        is_cut=is_cut,
         knows_all_deleted=names.knows_all_deleted,
     )
 

@@ -163,7 +163,7 @@ def reasons_of(group: GroupRoute, queues: Sequence[QueueLeft]) -> list[str]:
     left = [each for each in queues if each.unsettled]
     reasons: list[str] = []
     if left and group.paused:
-        reasons.append(f"the group is paused: `msgcenter group update {group.name} --resume`")
+        reasons.append("the group is paused until it is resumed")
     if shelved := sum(each.shelved for each in left):
         names = sorted({subscription.event_code for subscription in group.subscriptions if subscription.paused})
         reasons.append(f"{_messages(shelved)} for paused subscriptions ({', '.join(names) or 'none by now'})")

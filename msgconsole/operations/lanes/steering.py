@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from confdb.snapshot import load_snapshot
 from msgbroker.contract.errors import MessageStateError
@@ -31,6 +32,10 @@ from msgdb.lanes.steering import (
 from msgdb.log.copies import find_copy_at
 from msgdb.postgres.connections import Connection
 from msgdb.postgres.history import get_history
+
+_DEAD_LETTER: Final = "DEAD_LETTER"
+_NOT_MATCHED: Final = "NOT_MATCHED"
+"""The words of the status, which is told in a room above; of what is settled rows alone do not tell how."""
 
 
 class Steer(StrEnum):
@@ -147,7 +152,7 @@ async def _refuse(
     """Raise MessageStateError where nothing of that kind can be done to the message."""
     if await _came_again(conn, found, stand):
         before = f"dead letter {stand.dead_letter_id} is of before the group was reset"
-        way_on = f"{before}, `msgcenter message status` tells more, `msgcenter message replay` delivers it again"
+        way_on = f"{before}: its status tells more, a replay delivers it again"
         raise MessageStateError(str(found.message.copy.id), found.group.name, stand.standing, way_on)
     state, way_on = _hindrance(found, stand, steer, is_whatever=is_whatever)
     if state:
@@ -171,8 +176,8 @@ def _hindrance(found: MeantMessage, stand: StandByRows, steer: Steer, *, is_what
     """Return which state keeps the message from being steered, and what there is instead; empty: none does."""
     if stand.standing is Standing.SETTLED:
         if stand.dead_letter_id is not None:
-            return "a dead letter", f"`msgcenter dead-letters redrive {stand.dead_letter_id}` delivers it again"
-        return Standing.SETTLED, "`msgcenter message replay` delivers it again"
+            return _DEAD_LETTER, f"to redrive dead letter {stand.dead_letter_id} delivers it again"
+        return Standing.SETTLED, "a replay delivers it again"
     waits_for_paused = stand.standing is Standing.SHELVED
     if stand.standing is Standing.UNSETTLED and not is_whatever:
         # What has a row was asked for when it was read.
@@ -182,9 +187,9 @@ def _hindrance(found: MeantMessage, stand: StandByRows, steer: Steer, *, is_what
         if not matcher.select([message], queue_id):
             waits_for_paused = bool(matcher.paused_wanting(message, queue_id))
             if not waits_for_paused:
-                return "NOT_ASKED_FOR", "its subscriptions do not ask for it now"
+                return _NOT_MATCHED, "its subscriptions do not ask for it now"
     if waits_for_paused and steer is Steer.RETRY_NOW:
-        return Standing.SHELVED, "only paused subscriptions want it: `msgcenter subscription update ... --resume`"
+        return Standing.SHELVED, "only paused subscriptions want it, until they are resumed"
     return "", ""
 
 

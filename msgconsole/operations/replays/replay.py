@@ -35,7 +35,7 @@ IDS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedReplay:
-    """What somebody wants to be replayed, and to which group."""
+    """What somebody wants to be replayed, and to which group. Raises InvalidSettingError where that is two things."""
 
     namespace: str
     group: str
@@ -49,6 +49,12 @@ class WantedReplay:
     """Or these messages, and nothing else is given."""
     whatever_it_asks_for: bool = False
     """Not only what the group's subscriptions ask for."""
+
+    def __post_init__(self) -> None:
+        conditions = (self.topic, self.event_code, self.key, self.headers or None, self.stored_from, self.stored_before)
+        if self.message_ids and any(each is not None for each in conditions):
+            # Of the messages that are named all would be replayed, whatever the conditions say.
+            raise InvalidSettingError("ids", "must be given alone: no condition goes with them")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
+from msgconsole.operations.brokers.asking import Unanswered
+
 
 class State(StrEnum):
     """What became of a message with a group."""
@@ -165,8 +167,8 @@ class MessageStatus:
     stress: bool | None
     places: tuple[PlaceStatus, ...]
     has_more_places: bool
-    """Whether it lies in more places than are told of: those are the oldest."""
-    unanswered: tuple[str, ...]
+    """Whether it lies in more places than are told of: the first, and the newest of the others."""
+    unanswered: tuple[Unanswered, ...]
     """The brokers that serve it and did not answer: what only they know is missing."""
     has_more_groups: bool = False
     """Whether there were more groups than are told of: some that were deleted long ago are missing."""

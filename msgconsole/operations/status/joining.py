@@ -8,6 +8,7 @@ from functools import cached_property
 
 from confdb.past import PastGroup, TopicPast
 from msgbroker.client.connect.inspection import MessagePlace, MessageStand
+from msgconsole.operations.brokers.asking import Unanswered
 from msgconsole.operations.status.answers import GroupStatus, PlaceStatus, Why
 from msgconsole.operations.status.deciding import decide
 from msgconsole.operations.status.deleted import DeletedGroup, Ended, deleted_groups, ended_first, told_of, topic_ended
@@ -47,7 +48,7 @@ class Said:
     """What brokers say."""
 
     stands: Mapping[MessagePlace, MessageStand] = field(default_factory=dict)
-    unanswered: tuple[str, ...] = ()
+    unanswered: tuple[Unanswered, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from confdb.past import UNCERTAIN_SECONDS, Past, PastGroup, TopicPast
 from msgbroker.client.connect.inspection import MessagePlace
 from msgbroker.contract.errors import LookTooLongError
 from msgbroker.contract.whereabouts import Stand
-from msgconsole.operations.brokers.asking import find_in_flight
+from msgconsole.operations.brokers.asking import Unanswered, find_in_flight
 from msgconsole.operations.status.answers import MessageStatus, PlaceStatus
 from msgconsole.operations.status.deleted import asked_groups
 from msgconsole.operations.status.gone import find_gone
@@ -145,11 +145,12 @@ async def _ask(stores: Stores, asked: Mapping[MessagePlace, UUID]) -> Said:
     live = {broker.broker_id: broker.address for broker in await BrokerRegistry(stores.config).list_live()}
     reasons = {each.broker: each.why for each in report.unanswered}
     silent = {owner for place, owner in asked.items() if place not in stands}
-    return Said(stands, tuple(sorted(_silence_of(owner, live, reasons) for owner in silent)))
+    unanswered = (_silence_of(owner, live, reasons) for owner in silent)
+    return Said(stands, tuple(sorted(unanswered, key=lambda each: each.broker)))
 
 
-def _silence_of(owner: UUID, live: Mapping[UUID, str], reasons: Mapping[str, str]) -> str:
+def _silence_of(owner: UUID, live: Mapping[UUID, str], reasons: Mapping[str, str]) -> Unanswered:
     address = live.get(owner)
     if address is None:
-        return f"broker {owner}: it has not been heard of"
-    return f"broker {address}: {reasons.get(address, 'it gives its lane up, or has just claimed it')}"
+        return Unanswered(str(owner), "it has not been heard of")
+    return Unanswered(address, reasons.get(address, "it gives its lane up, or has just claimed it"))

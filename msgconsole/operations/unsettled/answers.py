@@ -14,17 +14,21 @@ from msgconsole.operations.status.answers import State
 COUNT_MAX: Final = 1_000
 UNSETTLED_STATES: Final = (State.IN_FLIGHT, State.RETRYING, State.SHELVED, State.PENDING)
 """What an unsettled message may be, in the words of its status."""
+BEGUN_STATES: Final = (State.IN_FLIGHT, State.RETRYING, State.SHELVED)
+"""What is listed unless it is said otherwise. What is ready for the next instance with room may be a thousand messages,
+and keeps nobody from anything: of it there is a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedUnsettled:
-    """What of a group is asked for; None: whatever it is. Raises InvalidSettingError."""
+    """What of a group is asked for; None: whatever it is, but for the state. Raises InvalidSettingError."""
 
     namespace: str
     group: str
     topic: str | None = None
     queue_id: int | None = None
     state: State | None = None
+    """None: all BEGUN_STATES."""
     instance_id: str | None = None
     """Only what this instance has."""
     limit: int = 50
@@ -39,7 +43,7 @@ class WantedUnsettled:
 
     @property
     def is_all(self) -> bool:
-        """Whether whatever is unsettled is asked for, and not only what is in one state, or with one instance."""
+        """Whether all that has begun is asked for, and not only what is in one state, or with one instance."""
         return self.state is None and self.instance_id is None
 
 
@@ -67,6 +71,11 @@ class UnsettledRow:
     host: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    """When it is taken back, unless the instance asks for more time."""
+    latest: datetime | None = None
+    """When it is taken back however often the instance asks; None: it may not."""
+    held_seconds: float | None = None
+    """For how long the instance has it, by two clocks."""
     has_begun: bool | None = None
     """Whether the instance has said that it has begun it. One that never says so has not."""
     due_at: datetime | None = None
@@ -74,6 +83,8 @@ class UnsettledRow:
     last_error: str | None = None
     broker: str | None = None
     """By whose word; None: by what is stored."""
+    is_served: bool
+    """Whether a broker serves its lane; else no instance of the group is connected that could take it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +99,13 @@ class NextRow:
     key: str | None
     queue_id: int
     queue_offset: int
+    broker: str | None
+    """By whose word nobody has read it yet; None: by what is stored, and where its lane is served an instance may have
+    it."""
+    is_served: bool
+    """As above."""
     detail: str
+    """The same for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +119,8 @@ class UnsettledReport:
     """The oldest first."""
     has_more: bool
     """Whether there are more, later ones."""
+    ready: int
+    """How many are read and wait for an instance that has room, by what brokers have told: those that are PENDING."""
     next: Sequence[NextRow]
     """Of queues of which nothing is in flight; the oldest first."""
     has_more_next: bool

@@ -19,7 +19,7 @@ from msgconsole.operations.brokers.asking import ASK_SECONDS_MAX, Asked, ask_bro
 from msgconsole.operations.status.answers import State
 from msgconsole.operations.stores import Stores
 from msgconsole.operations.subscribed import get_group, start_of, subscribed_topics
-from msgconsole.operations.unsettled.answers import UnsettledReport, UnsettledRow, WantedUnsettled
+from msgconsole.operations.unsettled.answers import BEGUN_STATES, UnsettledReport, UnsettledRow, WantedUnsettled
 from msgconsole.operations.unsettled.joining import STATES, Heard, Said, hear, join, where_next, why_unheard
 from msgconsole.operations.unsettled.telling import next_row, row_of
 from msgdb.log.found import FoundMessage
@@ -77,7 +77,7 @@ async def list_unsettled(
         read = await _read(conn, meant, wanted, asked)
     live = {broker.broker_id: broker.address for broker in await BrokerRegistry(stores.config).list_live()}
     next_rows = [
-        next_row(each, each.topic, read.lanes[each.queue_id], read.heard.get(each.queue_id), _read_at(read.lanes))
+        next_row(each, read.lanes[each.queue_id], read.heard.get(each.queue_id), _read_at(read.lanes))
         for each in read.next
     ]
     return UnsettledReport(
@@ -86,6 +86,7 @@ async def list_unsettled(
         paused=meant.group.paused,
         messages=read.rows,
         has_more=read.has_more,
+        ready=sum(each.lane.ready for each in read.heard.values()),
         next=next_rows[: wanted.limit],
         has_more_next=len(next_rows) > wanted.limit,
         why_not=why_unheard(read.lanes, read.heard, live, {each.broker: each.why for each in asked.unanswered}),
@@ -113,7 +114,8 @@ def _which(meant: _Meant, wanted: WantedUnsettled) -> WhichUnsettled:
     # Of more queues than one request may name all lanes are told: those that are not meant are passed over.
     queue_ids = tuple(meant.topics) if is_narrower and len(meant.topics) <= INSPECTED_PLACES_MAX else ()
     state = State.IN_FLIGHT if wanted.instance_id is not None else wanted.state
-    stands: tuple[Stand, ...] = tuple(stand for stand, each in STATES.items() if each is state)
+    states = BEGUN_STATES if state is None else (state,)
+    stands: tuple[Stand, ...] = tuple(stand for stand, each in STATES.items() if each in states)
     return WhichUnsettled(meant.group.group_id, queue_ids, stands, wanted.instance_id or "")
 
 
@@ -132,6 +134,7 @@ async def _read(conn: Connection, meant: _Meant, wanted: WantedUnsettled, asked:
             meant.topics[line.position.queue_id].name,
             _read_at(lanes),
             is_served=lanes[line.position.queue_id].owner is not None,
+            handle_seconds_max=meant.group.handle_seconds_max,
         )
         for line in joined.lines
     ]

@@ -20,8 +20,13 @@ _UNSERVED: Final = "no broker serves its lane: no instance of the group is conne
 _READY: Final = "it is ready for the next instance that has room"
 
 
-def row_of(line: Line, known: Known | None, topic: str, read_at_us: int, *, is_served: bool) -> UnsettledRow:
-    """Return a message as it is told. *is_served*: a broker serves its lane, whether or not that has answered."""
+def row_of(
+    line: Line, known: Known | None, topic: str, read_at_us: int, *, is_served: bool, handle_seconds_max: float
+) -> UnsettledRow:
+    """Return a message as it is told. *is_served*: a broker serves its lane, whether or not that has answered.
+
+    *handle_seconds_max*: for how long an instance may have a message that it asks more time for; 0: it may not ask.
+    """
     message = None if known is None else known.message
     # What is written down of an earlier attempt, before the last one's end is, would be taken for that of this one.
     written = known if known is not None and known.attempt == line.attempt else None
@@ -37,32 +42,33 @@ def row_of(line: Line, known: Known | None, topic: str, read_at_us: int, *, is_s
         queue_offset=line.position.queue_offset,
         state=line.state,
         attempt=line.attempt,
-        detail=_detail(line, due_at, read_at_us, is_served=is_served),
+        detail=_detail(line, due_at, read_at_us, is_served=is_served, handle_seconds_max=handle_seconds_max),
         due_at=due_at,
         last_error=None if written is None else written.last_error or None,
         broker=line.broker,
-        **_with_whom(line),
+        is_served=is_served,
+        **_with_whom(line, read_at_us, handle_seconds_max),
     )
 
 
-def next_row(
-    message: FoundMessage, topic: str, standing: LaneStanding, heard: Heard | None, read_at_us: int
-) -> NextRow:
+def next_row(message: FoundMessage, standing: LaneStanding, heard: Heard | None, read_at_us: int) -> NextRow:
     """Return what comes next of a queue, as it is told."""
     return NextRow(
         age_seconds=_age(message.stored_at_us, read_at_us),
         stored_at=datetime_of(message.stored_at_us),
-        topic=topic,
+        topic=message.topic,
         event_code=message.event_code,
         message_id=message.id,
         key=message.key,
         queue_id=message.queue_id,
         queue_offset=message.queue_offset,
+        broker=None if heard is None else heard.address,
+        is_served=standing.owner is not None,
         detail=_why_next(standing, heard),
     )
 
 
-def _with_whom(line: Line) -> dict[str, Any]:
+def _with_whom(line: Line, read_at_us: int, handle_seconds_max: float) -> dict[str, Any]:
     stand = line.stand
     if stand is None or line.state is not State.IN_FLIGHT:
         return {}
@@ -71,6 +77,8 @@ def _with_whom(line: Line) -> dict[str, Any]:
         "host": stand.host or None,
         "since": _time(stand.handed_at_us),
         "until": _time(stand.deadline_at_us),
+        "latest": _latest(stand, handle_seconds_max),
+        "held_seconds": None if stand.handed_at_us is None else _age(stand.handed_at_us, read_at_us),
         "has_begun": stand.has_begun,
     }
 
@@ -83,9 +91,16 @@ def _why_next(standing: LaneStanding, heard: Heard | None) -> str:
     return f"it is the first that the last checkpoint has not settled; an instance may have it: {NOT_ASKED}"
 
 
-def _detail(line: Line, due_at: datetime | None, read_at_us: int, *, is_served: bool) -> str:
+def _latest(stand: MessageStand, handle_seconds_max: float) -> datetime | None:
+    if stand.handed_at_us is None or stand.deadline_at_us is None:
+        return None
+    latest_us = stand.handed_at_us + round(handle_seconds_max * _MICROSECONDS)
+    return _time(latest_us) if latest_us > stand.deadline_at_us else None
+
+
+def _detail(line: Line, due_at: datetime | None, read_at_us: int, *, is_served: bool, handle_seconds_max: float) -> str:
     if line.state is State.IN_FLIGHT and line.stand is not None:
-        return _in_flight(line.stand, line.broker)
+        return _in_flight(line.stand, line.broker, _latest(line.stand, handle_seconds_max))
     if line.state is State.RETRYING:
         return _retrying(line, due_at, read_at_us, is_served=is_served)
     return _SHELVED if line.state is State.SHELVED else _READY
@@ -102,14 +117,17 @@ def _retrying(line: Line, due_at: datetime | None, read_at_us: int, *, is_served
     return f"{due}, or an instance has it: {NOT_ASKED}" if is_served else f"{due}; {_UNSERVED}"
 
 
-def _in_flight(stand: MessageStand, broker: str | None) -> str:
+def _in_flight(stand: MessageStand, broker: str | None, latest: datetime | None) -> str:
     host = f" (on {stand.host})" if stand.host else ""
     who = f"instance {stand.instance_id}{host}" if stand.instance_id else "an instance that goes"
     since, until = _time(stand.handed_at_us), _time(stand.deadline_at_us)
     text = f"{who} at broker {broker} has it, as attempt {stand.attempt}"
     if since is not None:
         text += f", since {since:%H:%M:%S}"
-    return text if until is None else f"{text}, until {until:%H:%M:%S}"
+    if until is None:
+        return text
+    text += f", until {until:%H:%M:%S}"
+    return text if latest is None else f"{text}, or as long as it asks for more time, {latest:%H:%M:%S} at the latest"
 
 
 def _due_at(line: Line, written: Known | None) -> datetime | None:

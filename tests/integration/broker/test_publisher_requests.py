@@ -17,9 +17,10 @@ from msgbroker.server.app import Broker
 from msgbroker.server.edge.publishing.publisher_connection import PublisherConnection
 from msgbroker.v1 import message_pb2
 from msgdb.acts import list_acts
-from msgdb.requests import NewRequest, RequestOutcome, ask, find_outcomes, hint
+from msgdb.requests import NewRequest, RequestOutcome
 from msgdb.store import MessageStore
 from tests.support.broker_fixtures import StartBroker
+from tests.support.broker_requests import asked, outcome_of
 from tests.support.collecting import PAID, TOPIC, register_group, register_topic, subscribed
 from tests.support.eventually import eventually
 from tests.support.raw_streams import RawPublisher, raw_publisher
@@ -45,22 +46,7 @@ def broker_id_of(broker: Broker) -> UUID:
 
 async def request_of(store: MessageStore, broker: Broker, name: str) -> int:
     """Ask for the end of a stream; return the id of what is asked."""
-    async with store.transaction() as conn:
-        new = [NewRequest(broker_id_of(broker), None, name, "publisher x")]
-        (request_id,) = await ask(conn, new, seconds=60.0, actor="ada", reason="it floods")
-    async with store.connection() as conn:
-        await hint(conn)
-    return request_id
-
-
-async def outcome_of(store: MessageStore, request_id: int) -> RequestOutcome:
-    async def look() -> RequestOutcome | None:
-        async with store.connection() as conn:
-            return (await find_outcomes(conn, [request_id])).get(request_id)
-
-    outcome = await eventually(look)
-    assert outcome is not None
-    return outcome
+    return await asked(store, NewRequest(broker_id_of(broker), None, name, "publisher x"), reason="it floods")
 
 
 async def send(publisher: RawPublisher, sequence: int) -> None:

@@ -21,11 +21,11 @@ from msgdb.requests import (
     RequestOutcome,
     ask,
     find_outcomes,
-    hint,
     list_requests,
     note_disconnected,
 )
 from msgdb.store import MessageStore
+from tests.support.broker_requests import asked, outcome_of
 from tests.support.collecting import GROUP, PAID, TOPIC, register_group, register_topic, subscribed
 from tests.support.eventually import eventually
 from tests.support.raw_streams import RawSubscriber, raw_subscriber
@@ -50,21 +50,7 @@ async def request_of(store: MessageStore, broker: Broker, attachment: str) -> in
     (group_id,) = broker.hub.groups
     broker_id = broker.cluster.heartbeats.identity.broker_id
     new = NewRequest(broker_id, group_id, attachment, "an instance")
-    async with store.transaction() as conn:
-        (request_id,) = await ask(conn, [new], seconds=60.0, **BY_ADA)
-    async with store.connection() as conn:
-        await hint(conn)
-    return request_id
-
-
-async def outcome_of(store: MessageStore, request_id: int) -> RequestOutcome:
-    async def look() -> RequestOutcome | None:
-        async with store.connection() as conn:
-            return (await find_outcomes(conn, [request_id])).get(request_id)
-
-    outcome = await eventually(look)
-    assert outcome is not None
-    return outcome
+    return await asked(store, new)
 
 
 async def acts(store: MessageStore, namespace: str = "default") -> list[str]:

@@ -47,7 +47,18 @@ app = typer.Typer(no_args_is_help=True)
 app.command("redrive")(acts.redrive)
 app.command("purge")(acts.purge)
 
-_COLUMNS = ("id", "died_at", "group", "topic", "event_code", "reason", "last_error", "redriven_at")
+_COLUMNS = (
+    "id",
+    "died_at",
+    "group",
+    "topic",
+    "event_code",
+    "key",
+    "why",
+    "last_error",
+    "redriven_at",
+    "message_id",
+)
 
 
 @app.command("list")
@@ -91,7 +102,7 @@ def list_(
     page, registered, earlier = act(read)
     records = [_record(summary, registered) for summary in page.items]
     shown = records if as_json else [*map(_marked, records)]
-    least = ("redriven_at", "event_code", "topic")
+    least = ("message_id", "redriven_at", "key", "event_code", "topic")
     print_rows(shown, _COLUMNS, as_json=as_json, empty="No dead letters.", long=["last_error"], least=least)
     if before is None:
         tell_earlier(group, earlier, "--earlier shows these")
@@ -129,8 +140,11 @@ def show(
 
 
 def _marked(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record as people read it: a group that was deleted is another than one that has its name now."""
-    others = {name: value for name, value in record.items() if name != "is_registered"}
+    """Return a record as people read it: a group that was deleted is another than one that has its name now.
+
+    `why` is what may be asked for by that name.
+    """
+    others = {name: value for name, value in record.items() if name != "is_registered"} | {"why": record["reason"]}
     return others if record["is_registered"] else others | {"group": f"{record['group']} (deleted)"}
 
 

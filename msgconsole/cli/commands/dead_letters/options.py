@@ -12,8 +12,8 @@ from msgconsole.cli.typed.times import FORMS, parse_time
 from msgconsole.operations.dead_letters.meant import EarlierLetters
 
 DiedOf = Annotated[
-    str | None,
-    typer.Option("--why", help=f"Only those that died of this: {', '.join(DeadLetterReason)}."),
+    DeadLetterReason | None,
+    typer.Option("--why", case_sensitive=False, help="Only those that died of this."),
 ]
 OfError = Annotated[
     str | None, typer.Option("--error", help="Only those whose last error says this somewhere, in whatever case.")

@@ -39,11 +39,6 @@ from msgconsole.cli.typed.options import (
 from msgconsole.operations.configuration.deletions import delete_group, find_group_use
 
 app = typer.Typer(no_args_is_help=True)
-app.command("update")(group_update.update)
-app.command("reset")(reset.reset)
-app.command("drain")(drain.drain)
-app.command("errors")(errors.errors)
-app.command("unsettled")(unsettled.unsettled)
 
 NumberT = TypeVar("NumberT", int, float)
 
@@ -199,6 +194,14 @@ def delete(
         as_json=as_json,
         wait=not no_wait,
     )
+
+
+# Behind the others, as --help lists them in this order.
+app.command("update")(group_update.update)
+app.command("reset")(reset.reset)
+app.command("unsettled")(unsettled.unsettled)
+app.command("errors")(errors.errors)
+app.command("drain")(drain.drain)
 
 
 def _existing_publishers(namespace: str, name: str, wanted: Mapping[str, object]) -> Existing[PublisherGroupView]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import typer
 
-from msgbroker.contract.limits import EXPRESSION_COST_MAX
 from msgconsole.cli.printing.foretold import (
     NO_CHANGE,
     NOTHING_DONE,
@@ -14,7 +13,7 @@ from msgconsole.cli.printing.foretold import (
     tell_changes,
     tell_foretold,
 )
-from msgconsole.cli.printing.output import plain, print_json, print_line
+from msgconsole.cli.printing.output import print_json, print_line
 from msgconsole.operations.configuration.subscription_preview import SubscriptionPreview
 from msgconsole.operations.counting import Counted
 
@@ -22,7 +21,7 @@ from msgconsole.operations.counting import Counted
 def tell_subscription(preview: SubscriptionPreview, type_name: str, *, as_json: bool) -> None:
     """Print what a subscription that is made or changed would mean."""
     if as_json:
-        print_json(plain(preview) | {"cost_steps_max": EXPRESSION_COST_MAX})
+        print_json(preview)
         return
     if not preview.changes:
         print_line(NO_CHANGE)
@@ -32,7 +31,8 @@ def tell_subscription(preview: SubscriptionPreview, type_name: str, *, as_json: 
         tell_changes(preview.changes)
     tell_foretold(preview.foretold, type_name, is_all=preview.is_all)
     if preview.cost_steps is not None:
-        print_line(f"The expression costs up to {preview.cost_steps:,} of {EXPRESSION_COST_MAX:,} steps on a message.")
+        of_max = f"{preview.cost_steps:,} of {preview.cost_steps_max:,} steps"
+        print_line(f"The expression costs up to {of_max} on a message.")
     if preview.stored is not None:
         _tell_stored(preview.stored, by_job=preview.by_job)
     if preview.activity is not None:

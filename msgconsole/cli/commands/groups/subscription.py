@@ -26,10 +26,9 @@ from msgconsole.cli.typed.options import (
     SubscriberGroup,
     Topic,
 )
-from msgconsole.operations.configuration.deletions import Use, delete_subscription, find_subscription_use
+from msgconsole.operations.configuration.deletions import delete_subscription
 from msgconsole.operations.configuration.newest import NamedType
-from msgconsole.operations.configuration.subscription_preview import SubscriptionPreview, preview_unsubscribe
-from msgconsole.operations.stores import Stores
+from msgconsole.operations.configuration.subscription_preview import preview_unsubscribe
 from msgdb.reports.expression_failures import find_expression_failure
 
 app = typer.Typer(no_args_is_help=True)
@@ -111,27 +110,15 @@ def delete(
     Example: msgcenter subscription delete SG_POINTS TP_TRADE EC_PAID --dry-run
     """
     if dry_run:
-
-        async def look(stores: Stores) -> tuple[Use, SubscriptionPreview]:
-            use = await find_subscription_use(stores, namespace, group, topic, event_code)
-            asked = NamedType(namespace, group, topic, event_code)
-            return use, await preview_unsubscribe(stores, asked, reason=reason or "")
-
-        use, preview = act(look)
+        asked = NamedType(namespace, group, topic, event_code)
+        preview = act(lambda stores: preview_unsubscribe(stores, asked, reason=reason or ""))
         if not as_json:
             tell_foretold(preview.foretold, f"{topic}/{event_code}", is_all=preview.is_all)
-        tell_use(use, as_json=as_json, foretold=preview.foretold, is_all=preview.is_all)
+        tell_use(preview.use, as_json=as_json, foretold=preview.foretold, is_all=preview.is_all)
         return
     by = deleted_by(reason, force=force)
     carry_out(
-        lambda stores: delete_subscription(
-            stores,
-            namespace,
-            group,
-            topic,
-            event_code,
-            by=by,
-        ),
+        lambda stores: delete_subscription(stores, namespace, group, topic, event_code, by=by),
         lambda gone: f"The subscription of {gone.group} to {gone.topic}/{gone.event_code} is deleted.",
         as_json=as_json,
         wait=not no_wait,

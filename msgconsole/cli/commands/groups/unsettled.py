@@ -30,19 +30,21 @@ _NEXT_COLUMNS: Final = ("age", "queue", "detail")
 
 
 class OfState(StrEnum):
-    """The states that an unsettled message may be in, as they are typed."""
+    """The states that an unsettled message may be in, as they are shown and typed."""
 
-    IN_FLIGHT = "in-flight"
-    RETRYING = "retrying"
-    SHELVED = "shelved"
-    PENDING = "pending"
+    IN_FLIGHT = "IN_FLIGHT"
+    RETRYING = "RETRYING"
+    SHELVED = "SHELVED"
+    PENDING = "PENDING"
 
 
 def unsettled(
     group: SubscriberGroup,
     topic: OfTopic = None,
     queue: Annotated[int | None, typer.Option("--queue", help="Only of this queue, by its id.")] = None,
-    state: Annotated[OfState | None, typer.Option("--state", help="Only what is in this state.")] = None,
+    state: Annotated[
+        OfState | None, typer.Option("--state", case_sensitive=False, help="Only what is in this state.")
+    ] = None,
     instance: Annotated[
         str | None, typer.Option("--instance", metavar="ID", help="Only what this instance has.")
     ] = None,
@@ -54,11 +56,12 @@ def unsettled(
 
     The states are those of `msgcenter message status`: IN_FLIGHT (an instance has it: which, at which broker, since
     when, until when), RETRYING (it waits for another attempt, until when, after which error), SHELVED (it waits for
-    paused subscriptions), PENDING (it is read, and waits for an instance that has room). Where nothing of a queue is in
-    flight, it is told what comes next there. Brokers are asked for what only their memory has: one that does not answer
-    is named, and of its queues only what is written down is told. Of what is behind, and not read yet, `lag` tells.
+    paused subscriptions), and with --state alone PENDING (it is read, and waits for an instance that has room), which
+    may be many. Where nothing of a queue is in flight, it is told what comes next there. Brokers are asked for what
+    only their memory has: one that does not answer is named, and of its queues only what is written down is told. Of
+    what is behind, and not read yet, `lag` tells.
 
-    Example: msgcenter group unsettled SG_POINTS --state in-flight
+    Example: msgcenter group unsettled SG_POINTS --state IN_FLIGHT
     """
     wanted = WantedUnsettled(
         namespace=namespace,
@@ -73,16 +76,18 @@ def unsettled(
     if as_json:
         print_json(plain(report) | {"is_complete": report.is_complete})
     else:
-        _tell(report)
+        _tell(report, wanted)
     if report.has_more or report.has_more_next:
         tell_cut(limit)
     for why in report.why_not:
         tell_incomplete(why)
 
 
-def _tell(report: UnsettledReport) -> None:
+def _tell(report: UnsettledReport, wanted: WantedUnsettled) -> None:
     nothing = "Nothing that is asked for is begun and not settled."
     print_rows(map(_shown, report.messages), _COLUMNS, as_json=False, empty=nothing)
+    if report.ready and wanted.is_all:
+        print_line(f"\n{report.ready:,} are read and wait for an instance that has room: --state PENDING lists them.")
     if report.next:
         print_line("\nNothing is in flight on these queues. What comes next there:")
         print_rows(map(_shown_next, report.next), _NEXT_COLUMNS, as_json=False, empty="")
@@ -95,10 +100,11 @@ def _tell(report: UnsettledReport) -> None:
 def _shown(row: UnsettledRow) -> dict[str, Any]:
     """Return a message as the table has it: what it is, and then where it is."""
     error = "" if row.last_error is None else f"; last error: {cut(visible(row.last_error), LONG_CELLS_MAX)}"
+    held = "" if row.held_seconds is None else f"held for {length(row.held_seconds)}: "
     return {
         "age": length(row.age_seconds),
         "state": row.state,
-        "detail": f"{_named(row)}, queue {row.queue_id} offset {row.queue_offset}: {row.detail}{error}",
+        "detail": f"{_named(row)}, queue {row.queue_id} offset {row.queue_offset}: {held}{row.detail}{error}",
     }
 
 

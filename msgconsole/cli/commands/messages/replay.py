@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
@@ -62,6 +63,7 @@ def replay(
     Example: msgcenter message replay --group SG_POINTS --topic TP_TRADE --since 10:00 --until 11:00 --dry-run
     """
     who = require_reason(reason, dry_run=dry_run)
+    _check_said_once(message_ids, (topic, since), (event_code, key, header or None, until))
     wanted = WantedReplay(
         namespace=namespace,
         group=group,
@@ -74,7 +76,6 @@ def replay(
         message_ids=tuple(message_ids or ()),
         whatever_it_asks_for=whatever,
     )
-    _check_said_once(wanted)
     if dry_run:
         _tell_plan(act(lambda stores: replaying.plan_replay(stores, wanted)), as_json=as_json)
         return
@@ -82,11 +83,10 @@ def replay(
     follow_begun(begun.job_id, namespace, no_wait=no_wait, as_json=as_json)
 
 
-def _check_said_once(wanted: WantedReplay) -> None:
-    conditions = (wanted.topic, wanted.event_code, wanted.key, wanted.stored_from, wanted.stored_before)
-    if wanted.message_ids and (any(each is not None for each in conditions) or wanted.headers):
+def _check_said_once(message_ids: Sequence[UUID] | None, needed: Sequence[object], more: Sequence[object]) -> None:
+    if message_ids and any(each is not None for each in (*needed, *more)):
         raise typer.BadParameter("give the ids of messages, or conditions, and not both")
-    if not wanted.message_ids and (wanted.topic is None or wanted.stored_from is None):
+    if not message_ids and any(each is None for each in needed):
         raise typer.BadParameter("give the ids of messages, or --topic and --since (and what else you know)")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from msgconsole.cli.carrying_out.acting import act
-from msgconsole.cli.printing.incomplete import tell_incomplete
+from msgconsole.cli.printing.incomplete import tell_incomplete, tell_unanswered
 from msgconsole.cli.printing.output import on_one_line, plain, print_json, print_line, print_rows
 from msgconsole.cli.typed.one_message import AtOffset, InQueue, MessageId, check_named_once
 from msgconsole.cli.typed.options import DEFAULT_NAMESPACE, AsJson, Namespace, OfGroup
@@ -58,8 +58,7 @@ def status(
         tell_incomplete(f"only {len(found.places)} places of the message are told of, the first and the newest")
     if found.has_more_groups:
         tell_incomplete("there were more changes than are looked at; groups deleted long ago are missing")
-    for broker in found.unanswered:
-        tell_incomplete(broker)
+    tell_unanswered(found.unanswered)
 
 
 def _record(found: MessageStatus) -> dict[str, Any]:

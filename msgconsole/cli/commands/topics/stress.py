@@ -201,7 +201,7 @@ def _preview(asked: NamedType, *, allowed: bool, reason: str | None, as_json: bo
         about = "" if unsettled.is_exact else "about "
         verb = "would be handed" if allowed else "would not be handed any more"
         print_line(
-            f"Of {unsettled.looked_at:,} messages that it has not settled it {verb} {about}{unsettled.denied:,}."
+            f"Of {unsettled.looked_at:,} messages that it has not settled it {verb} {about}{unsettled.concerned:,}."
         )
     print_line(NOTHING_DONE)
 

@@ -31,9 +31,6 @@ from msgconsole.cli.typed.options import (
 from msgconsole.operations.configuration.deletions import delete_topic, find_topic_use
 
 app = typer.Typer(no_args_is_help=True)
-app.command("update")(topic_update.update)
-app.command("tail")(looks.tail)
-app.command("headers")(looks.headers)
 
 _FIELDS = {
     "queues": "queue_count",
@@ -139,3 +136,9 @@ def delete(
         as_json=as_json,
         wait=not no_wait,
     )
+
+
+# Behind the others, as --help lists them in this order.
+app.command("update")(topic_update.update)
+app.command("tail")(looks.tail)
+app.command("headers")(looks.headers)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from confdb.services.views import TopicView
 from msgbroker.contract import limits
 from msgconsole.cli.carrying_out.acting import act
 from msgconsole.cli.carrying_out.service import change
@@ -79,11 +80,17 @@ def update(
         return
     change(
         lambda service: service.topics.update(namespace, name, **settings),
-        lambda changed: f"Topic {changed.name} is changed.",
+        lambda changed: _said(changed, is_opened=is_open),
         as_json=as_json,
         wait=not no_wait,
         reason=reason,
     )
+
+
+def _said(changed: TopicView, *, is_opened: bool | None) -> str:
+    """Return that it is changed; open and closed are not each other's contrary."""
+    still = " It is closed all the same: --not-closed lets it take messages." if is_opened and changed.is_closed else ""
+    return f"Topic {changed.name} is changed.{still}"
 
 
 def _tell(preview: TopicPreview, name: str, *, as_json: bool) -> None:

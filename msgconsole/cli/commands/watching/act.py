@@ -63,7 +63,7 @@ def list_(
     rows = [_record(each) for each in found]
     if not as_json:
         rows = [{**row, "namespace": _shown_namespace(each)} for row, each in zip(rows, found, strict=True)]
-    print_rows(rows, _columns(rows), as_json=as_json, empty="No acts.", long=["reason"])
+    print_rows(rows, _columns(rows), as_json=as_json, empty="No acts.", long=["reason"], least=["actor"])
     tell_more(found, limit, f"go on with --before {found[-1].act_id if found else 0}")
 
 

@@ -57,7 +57,7 @@ def command(
         print_json(page.items)
     else:
         rows = [{**plain(each), "changed": _changed(each)} for each in page.items]
-        print_rows(rows, _columns(rows), as_json=False, empty="No changes.")
+        print_rows(rows, _columns(rows), as_json=False, empty="No changes.", least=["actor"])
     if page.next_after is not None:
         tell_more(page.items, limit, f"go on with --before {page.next_after}")
 

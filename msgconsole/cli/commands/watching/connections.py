@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from msgbroker.contract.errors import BrokerUnavailableError
+from msgconsole.cli.printing.lengths import length
 from msgconsole.operations.brokers.connected import COUNT_MAX
 from msgconsole.operations.brokers.disconnecting import Disconnected, PublisherDisconnected
 from msgdb.requests import RequestOutcome
@@ -23,10 +24,7 @@ def shown_rate(a_second: float) -> str:
 
 def shown_age(at: datetime, now: datetime) -> str:
     """Return how long ago something was; the clocks of two machines may make it a moment to come."""
-    seconds = max(0.0, (now - at).total_seconds())
-    if seconds < 120:
-        return f"{seconds:.0f} s ago"
-    return f"{seconds / 60:.0f} min ago" if seconds < 7_200 else f"{seconds / 3_600:.0f} h ago"
+    return f"{length(max(0.0, (now - at).total_seconds()))} ago"
 
 
 def check_taken(done: Sequence[Disconnected | PublisherDisconnected]) -> None:

@@ -233,7 +233,7 @@ async def test_a_group_that_is_put_on_the_whitelist_gets_the_stress_traffic_that
     stress = {number for number, (code, headers) in enumerate(messages) if code == PAID and "x-stress-test" in headers}
     assert stress
     assert preview.unsettled is not None
-    assert (preview.unsettled.looked_at, preview.unsettled.denied) == (PUBLISHED, len(waited & stress))
+    assert (preview.unsettled.looked_at, preview.unsettled.concerned) == (PUBLISHED, len(waited & stress))
     assert waited == is_given
     assert is_given - was_given == stress
     assert preview.foretold.newly == 2 * len(stress)
@@ -261,7 +261,7 @@ async def test_of_stress_traffic_from_before_a_subscription_nothing_is_foretold(
         await trade.wait_until_active((await trade.subscriber_groups.update("default", GROUP, paused=False)).version)
         await all_settled(broker)
     assert preview.unsettled is not None
-    assert preview.unsettled.denied == len(ours.messages) == 2
+    assert preview.unsettled.concerned == len(ours.messages) == 2
 
 
 async def test_of_a_group_that_was_put_back_all_from_there_on_is_foretold(
@@ -285,7 +285,7 @@ async def test_of_a_group_that_was_put_back_all_from_there_on_is_foretold(
     async with subscribed(broker.address) as ours:
         await ours.until(3)
     assert preview.unsettled is not None
-    assert preview.unsettled.denied == 3
+    assert preview.unsettled.concerned == 3
 
 
 async def test_a_rule_is_foretold_to_keep_what_it_marks_from_groups(

@@ -219,6 +219,8 @@ async def test_what_cannot_be_edited_so_is_refused(groups: ConfigService, broker
         await redrive(stores, WantedDeadLetters(namespace="default", ids=(10**9,)), **BY_ADA, edit=large)
     with pytest.raises(InvalidSettingError, match="namespace"):
         await redrive(stores, WantedDeadLetters(ids=(first,)), **BY_ADA)
+    with pytest.raises(InvalidSettingError, match="namespace"):
+        await plan_redrive(stores, WantedDeadLetters(is_open=True))
 
 
 async def test_what_is_purged_meanwhile_is_told(groups: ConfigService, broker: Broker, stores: Stores) -> None:

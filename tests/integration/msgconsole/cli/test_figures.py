@@ -100,7 +100,7 @@ def test_usage_is_added_up_by_type_and_group(msgcenter: Msgcenter, do: Do) -> No
     assert (published["published"], published["bytes"], published["p99_seconds"]) == (15, 1000, None)
     assert (delivered["group"], delivered["delivered"], delivered["retried"]) == ("SG_POINTS", 10, 2)
     assert delivered["p50_seconds"] == 0.002
-    assert (report["complete"], report["incomplete"]) == (True, [])
+    assert (report["is_complete"], report["incomplete"]) == (True, [])
     table = msgcenter("usage").out
     assert "SG_POINTS" in table
     assert "retried" in table
@@ -121,7 +121,7 @@ def test_usage_is_added_up_by_topic_and_says_of_when_it_is(msgcenter: Msgcenter,
     assert (usual["topic"], usual["published"], usual["bytes"]) == ("TP_TRADE", 15, 1000)
     assert (usual["delivered"], usual["retried"], usual["p50_seconds"]) == (12, 2, 0.002)
     assert (stress["published"], stress["delivered"], stress["p99_seconds"]) == (3, 0, None)
-    assert report["complete"] is True
+    assert report["is_complete"] is True
     head, _, first, *_, last = msgcenter("usage", "--by-topic", "--since", "30m").out.splitlines()
     assert not {"event", "group"} & {*head.split()}
     assert first.split()[0] == "TP_TRADE"
@@ -154,7 +154,7 @@ def test_minutes_that_lack_something_are_told(msgcenter: Msgcenter, do: Do) -> N
 
     assert told.status == 0
     assert "Incomplete: 2 minute(s) may lack what a broker counted" in told.err
-    assert report["complete"] is False
+    assert report["is_complete"] is False
     doubted_at = datetime.fromtimestamp(doubted.minute_us / 1_000_000, UTC)
     assert report["incomplete"] == [doubted_at.isoformat(), killed_at.isoformat()]
 

@@ -69,7 +69,8 @@ def test_what_blocks_a_group_is_read_in_eighty_columns_with_what_to_do(
     assert "RETRYING" in said
     assert "TP_TRADE/EC_PAID, key order-1, queue 1 offset 0: attempt 2 is due at " in said
     assert "the warehouse is closed" in said
-    assert f"{blocked} TP_TRADE/EC_PAID, key order-2, queue 1 offset 1: instance {INSTANCE} " in said
+    assert f"{blocked} TP_TRADE/EC_PAID, key order-2, queue 1 offset 1: held for " in said
+    assert f" s: instance {INSTANCE} " in said
     assert f"at broker {running_broker} has it, as attempt 1, since " in said
     assert "What to do with one of them: msgcenter message status ID --group SG_POINTS" in said
     # What it tells to type can be typed.
@@ -85,7 +86,7 @@ def test_programs_read_all_of_it_and_only_what_is_asked_for(
     msgcenter: Msgcenter, blocked: str, running_broker: str
 ) -> None:
     report = msgcenter("group", "unsettled", "SG_POINTS", "--json").json
-    in_flight = msgcenter("group", "unsettled", "SG_POINTS", "--state", "in-flight", "--json").json["messages"]
+    in_flight = msgcenter("group", "unsettled", "SG_POINTS", "--state", "in_flight", "--json").json["messages"]
     of_instance = msgcenter("group", "unsettled", "SG_POINTS", "--instance", INSTANCE, "--json").json["messages"]
     shelved = msgcenter("group", "unsettled", "SG_POINTS", "--state", "shelved")
     first = msgcenter("group", "unsettled", "SG_POINTS", "--limit", "1")

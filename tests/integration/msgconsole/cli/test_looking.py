@@ -143,7 +143,7 @@ def test_a_page_says_how_the_next_one_goes_on(msgcenter: Msgcenter, topic: str) 
 
     for how in (("--key", "k"), ("--topic", "TP_TRADE")):
         told = msgcenter("message", "find", *how, "--limit", "3")
-        assert "Not complete: there may be more." in told.err
+        assert "Incomplete: there may be more." in told.err
         first = msgcenter("message", "find", *how, "--limit", "3", "--json")
         assert f"Go on with --after {first.json['after']}." in told.err
         second = msgcenter("message", "find", *how, "--limit", "3", "--after", first.json["after"], "--json")

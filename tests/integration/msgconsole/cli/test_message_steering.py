@@ -53,7 +53,7 @@ def test_a_message_is_skipped_and_another_one_overtakes(msgcenter: Msgcenter, st
     arguments = ("subscribe", *of_group, "--topic", "TP_TRADE", "--count", "2", "--json")
     came = [line for line in msgcenter(*arguments).out.splitlines() if line]
     assert [c in came[0], b in came[1]] == [True, True]
-    (letter,) = msgcenter("dead-letters", "list", "--why", "SKIPPED", "--json").json
+    (letter,) = msgcenter("dead-letters", "list", "--why", "skipped", "--json").json
     assert (letter["id"], letter["message_id"], letter["attempts"]) == (1, a, 0)
     acts = msgcenter("act", "list", "--action", "message.", "--json").json
     assert [act["action"] for act in acts] == ["message.retry-now", "message.skip"]
@@ -123,7 +123,8 @@ def test_what_is_settled_is_refused(msgcenter: Msgcenter, stored: list[str]) -> 
     again = msgcenter("message", "skip", stored[0], "--group", "SG_POINTS", *WHY)
 
     assert again.status == 1
-    assert again.err.endswith("`msgcenter dead-letters redrive 1` delivers it again (MESSAGE_STATE)\n")
+    assert f"message {stored[0]} is DEAD_LETTER for group SG_POINTS" in flat(again)
+    assert again.err.endswith("to redrive dead letter 1 delivers it again (MESSAGE_STATE)\n")
 
 
 def flat(outcome: Outcome) -> str:

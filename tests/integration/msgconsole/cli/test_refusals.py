@@ -265,3 +265,11 @@ def test_a_dry_run_is_refused_by_the_database_that_refuses_the_change(msgcenter:
         says = f"the configuration database refuses: permission denied for table {table} (DATABASE_REFUSED)\n"
         assert (refused.status, refused.err) == (1, says)
         assert msgcenter(*change, "--dry-run") == refused
+
+
+@pytest.mark.parametrize("command", [("list",), ("redrive", "--dry-run"), ("purge", "--dry-run")])
+def test_what_no_dead_letter_dies_of_is_refused(msgcenter: Msgcenter, command: tuple[str, ...]) -> None:
+    refused = msgcenter("dead-letters", *command, "--why", "TIMEOUT")
+
+    assert (refused.status, refused.out) == (2, "")
+    assert "expired" in refused.err.lower()

@@ -146,7 +146,9 @@ async def test_a_refused_hello_fails_the_publish_with_its_reason(broker: FakeBro
         with pytest.raises(GroupNotFoundError) as raised:
             await center.publish("TP", "EC", b"")
 
-    assert raised.value.facts == {"group": "PG"}
+    # gRPC may lose what a stream ended with, where a frame is written to it in that very moment: then it was sent, for
+    # all that is known, the next hello is refused, and whether the message may be stored is said as well.
+    assert raised.value.facts["group"] == "PG"
     assert broker.hellos[0].publisher_group == "PG"
 
 

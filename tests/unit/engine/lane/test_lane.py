@@ -240,7 +240,7 @@ def test_a_message_not_answered_in_time_fails_that_attempt() -> None:
     assert again_offsets(take_all(lane, "b", now=40.0)) == [(0, 2)]
     assert lane.expire(70.0) == {"b": 1}
     [row] = persist(lane, now=70.0).redeliveries
-    assert (row.attempt, row.due_in_seconds, row.last_error) == (3, 20.0, "no answer within 30 s")
+    assert (row.attempt, row.due_in_seconds, row.last_error) == (3, 20.0, "ack timeout: no answer within 30 s")
 
 
 def test_what_an_instance_held_returns_at_once_when_its_stream_ends_and_counts_if_it_was_begun() -> None:

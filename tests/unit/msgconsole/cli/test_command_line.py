@@ -80,6 +80,16 @@ def test_lines_are_joined_where_a_sentence_goes_on(text: str, prose: str) -> Non
     assert as_prose(text) == prose
 
 
+def test_a_summary_that_names_commands_leaves_none_out_in_silence() -> None:
+    commands = [path.split()[:2] for path, _ in every_command()]
+    for entry in COMMANDS:
+        verbs = {verb for name, *more in commands if name == entry.name for verb in more}
+        named = entry.summary.rpartition(": ")[2].rstrip(".").split(", ")
+        if named[0] in verbs:
+            assert set(filter(None, named)) <= verbs, entry.summary
+            assert entry.summary.endswith(", ...") or verbs <= set(named), entry.summary
+
+
 def test_each_thing_is_made_and_ended_by_the_same_words() -> None:
     verbs = {path for path, _ in every_command()}
 

@@ -278,6 +278,7 @@ async def test_what_changes_nothing_is_said_to_change_nothing(stores: Stores, co
         ("mode", "HEADER", "DIRECT"),
         ("expression", 'headers.region == "hz"', None),
     ]
+    assert {(change.kind, change.name) for change in other.changes} == {("subscription", "SG_A TP_TRADE/EC_PAID")}
 
 
 async def test_a_look_that_takes_too_long_is_told(

@@ -295,7 +295,7 @@ async def test_a_broker_that_does_not_answer_is_named(
         monkeypatch.setattr(asking, "_ask_one", _is_silent)
         found = await look(stores, receipt.message_id)
 
-    assert (found.is_complete, found.unanswered) == (False, (f"broker {broker.address}: it hangs",))
+    assert (found.is_complete, found.unanswered) == (False, (asking.Unanswered(broker.address, "it hangs"),))
     told = found.places[0].groups[0]
     assert (told.state, "did not answer" in told.detail) == (State.PENDING, True)
 

@@ -60,4 +60,4 @@ def test_a_paused_group_waits_to_be_resumed_as_long_as_there_is_something() -> N
     paused = dataclasses.replace(GROUP, paused=True)
 
     assert reasons_of(paused, [SERVED]) == []
-    assert reasons_of(paused, [left(behind=1)]) == ["the group is paused: `msgcenter group update SG --resume`"]
+    assert reasons_of(paused, [left(behind=1)]) == ["the group is paused until it is resumed"]

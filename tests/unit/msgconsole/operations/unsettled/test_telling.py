@@ -30,8 +30,10 @@ def waiting(due_at_us: int = DUE, attempt: int = 2) -> Line:
     return Line(PLACE, State.RETRYING, attempt, MessageStand(Stand.WAITING, 1, attempt, due_at_us), "here:1")
 
 
-def told(line: Line, known: Known | None = None, *, is_served: bool = True) -> UnsettledRow:
-    return row_of(line, known, "TP", NOW, is_served=is_served)
+def told(
+    line: Line, known: Known | None = None, *, is_served: bool = True, handle_seconds_max: float = 0.0
+) -> UnsettledRow:
+    return row_of(line, known, "TP", NOW, is_served=is_served, handle_seconds_max=handle_seconds_max)
 
 
 def test_who_has_it_is_told_with_the_times() -> None:
@@ -42,6 +44,16 @@ def test_who_has_it_is_told_with_the_times() -> None:
     assert (row.instance_id, row.host, row.has_begun, row.due_at) == ("shop-1", "host-1", True, None)
     assert (row.since, row.until) == (datetime_of(30_000_000), datetime_of(DUE))
     assert (row.message_id, row.event_code, row.key) == (UUID(int=7), "EC", "order-1")
+    assert (row.held_seconds, row.latest) == (NOW / 1_000_000 - 30, None)
+
+
+def test_that_an_instance_may_ask_for_more_time_is_told_with_how_long_at_most() -> None:
+    line = Line(PLACE, State.IN_FLIGHT, 2, FLYING, "here:1")
+    may, may_no_longer = told(line, handle_seconds_max=600), told(line, handle_seconds_max=60)
+
+    assert may.detail.endswith(", until 00:01:30, or as long as it asks for more time, 00:10:30 at the latest")
+    assert may.latest == datetime_of(630_000_000)
+    assert (may_no_longer.detail[-8:], may_no_longer.latest) == ("00:01:30", None)
 
 
 def test_an_instance_that_goes_in_that_moment_has_no_name() -> None:
@@ -71,7 +83,7 @@ def test_by_the_row_alone_nobody_knows_whether_an_instance_has_it(says: str, *, 
 
     assert row.detail.startswith("attempt 2 is due at 00:01:30")
     assert says in row.detail
-    assert (row.broker, row.message_id, row.last_error) == (None, None, "boom")
+    assert (row.broker, row.message_id, row.last_error, row.is_served) == (None, None, "boom", is_served)
 
 
 def test_what_waits_for_a_subscription_or_for_room_says_so() -> None:
@@ -84,7 +96,10 @@ def test_what_waits_for_a_subscription_or_for_room_says_so() -> None:
 
 def test_what_comes_next_says_why_nobody_has_it() -> None:
     def why(owner: UUID | None, heard: Heard | None) -> str:
-        return next_row(MESSAGE, "TP", LaneStanding(1, 1, owner, 5, NOW), heard, NOW).detail
+        row = next_row(MESSAGE, LaneStanding(1, 1, owner, 5, NOW), heard, NOW)
+        assert (row.topic, row.is_served) == ("TP", owner is not None)
+        assert row.broker == (None if heard is None else "here:1")
+        return row.detail
 
     heard = Heard("here:1", LaneUnsettled(1, 1, 5, 0, 0))
     assert why(UUID(int=1), heard).startswith("broker here:1 has not read it yet")

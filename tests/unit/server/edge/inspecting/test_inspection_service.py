@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +11,7 @@ from msgbroker.contract.whereabouts import Stand
 from msgbroker.server.deliver.instances.instance import Instance
 from msgbroker.server.edge.inspecting.inspection_service import InspectionService
 from msgbroker.v1 import inspection_pb2
+from tests.support.loop_turns import turns_during
 from tests.support.one_group import QUEUE, OneGroup
 
 
@@ -25,24 +24,6 @@ def asking(*offsets: int, group_id: int = 1, queue_id: int = QUEUE) -> inspectio
         inspection_pb2.MessagePlace(group_id=group_id, queue_id=queue_id, queue_offset=offset) for offset in offsets
     ]
     return inspection_pb2.InFlightRequest(places=places)
-
-
-async def turns_during(call: Callable[[], Coroutine[Any, Any, Any]]) -> int:
-    """Return how often others had their turn of the event loop while a call was answered."""
-    turns = 0
-
-    async def take_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    others = asyncio.create_task(take_turns())
-    await asyncio.sleep(0)
-    before = turns
-    await call()
-    others.cancel()
-    return turns - before
 
 
 async def test_others_have_their_turn_within_every_hundred_things() -> None:

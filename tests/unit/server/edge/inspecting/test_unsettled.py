@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +23,7 @@ from msgbroker.server.log.message import LogMessage
 from msgbroker.v1 import inspection_pb2
 from msgdb.lanes.records import ClaimedLane, LaneKey
 from tests.support.broker_builders import group_route, log_message, route
+from tests.support.loop_turns import turns_during
 from tests.support.one_group import QUEUE, OneGroup
 
 CONTEXT: Any = None
@@ -155,21 +155,3 @@ async def test_a_lane_that_goes_while_others_have_their_turn_is_left_out() -> No
 def test_what_is_out_of_bounds_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestFieldError):
         asked_of(inspection_pb2.ListUnsettledRequest(group_id=1, **asked))
-
-
-async def turns_during(call: Callable[[], Coroutine[Any, Any, Any]]) -> int:
-    """Return how often others had their turn of the event loop while a call was answered."""
-    turns = 0
-
-    async def take_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    others = asyncio.create_task(take_turns())
-    await asyncio.sleep(0)
-    before = turns
-    await call()
-    others.cancel()
-    return turns - before
