@@ -75,6 +75,8 @@ def tell_activity(activity: Activity) -> None:
         f"Connected instances: {activity.instances:,}; they hold {activity.in_flight:,} messages. "
         f"Behind by {activity.behind:,}; {activity.waiting:,} wait for another attempt."
     )
+    if activity.has_more_instances:
+        tell_incomplete(f"more than {activity.instances:,} instances are connected, and the others are not counted")
     tell_unanswered(activity.unanswered)
 
 

@@ -18,9 +18,11 @@ class Activity:
     """What a group is at."""
 
     instances: int
-    """How many of its instances are connected."""
+    """How many of its instances are connected, ..."""
+    has_more_instances: bool
+    """... and whether there are more than are looked at."""
     in_flight: int
-    """How many messages these hold, of all its topics."""
+    """How many messages those that were looked at hold, of all its topics."""
     behind: int
     """How many messages it has not settled, those that wait for another attempt apart, ..."""
     waiting: int
@@ -40,6 +42,7 @@ async def find_activity(
     queues = (await read_lag(stores, WantedFigures(namespace, group, topic))).queues
     activity = Activity(
         instances=len(report.instances),
+        has_more_instances=report.has_more,
         in_flight=sum(each.unsettled for each in report.instances),
         behind=sum(lag.behind for lag in queues),
         waiting=sum(lag.redeliveries for lag in queues),

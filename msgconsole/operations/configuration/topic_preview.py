@@ -60,7 +60,9 @@ class Publishing:
     """Who publishes, and how much."""
 
     publishers: int
-    """How many have a stream in the namespace: to which topics they publish is not known of a stream."""
+    """How many have a stream in the namespace: to which topics they publish is not known of a stream; ..."""
+    has_more_publishers: bool
+    """... and whether there are more than are looked at."""
     published: int
     """How many messages were published to the topic in the last minutes, ..."""
     minutes: int
@@ -81,6 +83,8 @@ class TopicPreview:
     """Where less would be taken than now."""
     publishing: Publishing | None = None
     """Where the topic would be closed."""
+    stays_closed: bool = False
+    """Whether it would be open to event codes that are not registered, and takes no message all the same."""
     stress_groups: tuple[str, ...] | None = None
     """Where stress traffic would be refused: the groups that are given it now. What they have not settled they are not
     given any more."""
@@ -99,7 +103,8 @@ async def preview_topic_update(
         stores, lambda service: service.topics.update(namespace, topic, **settings), reason=reason
     )
     before, after = get_topic(rehearsed.before, namespace, topic), get_topic(rehearsed.after, namespace, topic)
-    preview = TopicPreview(changed_fields(rehearsed))
+    stays_closed = after.is_open > before.is_open and after.is_closed
+    preview = TopicPreview(changed_fields(rehearsed), stays_closed=stays_closed)
     if after.body_bytes_max < before.body_bytes_max or after.stress_refused > before.stress_refused:
         newest = await read_newest(stores, after.topic_id, ANY_EVENT_CODE)
         refused = tell_refused(newest.messages, rehearsed, (namespace, topic), is_all=newest.is_all)
@@ -153,6 +158,7 @@ async def _find_publishing(stores: Stores, namespace: str, topic: str) -> Publis
     usage = await read_usage(stores, WantedFigures(namespace, topic=topic), since, now)
     return Publishing(
         publishers=len(report.publishers),
+        has_more_publishers=report.has_more,
         published=sum(row.published for row in usage.rows if row.group is None),
         minutes=PUBLISHED_MINUTES,
         is_complete=usage.is_complete,

@@ -125,7 +125,8 @@ class UnsettledReport:
     has_more: bool
     """Whether there are more, later ones."""
     ready: int
-    """How many are read and wait for an instance that has room, by what brokers have told: those that are PENDING."""
+    """How many wait for nothing but an instance that has room, by what brokers have told: those that are PENDING, and
+    of those that are RETRYING the ones that are due."""
     next: Sequence[NextRow]
     """Of queues of which nothing is in flight; the oldest first."""
     has_more_next: bool

@@ -87,7 +87,10 @@ def _tell(report: UnsettledReport, wanted: WantedUnsettled) -> None:
     nothing = "Nothing that is asked for is begun and not settled."
     print_rows(map(_shown, report.messages), _COLUMNS, as_json=False, empty=nothing)
     if report.ready and wanted.is_all:
-        print_line(f"\n{report.ready:,} are read and wait for an instance that has room: --state PENDING lists them.")
+        print_line(
+            f"\n{report.ready:,} wait for nothing but an instance that has room: those that were not tried yet are"
+            " listed by --state PENDING."
+        )
     if report.next:
         print_line("\nNothing is in flight on these queues. What comes next there:")
         print_rows(map(_shown_next, report.next), _NEXT_COLUMNS, as_json=False, empty="")

@@ -101,6 +101,8 @@ def _tell(preview: TopicPreview, name: str, *, as_json: bool) -> None:
         print_line(NO_CHANGE)
         return
     tell_changes(preview.changes)
+    if preview.stays_closed:
+        print_line("It stays closed all the same: --not-closed lets it take messages.")
     if preview.refused is not None:
         refused = preview.refused
         looked_at = span_said(refused.looked_at, refused.oldest_at, refused.newest_at, is_all=refused.is_all)
@@ -128,6 +130,8 @@ def _tell_publishing(publishing: Publishing, name: str) -> None:
         f"({each:,.1f} a minute). Publishers that have a stream in the namespace, to whatever topics: "
         f"{publishing.publishers:,}."
     )
+    if publishing.has_more_publishers:
+        tell_incomplete(f"more than {publishing.publishers:,} publishers have a stream, and the others are not counted")
     if not publishing.is_complete:
         tell_incomplete("the figures of these minutes lack something")
     tell_unanswered(publishing.unanswered)

@@ -18,6 +18,7 @@ from confdb.store import ConfigStore
 from msgbroker.client import Message, MessageCenter
 from msgbroker.contract.errors import BodyTooLargeError, StressRefusedError, TopicClosedError
 from msgbroker.server.app import Broker
+from msgconsole.operations.configuration import activity, topic_preview
 from msgconsole.operations.configuration.foretelling import Foretold
 from msgconsole.operations.configuration.group_preview import preview_group_update
 from msgconsole.operations.configuration.newest import NamedType
@@ -371,10 +372,33 @@ async def test_what_a_group_is_at_is_told_and_who_does_not_answer_is_named(
         go_on.set()
     assert paused.activity is not None
     assert (paused.activity.instances, paused.activity.in_flight, paused.activity.behind) == (1, 3, 3)
+    assert not paused.activity.has_more_instances
     assert paused.activity == of_subscription.activity == fewer.activity
     assert paused.holding_more is None
     assert fewer.holding_more is not None
     assert [(each.instance_id, each.unsettled) for each in fewer.holding_more] == [("points-0", 3)]
+
+
+async def test_that_more_are_connected_than_are_counted_is_told(
+    trade: ConfigService, broker: Broker, stores: Stores, center: MessageCenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register_group(trade)
+    await center.publish(TOPIC, PAID, b"")
+    for module in (activity, topic_preview):
+        monkeypatch.setattr(module, "COUNT_MAX", 1)
+    async with (
+        subscribed(broker.address, instance_id="points-0"),
+        subscribed(broker.address, instance_id="points-1"),
+        MessageCenter(broker.address) as another,
+    ):
+        await another.publish(TOPIC, PAID, b"")
+        of_group = (await preview_group_update(stores, "default", GROUP, paused=True)).activity
+        of_topic = (await preview_topic_update(stores, "default", TOPIC, is_closed=True)).publishing
+
+    assert of_group is not None
+    assert of_topic is not None
+    assert (of_group.instances, of_group.has_more_instances) == (1, True)
+    assert (of_topic.publishers, of_topic.has_more_publishers) == (1, True)
 
 
 async def test_what_a_topic_would_refuse_is_refused_once_it_is_changed(
@@ -397,7 +421,7 @@ async def test_what_a_topic_would_refuse_is_refused_once_it_is_changed(
     assert refusing.refused is not None
     assert (refusing.refused.messages, refusing.stress_groups) == (1, (GROUP,))
     assert closing.publishing is not None
-    assert closing.publishing.publishers == 1
+    assert (closing.publishing.publishers, closing.publishing.has_more_publishers) == (1, False)
     assert not closing.publishing.unanswered
     assert (wider.queues_sealed, wider.refused) == (4, None)
     update = trade.topics.update

@@ -452,9 +452,15 @@ def test_a_reset_to_no_place_or_to_two_is_mistyped_and_says_what_could_be_given(
 def test_that_a_topic_stays_closed_is_said_to_who_opens_it_to_event_codes(msgcenter: Msgcenter) -> None:
     assert msgcenter("topic", "create", "TP_TRADE").status == 0
     closed = msgcenter("topic", "update", "TP_TRADE", "--closed")
+    foretold = msgcenter("topic", "update", "TP_TRADE", "--open", "--dry-run")
     opened = msgcenter("topic", "update", "TP_TRADE", "--open")
     both = msgcenter("topic", "update", "TP_TRADE", "--open", "--not-closed")
 
     assert closed.out == "Topic TP_TRADE is changed.\n"
     assert opened.out == ("Topic TP_TRADE is changed. It is closed all the same: --not-closed lets it take messages.\n")
+    assert foretold.out.splitlines() == [
+        "is open: no -> yes",
+        "It stays closed all the same: --not-closed lets it take messages.",
+        "Nothing was changed.",
+    ]
     assert both.out == "Topic TP_TRADE is changed.\n"
